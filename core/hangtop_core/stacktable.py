@@ -40,6 +40,7 @@ class StackTable:
         self._max = max_stacks
         self._frames: dict[Frame, Frame] = {}
         self._shapes: dict[str, tuple[int, int]] = {}
+        self._depths: dict[str, tuple[int, int]] = {}
         self._published: Mapping[str, tuple[Frame, ...]] = {}
         self._changed = False
         self._limit = max_stacks
@@ -75,6 +76,25 @@ class StackTable:
             )
         return known
 
+    def only_deeper(self, old: str, new: str) -> bool:
+        """Whether a stack is another one and a few calls more of functions that it was in already.
+
+        Who tries again by calling itself grows by a frame each time, and gets nowhere. Recursion
+        that works on something comes back, too, and calls what it had not called.
+        """
+        before, after = self._depth(old), self._depth(new)
+        return before[0] < after[0] and before[1] == after[1]
+
+    def _depth(self, key: str) -> tuple[int, int]:
+        """Return how many frames a stack has, and a number for its functions, each taken once."""
+        known = self._depths.get(key)
+        if known is None:
+            python = [f for f in self._stacks.get(key, ()) if not f.native]
+            outermost_first = [(f.file, f.name) for f in reversed(python[_inside(python) :])]
+            known = len(outermost_first), hash(tuple(dict.fromkeys(outermost_first)))
+            self._depths[key] = known
+        return known
+
     def lend(self) -> int:
         """Return the edition for a request for stacks; `give_back` when that is over."""
         self._lent[self._edition] += 1
@@ -100,6 +120,7 @@ class StackTable:
         kept = {key: self._stacks[key] for key in used if key in self._stacks}
         self._stacks = kept
         self._shapes = {key: shape for key, shape in self._shapes.items() if key in kept}
+        self._depths = {key: depth for key, depth in self._depths.items() if key in kept}
         self._frames = {frame: frame for frames in kept.values() for frame in frames}
         self._changed = True
 

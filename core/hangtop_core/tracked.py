@@ -247,7 +247,9 @@ class Tracked:
         lines = functions = False
         if last is not None and last.threads and sample.threads:
             old, new = (stacks.shape(s.threads[0].stack) for s in (last, sample))
-            lines, functions = old[0] == new[0], old[1] == new[1]
+            lines = old[0] == new[0]
+            keys = last.threads[0].stack, sample.threads[0].stack
+            functions = old[1] == new[1] or stacks.only_deeper(*keys)
         if lines and last is not None and last.mode == "native" and self.still_since(last.at):
             # Nobody would pause a rank again for C frames in which it has stayed.
             sample = msgspec.structs.replace(

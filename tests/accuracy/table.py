@@ -9,6 +9,7 @@ from accuracy.job import Job, each
 from accuracy.table_fifth import FIFTH
 from accuracy.table_more import MORE
 from accuracy.table_own import OWN
+from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_slow import SLOW
 from accuracy.table_third import THIRD
 
@@ -441,6 +442,7 @@ JOBS: tuple[Job, ...] = (
     *MORE,
     *THIRD,
     *SLOW,
+    *ROLLOUTS,
     *OWN,
     *FIFTH,
     # Not hung

@@ -16,6 +16,7 @@ from hangtop_core.analysis import dictionary, kernel, native
 from hangtop_core.analysis.dictionary import Kind
 from hangtop_core.analysis.frames import library_run, plain_name, site, where
 from hangtop_core.analysis.native import WAITS_FOR_GPU
+from hangtop_core.analysis.sourcelines import sleeps
 from hangtop_core.analysis.waking import as_it_slept
 from hangtop_core.model import Frame, Thread
 from hangtop_core.text import how_ended
@@ -254,7 +255,9 @@ def _doing(
         return _without_stack(sample, main, family, running)
     owner = next((one for one in sample.threads if one.gil), None)
     kind, text = _kind(read_, family, letter, running, main)
-    if owner is not None and family == "futex" and _lacks_gil(kind, read_, owner, main):
+    # Who asks for the GIL again, every 5 ms, may be met awake.
+    asks = family == "futex" or (family is None and owner is not None and not owner.active)
+    if owner is not None and asks and _lacks_gil(kind, read_, owner, main):
         kind, text = "gil", "waits for the GIL"
     return Activity(
         kind=kind,
@@ -298,6 +301,8 @@ def _kind(
         return _from_kernel(read_, family, main)
     if read_.kind is not None:
         return read_.kind, read_.text
+    if running and read_.own and read_.top is not None and sleeps(read_.top.source):
+        return "sleep", "sleeps"  # it was seen on its way into that, or out of it
     if running:
         return "busy", "is busy"
     return _from_kernel(read_, family, main)

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from hangtop_core.model import Job, Process, Snapshot
 
 SHOWN = 4
+_STARTERS = (
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun"),
+    ("PMI_SIZE", "PMI_RANK", "mpiexec"),
+    ("SLURM_NTASKS", "SLURM_PROCID", "srun"),
+)
+"""Variables of launchers that start every rank themselves."""
 _TOLD = ("MASTER_ADDR", "MASTER_PORT", "GROUP_WORLD_SIZE", *WORLD_SIZES)
 
 
@@ -48,7 +54,7 @@ def contradictions(snapshot: Snapshot, job: Job) -> tuple[Contradiction, ...]:
     found = [
         _stores(live, told, snapshot),
         _twice(live, snapshot),
-        _sizes(live, told),
+        _sizes(live, told) or _started(live, told),
         _node_counts(live) if len(told) > 1 else None,
         *(_launchers(launchers, Places(snapshot.nodes)) if not live else ()),
     ]
@@ -150,6 +156,25 @@ def _sizes(ranks: Sequence[Rank], each: Collection[Rank]) -> Contradiction | Non
     text += f"to {(world_size(beyond[0].process) or 1) - 1}, for WORLD_SIZE is "
     text += f"{world_size(beyond[0].process)}"
     return Contradiction(text, tuple(beyond), "look how RANK is computed where these are started")
+
+
+def _started(ranks: Sequence[Rank], each: Iterable[Rank]) -> Contradiction | None:
+    """WORLD_SIZE is another number than the launcher that numbered all of them has started."""
+    some = [rank.process.env for rank in each]
+    for size, number, launcher in _STARTERS:
+        told = {tuple(number_in(env, (name,)) for name in (size, "WORLD_SIZE")) for env in some}
+        (count, wanted), *others = told or {(None, None)}
+        if others or count is None or wanted in (None, count) or len(ranks) < 2:
+            continue
+        # torchrun, which may be started so as well, numbers its ranks anew.
+        if any("GROUP_WORLD_SIZE" in env for env in some) or any(
+            number_in(rank.process.env, (number,)) != rank.rank for rank in ranks
+        ):
+            continue
+        text = f"{launcher} has started {count} ranks ({size}={count}), and all of them "
+        text += f"have WORLD_SIZE={wanted} in their environment"
+        return Contradiction(text, (), f"unset WORLD_SIZE before {launcher}, or start them all")
+    return None
 
 
 def _node_counts(ranks: Sequence[Rank]) -> Contradiction | None:

@@ -212,7 +212,8 @@ def _no_ranks(snapshot: Snapshot, pids: Sequence[int]) -> NoJobError:
         lines.append(f"pid {one.pid}{on}, of user {clean(one.user)}: {line}")
     lines.append(
         "A rank has RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID in its environment, or\n"
-        "is in a process group of torch. `hangtop` without --pid looks for all jobs."
+        "is in a process group of torch: who was started a moment ago may not be yet.\n"
+        "`hangtop` without --pid looks for all jobs."
     )
     what = f"pid {given} is" if len(pids) == 1 else f"none of pids {given} is"
     is_none = (

@@ -15,9 +15,11 @@ from hangtop_core.analysis.verdict.evidence import (
     several,
     who,
 )
+from hangtop_core.analysis.verdict.filestore import file_steps, over_a_file
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.analysis.verdict.storewait import alone_with_keys
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -94,7 +96,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     classes = case.waiting_classes
     kinds = {s.activity.kind for s in case.waiters}
     left_to_others = "new-group" in kinds or kinds <= PEER_TO_PEER
-    left_to_others = left_to_others or bool(_heads(case))
+    left_to_others = left_to_others or bool(_heads(case) or alone_with_keys(case))
     if len(classes) < 2 or case.suspects or left_to_others or case.by_recorders is not None:
         return
     one = next((p for p in case.in_flight if p.mismatched), None)
@@ -281,9 +283,6 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     text, members = case.waiting_classes[0]
     size = case.job.world_size
     partial = size is not None and size > len(case.subjects)
-    left_over = "the network or the library"
-    if case.picture is None and members[0].activity.kind in _SAME_LINE:
-        left_over = "the network, the library, or a group, root or tensor that differs at that line"
     everybody = f"all {len(members)} ranks seen wait"
     if len(case.heard(members)) < len(members):
         everybody = f"all {len(members)} ranks waited when last seen"
@@ -295,16 +294,30 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             + (
                 f"differs between them, but WORLD_SIZE is {size}: look on the other nodes"
                 if partial
-                else "differs between them: ruled out are a rank that stays away, another call "
-                f"site, stopped and lost processes. What is left is {left_over}"
+                else "differs between them, as far as stacks and processes tell: ruled out are a "
+                "rank that stays away, another call site, stopped and lost processes. What is left "
+                f"is {_what_is_left(case, members)}"
             )
         ),
         steps=(
+            *(file_steps(members[0]) if over_a_file(members) else ()),
             on(members[0], f"hangtop dump --pid {members[0].pid} --native"),
             on(members[0], f"ss -tnpi | grep pid={members[0].pid},"),
         ),
         confidence=0.3,
     )
+
+
+def _what_is_left(case: Case, members: Sequence[Subject]) -> str:
+    """What may keep ranks that wait alike, and cannot be seen from outside."""
+    kind = members[0].activity.kind
+    if over_a_file(members):
+        return "the file that they seem to meet over (FileStore): another one, or an old one"
+    if kind == "init":
+        return "what they were told there (init_method, store), the network or the library"
+    if case.picture is None and kind in _SAME_LINE:
+        return "the network, the library, or a group, root or tensor that differs at that line"
+    return "the network or the library"
 
 
 P2P = Rule(

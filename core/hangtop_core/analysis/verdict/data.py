@@ -21,6 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.naming import thread_text
+from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.model import Process
@@ -143,6 +144,7 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                         f"child pid {child.pid} has {plural(len(sample.threads), 'Python thread')} "
                         f"and the command line of its rank, which has {parent} threads",
                     ),
+                    *_other_threads(case, subject),
                     *common_facts(case, [subject]),
                 ),
                 steps=(
@@ -152,6 +154,14 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 ),
             )
             break
+
+
+def _other_threads(case: Case, subject: Subject) -> Iterator[Evidence]:
+    """Threads of the rank that may have held the lock when it forked."""
+    for one in threads_of(case, subject)[1:]:
+        if one.reading.site is not None and not one.idle:
+            text = f"{one.name} of the rank, which may have held it, is now at {one.place}"
+            yield fact("stacks", subject.number, text)
 
 
 def _forked_alone(subject: Subject, child: Process) -> bool:

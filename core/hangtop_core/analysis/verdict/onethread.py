@@ -11,6 +11,7 @@ from hangtop_core.analysis.activity import Reading
 from hangtop_core.analysis.dictionary import by_source
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.idle import in_task, is_idle
+from hangtop_core.analysis.sourcelines import needs_no_lock
 from hangtop_core.model import Frame, Thread, ThreadStack
 from hangtop_core.text import clean
 
@@ -51,12 +52,37 @@ class OneThread(Struct, frozen=True):
         return kernel.kernel_wait(self.facts.wchan, self.facts.syscall)
 
     @property
+    def source(self) -> str | None:
+        """The line that its innermost frame is in."""
+        return self.reading.top.source if self.reading.top is not None else None
+
+    @property
+    def wants_gil(self) -> bool:
+        """Whether it sleeps on a futex in a line that never does: it wants the GIL back."""
+        return self.family == "futex" and needs_no_lock(self.source)
+
+    @property
     def wants_lock(self) -> bool:
-        """Whether it waits for a lock in user code."""
+        """Whether it waits in user code for a lock, or for what else sleeps on a futex."""
         if self.reading.kind is not None or not self.reading.own or self.family != "futex":
             return False
-        told = by_source(self.reading.top.source if self.reading.top else None)
-        return told is None or told[0] in ("lock", "work-wait")
+        told = by_source(self.source)
+        return not self.wants_gil and (told is None or told[0] in ("lock", "work-wait"))
+
+    @property
+    def takes_lock(self) -> bool:
+        """Whether the line that it waits in takes a lock."""
+        told = by_source(self.source)
+        return self.wants_lock and told is not None and told[0] == "lock"
+
+    @property
+    def does(self) -> str:
+        """What it does, before ` at train.py:7`."""
+        if self.wants_gil:
+            return "wants the GIL back"
+        if self.takes_lock:
+            return "waits for a lock"
+        return "sleeps on a futex" if self.wants_lock else "is"
 
     @property
     def place(self) -> str:

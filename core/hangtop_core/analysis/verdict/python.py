@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.activity import DISTRIBUTED_BREAKPOINT
+from hangtop_core.analysis.sourcelines import may_backtrack
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.descriptors import Descriptor
     from hangtop_core.diagnosis import Evidence
+
+BUSY_SHARE = 0.5
+"""Cores that a thread takes at least which has one for itself."""
 
 
 def _prompt(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -201,7 +205,12 @@ def _busy(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         loop = never_left(case, subject)
         text = f"is in the loop at {loop} and has not left it: it {text}" if loop else text
         share = subject.rank.main_cpu_share or subject.rank.cpu_share
-        cpu = f", {share:.0%} of a core" if (share or 0.0) >= 0.005 else ""
+        # Less than that says how much others want the machine, and not how busy it is.
+        cpu = f", {share:.0%} of a core" if (share or 0.0) >= BUSY_SHARE else ""
+        top = activity.top
+        own = owner is not None and owner.stack.tid == subject.pid and top == activity.site
+        if own and top is not None and may_backtrack(top.source):
+            cpu += ", maybe in a regular expression that tries ever more ways to match"
         yield Hit(
             subjects=(subject,),
             summary=sentence(

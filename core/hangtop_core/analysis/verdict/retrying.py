@@ -7,10 +7,9 @@ stands in a loop, and in that loop an `except`, or a `try` before it, which show
 from __future__ import annotations
 
 import re
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.frames import is_library, place, where
+from hangtop_core.analysis.frames import is_library, package, place, plain_name, where
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import block_at, loops, stack_of
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.callers import Block
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Frame
 
@@ -49,15 +49,18 @@ _SERVICE = re.compile(
     r"|gaierror|RpcError|grpc\.|BotoCore|ClientError|EndpointError|Transport|aiohttp|httpx?\."
     r"|socket\.|\.connect\(|create_connection|ServiceUnavailable|Unreachable|NewConnection"
 )
+_AGAIN = re.compile(r"(^|/)(tenacity|backoff|retrying|stamina|retry)(/|\.py$)")
+"""Libraries that call again what has failed."""
 BY_NAME = 0.75
 """Confidence where only names tell that it is a lock."""
 
 
 class Round(NamedTuple):
-    """A loop in which somebody sleeps between two attempts."""
+    """A loop in which somebody sleeps between two attempts, or a function that calls itself."""
 
     frame: Frame
-    loop: Block
+    loop: Block | None
+    """None where the function calls itself."""
     tried: Block | None
     """The first statement of the `try` in it."""
     caught: Block | None
@@ -67,8 +70,10 @@ class Round(NamedTuple):
 
     @property
     def at(self) -> str:
-        """The loop: `cache.py:29 (`while True:`)`."""
-        return block_at(self.frame, self.loop)
+        """`the loop at cache.py:29 (`while True:`)`, or what calls itself."""
+        if self.loop is None:
+            return f"{plain_name(self.frame.name)}, which calls itself at {place(self.frame)},"
+        return f"the loop at {block_at(self.frame, self.loop)}"
 
     @property
     def texts(self) -> str:
@@ -79,19 +84,32 @@ class Round(NamedTuple):
 
 def round_of(stacks: Mapping[str, tuple[Frame, ...]], subject: Subject) -> Round | None:
     """The innermost loop in which a subject sleeps, where what is in it is known."""
-    own = (frame for frame in stack_of(stacks, subject) if not is_library(frame))
-    for frame in islice(own, _FRAMES):
+    own = [frame for frame in stack_of(stacks, subject) if not is_library(frame)]
+    for frame in own[:_FRAMES]:
         around = loops(frame)
         if around is None:
             return None
-        if not around:
+        loop = around[-1] if around else None
+        if loop is None and not (frame.beside and _twice(own, frame)):
             continue
-        inside = [one for one in frame.beside or () if one[0] > around[-1][0]]
-        caught = next((one for one in inside if one[1].startswith("except")), None)
-        tried = [one for one in inside if not one[1].startswith(("except", "with", "async with"))]
-        asked = tuple(one for one in frame.within or () if one[0] > around[-1][0])
-        return Round(frame, around[-1], tried[-1] if tried else None, caught, asked)
+        begins = loop[0] if loop is not None else 0
+        inside = [one for one in frame.beside or () if one[0] > begins]
+        asked = tuple(one for one in frame.within or () if one[0] > begins)
+        return Round(frame, loop, *_tried(inside), asked)
     return None
+
+
+def _twice(own: Sequence[Frame], frame: Frame) -> bool:
+    return sum((one.file, one.name) == (frame.file, frame.name) for one in own) > 1
+
+
+def _tried(inside: Sequence[Block]) -> tuple[Block | None, Block | None]:
+    """What is tried, and the `except` that is reached; of each `except` it comes right before."""
+    for at in reversed(range(len(inside))):
+        if inside[at][1].startswith("except"):
+            return (inside[at - 1] if at else None), inside[at]
+    tried = [one for one in inside if not one[1].startswith(("with", "async with"))]
+    return (tried[-1] if tried else None), None
 
 
 def _goes_round(case: Case, left: Sequence[Subject]) -> Iterator[tuple[Subject, Round]]:
@@ -108,9 +126,9 @@ def _attempts(one: Round) -> str:
     file = place(one.frame).rpartition(":")[0]
     told = ""
     if one.tried is not None:
-        told = f"in the loop at {one.at} it tries `{one.tried[1]}` ({file}:{one.tried[0]})"
+        told = f"in {one.at} it tries `{one.tried[1]}` ({file}:{one.tried[0]})"
         told += f", and sleeps in `{one.caught[1]}`" if one.caught is not None else ""
-    return told or f"it looks again and again in the loop at {one.at}"
+    return told or f"it looks again and again in {one.at}"
 
 
 def _lock_file(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -156,9 +174,8 @@ def _told(one: Round, subject: Subject) -> str | None:
     named = _LOCK.search(names) is not None
     if _ONLY_ONE.search(one.texts):
         return "file"
-    if _IS_THERE.search(one.loop[1]) or (
-        named and any(_IS_THERE.search(text) for _, text in one.asked)
-    ):
+    around = one.loop[1] if one.loop is not None else ""
+    if _IS_THERE.search(around) or (named and any(_IS_THERE.search(text) for _, text in one.asked)):
         return "file"
     return "name" if named else None
 
@@ -186,16 +203,44 @@ def _refused(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *_round_facts(first, one),
                 *common_facts(case, group),
             ),
-            steps=(
-                on(
-                    first,
-                    f"timeout 20 strace -f -e trace=connect -p {first.pid}",
-                    words="see where it connects to, and what comes of it",
-                ),
-                on(first, f"hangtop dump --pid {first.pid} --each --locals"),
-                "let attempts end after some time, with an error that names the service",
-            ),
+            steps=_refused_steps(first),
         )
+
+
+def _library(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Who sleeps in a library that calls again what has failed."""
+    asleep = [s for s in left if s.activity.kind == "sleep"]
+    found = [s for s in asleep if _again_by(s) is not None]
+    for group in alike(found, lambda s: s.activity.site):
+        first = group[0]
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                f"{who(group)} {is_are(group, 'sleeps', 'sleep')} between two attempts of what "
+                f"fails, most likely to reach a service: {_again_by(first)} calls it again and "
+                f"again at {first.activity.at} {case.since(first)}".rstrip(),
+            ),
+            evidence=common_facts(case, group),
+            steps=_refused_steps(first),
+            confidence=BY_NAME,
+        )
+
+
+def _again_by(subject: Subject) -> str | None:
+    """The library that a rank sleeps in between two attempts."""
+    top = subject.activity.top
+    return package(top.file) if top is not None and _AGAIN.search(top.file) else None
+
+
+def _refused_steps(subject: Subject) -> tuple[Step, ...]:
+    pid = subject.pid
+    connects = f"timeout 20 strace -f -e trace=connect -p {pid}"
+    return (
+        on(subject, connects, words="see where it connects to, and what comes of it"),
+        on(subject, f"hangtop dump --pid {pid} --each --locals"),
+        "let attempts end after some time, with an error that names the service",
+    )
 
 
 LOCK_FILE = Rule(
@@ -213,10 +258,20 @@ LOCK_FILE = Rule(
 REFUSED = Rule(
     cause="remote-service-wait",
     title="A rank tries again and again to reach a service",
-    seen="The main thread sleeps by turns in a loop with an `except`, or after a `try`, that names "
-    "errors or calls of a network client.",
+    seen="The main thread sleeps by turns in a loop, or in a function that calls itself, with an "
+    "`except`, or after a `try`, that names errors or calls of a network client.",
     excluded="It looks for a lock file: `file-lock`. It waits on a socket: see below.",
     confidence=0.82,
     next_steps=("Look where it connects to", "Let attempts end after some time"),
     find=_refused,
+)
+TRIES_AGAIN = Rule(
+    cause="remote-service-wait",
+    title=REFUSED.title,
+    seen="The main thread sleeps in a library that calls again what has failed (tenacity, backoff, "
+    "retrying, stamina).",
+    excluded=REFUSED.excluded,
+    confidence=BY_NAME,
+    next_steps=REFUSED.next_steps,
+    find=_library,
 )

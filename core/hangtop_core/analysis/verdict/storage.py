@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from hangtop_core.descriptors import Descriptor, Holder
 
 
+_BATON_STEPS = (
+    "which file that is cannot be seen from outside; torch.utils.cpp_extension makes `lock` in the "
+    "folder it builds in, below TORCH_EXTENSIONS_DIR or ~/.cache/torch_extensions: delete one that "
+    "is older than the job",
+)
 _PIPES = frozenset({"pipe-read", "pipe-write", "fifo-open"})
 _READS = frozenset({"io", "inline-data", "importing"})
 
@@ -74,6 +79,7 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 *(on(first, f"ps -o pid,user,etime,stat,args -p {h.pid}") for h in holders[:2]),
+                *(_BATON_STEPS if _by_being_there(first) and lock is None else ()),
                 on(first, f"lslocks | grep -F {quoted}" if quoted else "lslocks"),
             ),
         )

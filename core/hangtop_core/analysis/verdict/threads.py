@@ -1,4 +1,4 @@
-"""Causes among the threads of one rank: locks, queues and the GIL."""
+"""Causes among the threads of one rank: locks and queues."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.dictionary import by_source
-from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.idle import FUTURES
-from hangtop_core.analysis.native import called
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.doing import does
@@ -21,6 +19,12 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import OneThread, threads_of
 from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.analysis.verdict.threadwords import (
+    blocks_loop,
+    import_deadlock,
+    wait_text,
+    why_others,
+)
 from hangtop_core.text import clean, how_ended, plural
 
 if TYPE_CHECKING:
@@ -29,51 +33,6 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Process
-
-
-def _gil_held(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    for subject in left:
-        sample = subject.rank.sample
-        if sample is None or sample.count < 2 or subject.activity.owner is None:
-            continue
-        threads = threads_of(case, subject)
-        owner = next((one for one in threads if one.stack.gil), None)
-        if owner is None or owner.stack.active or owner.family in (None, "futex"):
-            continue
-        facts = owner.facts
-        call = (facts.syscall or facts.wchan or "a system call") if facts else "a system call"
-        call = "a sleep that was interrupted" if call == "restart_syscall" else call
-        inside = called(owner.reading.natives)
-        called_by = f", called {inside}," if inside else ""
-        others = [one for one in threads if one is not owner]
-        yield Hit(
-            subjects=(subject,),
-            summary=sentence(
-                case,
-                f"{owner.name} (tid {owner.stack.tid}) of {who([subject])} holds the GIL while it "
-                f"sleeps in {call}{called_by} at {where(owner.reading.site or owner.reading.top)};",
-                f"{plural(len(others), 'other Python thread')} of it cannot run"
-                if others
-                else "nothing in Python can run in it",
-            ),
-            evidence=(
-                fact(
-                    "stacks",
-                    subject.number,
-                    f"{owner.name} owns the GIL and is idle, in {sample.count} samples in a row",
-                ),
-                fact(
-                    "process",
-                    subject.number,
-                    f"{owner.name}: state {facts.state if facts else '?'}, syscall {call}",
-                ),
-                *common_facts(case, [subject]),
-            ),
-            steps=(
-                on(subject, f"hangtop dump --pid {subject.pid} --each --native"),
-                "release the GIL around that call (Py_BEGIN_ALLOW_THREADS; ctypes.CDLL, not PyDLL)",
-            ),
-        )
 
 
 def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -87,12 +46,13 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         stuck = [one for one in threads if one.wants_lock]
         if activity.kind == "waiting" and len(stuck) < 2 and not _has_candidates(threads):
             continue
-        tangle = _tangle(stuck)
+        tangle = _tangle(subject, stuck)
         if activity.kind == "join" and not stuck:
             yield _joining(case, subject, threads)
             continue
-        main = f"{who([subject])} {_main_text(subject)} {case.since(subject)}".rstrip()
-        text = f"{main}: {tangle.text}" if tangle else f"{main}; {_owners(threads)}"
+        main = f"{who([subject])} {wait_text(activity, threads[0])} {case.since(subject)}".rstrip()
+        why = why_others(threads[0])
+        text = f"{main}: {tangle.text}" if tangle else f"{main}; {_owners(threads, why)}"
         yield Hit(
             subjects=(subject,),
             summary=sentence(case, text),
@@ -116,7 +76,7 @@ class _Tangle(NamedTuple):
     confidence: float
 
 
-def _tangle(stuck: Sequence[OneThread]) -> _Tangle | None:
+def _tangle(subject: Subject, stuck: Sequence[OneThread]) -> _Tangle | None:
     """Say it by the locks that their lines take; else, of several locks, that it is likely."""
     for one, other in combinations(stuck, 2):
         both = locks.crossed(one.frames, other.frames)
@@ -130,26 +90,38 @@ def _tangle(stuck: Sequence[OneThread]) -> _Tangle | None:
             text = f"{one.name} most likely waits for itself: it takes `{before.name}` at "
             text += f"{one.place}, and has it since {before.at} (only an RLock can be taken twice)"
             return _Tangle(text, 0.9)
-    futexes = {one.facts.futex for one in stuck if one.facts is not None}
-    if len(stuck) < 2 or len(futexes) < 2:
+    takers = [one for one in stuck if one.takes_lock]
+    if not _several_locks(subject, takers):
         return None
-    places = " and ".join(f"{one.name} at {one.place}" for one in stuck[:3])
+    places = " and ".join(f"{one.name} at {one.place}" for one in takers[:3])
     return _Tangle(f"most likely its threads wait for each other's locks, {places}", 0.91)
 
 
-def _main_text(subject: Subject) -> str:
-    text = subject.activity.text
-    if text == "sleeps on a futex":
-        text = "waits for a lock"
-    return f"{text} at {subject.activity.at}"
+def _several_locks(subject: Subject, takers: Sequence[OneThread]) -> bool:
+    """Whether threads want different locks, so that each may well have what another one wants.
+
+    Equal addresses are one lock, which neither of them has got. From CPython 3.14 on a thread
+    sleeps on a word of its own, and only the lines tell.
+    """
+    version = subject.rank.process.versions.get("python", "").split(".")[:2]
+    own_word = len(version) == 2 and version[0] == "3" and version[1:] >= ["14"]
+    wanted = {one.source if own_word else one.facts and one.facts.futex for one in takers}
+    return len(wanted) >= 2 and None not in wanted
 
 
 def _joining(case: Case, subject: Subject, threads: Sequence[OneThread]) -> Hit:
     text = f"{who([subject])} waits for a thread of its own to end, at {subject.activity.at}"
     text = f"{text} {case.since(subject)}".rstrip()
+    importing = import_deadlock(threads[0], threads[1:])
+    if importing is not None:
+        told = f"{importing.name} waits for a module that another thread is still importing, at "
+        told += f"{importing.place}, and the main thread waits while it imports: most likely that "
+        told += "one (an import deadlock)"
+    else:
+        told = _owners(threads, "that may be")
     return Hit(
         subjects=(subject,),
-        summary=sentence(case, f"{text}; {_owners(threads, 'that may be')}"),
+        summary=sentence(case, f"{text}; {told}"),
         evidence=(
             *_thread_facts(subject, threads),
             *common_facts(case, [subject]),
@@ -184,8 +156,7 @@ def _thread_facts(subject: Subject, threads: Sequence[OneThread]) -> list[Eviden
         fact(
             "stacks",
             subject.number,
-            f"{one.name} (tid {one.stack.tid}) {'waits for a lock' if one.wants_lock else 'is'} at "
-            f"{one.place}{one.futex}",
+            f"{one.name} (tid {one.stack.tid}) {one.does} at {one.place}{one.futex}",
         )
         for one in threads[:6]
     ]
@@ -219,6 +190,11 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _who_could(case: Case, subject: Subject, threads: Sequence[OneThread]) -> str:
     """Who could end the wait for a queue or a future: threads at work, children, or nobody."""
     rest = threads[1:]
+    if threads and blocks_loop(threads[0].frames):
+        return (
+            "its own event loop cannot run meanwhile, which is below on the same stack: what a "
+            "coroutine of that loop is to give never comes"
+        )
     others = [one for one in rest if one.reading.kind not in ("queue", "idle-worker")]
     others = [one for one in others if not one.idle]
     if others:
@@ -278,17 +254,6 @@ def _failed(child: Process) -> bool:
     return child.state == "Z" and child.exit_code != 0
 
 
-GIL_HELD = Rule(
-    cause="gil-held",
-    title="A thread holds the GIL while it sleeps",
-    seen="py-spy says that a thread owns the GIL, and the kernel that it sleeps in a system call "
-    "(not on a futex), in several samples.",
-    excluded="The owner runs: `busy-in-python`.",
-    confidence=0.92,
-    next_steps=("Look at the native stack", "Release the GIL around that call"),
-    find=_gil_held,
-    needs=(More("native stacks", "which C function keeps the GIL"),),
-)
 LOCK_WAIT = Rule(
     cause="lock-wait",
     title="A rank waits for a lock or thread of its own",

@@ -247,11 +247,17 @@ def test_a_dead_dataloader_worker() -> None:
 def test_a_forked_worker_on_a_lock_nobody_in_it_holds() -> None:
     world = World()
     world.waiters(3)
-    rank = world.add(LOADER, POLL)
+    rank = world.add(
+        LOADER,
+        POLL,
+        process={"threads": (thread(4035, SLEEP),)},
+        sample={"others": [("collector", 4035, user("collect", 39), False)]},
+    )
     child = world.worker(rank, worker_in("log_sample", 90, "with lock:"), FUTEX)
     world.give_children(rank, [child])
     verdict = first(world)
     assert (verdict.cause, culprits(verdict)) == ("fork-deadlock", [3])
+    assert "'collector' of the rank, which may have held it" in text_of(verdict)
 
 
 def test_two_threads_that_want_each_others_locks() -> None:

@@ -480,3 +480,30 @@ def test_ranks_that_were_told_to_use_one_gpu(
     if blamed:
         assert f"in ranks {blamed[0]}{'-' if blamed[1] == 1 else ','}{blamed[1]}" in first.summary
         assert first.evidence[0].text.startswith(f"CUDA_VISIBLE_DEVICES is {told[0]} ")
+
+
+@pytest.mark.parametrize(
+    ("extra", "told"),
+    [
+        ({"WORLD_SIZE": "4"}, True),
+        ({"WORLD_SIZE": "3"}, False),
+        # torchrun below mpirun, or two mpiruns whose ranks are numbered through
+        ({"WORLD_SIZE": "12", "GROUP_WORLD_SIZE": "3"}, False),
+        ({"WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"}, False),
+    ],
+)
+def test_a_world_size_left_in_the_environment_of_mpirun(
+    extra: dict[str, str], *, told: bool
+) -> None:
+    made = World()
+    for n in range(3):
+        env = {"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": str(n), **extra}
+        made.add(INIT, POLL, rank=n, process={"env": env, "pid": 100 + n})
+    found = run(made, world_size=int(extra["WORLD_SIZE"]))
+    text = "".join(one.summary for one in found.verdicts)
+    wrong = "mpirun has started 3 ranks (OMPI_COMM_WORLD_SIZE=3)"
+    assert (wrong in text) == told
+    assert ("never joined" in text) == (not told and extra["WORLD_SIZE"] != "3")
+    if told:
+        assert found.verdicts[0].cause == "launch-misconfigured"
+        assert "unset WORLD_SIZE before mpirun" in found.verdicts[0].next_steps[0]

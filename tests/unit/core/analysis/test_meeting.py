@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec.structs import replace
 
 from support import build
 from support.build import FUTEX, POLL, RECV, SLEEP, World, c10d, frame, judged, user
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Diagnosis
 
 NEW_GROUP: build.Stack = (
     frame("_new_group_with_tag", "torch/distributed/distributed_c10d.py", 5200),
@@ -84,3 +87,86 @@ def test_a_function_called_as_the_interpreter_ends_is_shutting_down() -> None:
     # Nothing of the program is below a handler of atexit.
     world.add((*build.QUEUE[:1], frame("flush", "train.py", 70)), FUTEX)
     assert first(world) == ("teardown", [2])
+
+
+SLEEPS_IN_INIT: build.Stack = (
+    frame("_new_process_group_helper", "torch/distributed/distributed_c10d.py", 2169),
+    frame("init_process_group", "torch/distributed/distributed_c10d.py", 1899),
+    *user("join", 45),
+)
+
+
+def meet(*folders: str, facts: build.Facts = SLEEP, words: tuple[str, ...] = ()) -> Diagnosis:
+    world = World()
+    for index, folder in enumerate(folders):
+        line = ("python", "train.py", *words[index : index + 1])
+        process = {"cwd": folder, "cmdline": line}
+        world.add(SLEEPS_IN_INIT, facts, process=process)
+    return judged(world)
+
+
+def test_ranks_that_meet_over_a_file_in_different_folders() -> None:
+    verdict = meet("/run/work-1", "/run/work-1", "/run/work-2").verdicts[0]
+    assert (verdict.cause, [c.rank for c in verdict.culprits]) == ("launch-misconfigured", [2])
+    assert "/run/work-2 (rank 2)" in verdict.summary
+    assert "nothing differs" not in verdict.summary
+    assert verdict.confidence == 0.6
+
+
+def test_ranks_that_were_told_other_files() -> None:
+    words = ("--init=file:///a/r", "--init=file:///b/r", "--init=file:///b/r")
+    verdict = meet("/run", "/run", "/run", words=words).verdicts[0]
+    assert (verdict.cause, [c.rank for c in verdict.culprits]) == ("launch-misconfigured", [0])
+    assert "file:///a/r" in verdict.summary
+    assert verdict.confidence == 0.9
+
+
+@pytest.mark.parametrize(
+    ("folders", "facts", "left"),
+    [
+        (("/run", "/run", "/run"), SLEEP, "the file that they seem to meet over (FileStore)"),
+        # over TCP the folder does not matter
+        (("/run/1", "/run/2", "/run/3"), POLL, "init_method, store"),
+    ],
+)
+def test_ranks_that_meet_and_what_is_left(
+    folders: tuple[str, ...], facts: build.Facts, left: str
+) -> None:
+    verdict = meet(*folders, facts=facts).verdicts[0]
+    assert verdict.cause == "unknown"
+    assert left in verdict.summary
+
+
+def test_a_folder_for_each_rank_blames_nobody() -> None:
+    verdict = meet("/run/0", "/run/1", "/run/2").verdicts[0]
+    assert (verdict.cause, verdict.culprits) == ("launch-misconfigured", ())
+
+
+def test_a_rank_that_waits_for_a_key_while_others_reduce_stays_away() -> None:
+    world = World()
+    world.add(STORE, POLL)
+    world.waiters(2)
+    (verdict,) = judged(world).verdicts
+    assert (verdict.cause, [c.rank for c in verdict.culprits]) == ("missing-collective", [0])
+    assert "waits for a key in the store at train.py:53 (collect)" in verdict.summary
+    assert "nobody else waits for keys" in verdict.summary
+
+
+@pytest.mark.parametrize("keys", [1, 2])
+def test_half_of_the_ranks_or_more_that_wait_for_keys_are_told_as_before(keys: int) -> None:
+    world = World()
+    for _ in range(keys):
+        world.add(STORE, POLL)
+    world.waiters(1)
+    assert judged(world).verdicts[0].cause == "mismatched-collective"
+
+
+def test_a_wait_for_a_key_after_an_error_says_so() -> None:
+    world = World()
+    above = replace(
+        frame("fit", "train.py", 70), beside=((66, "self.step(batch)"), (68, "except ValueError:"))
+    )
+    world.add((*STORE[:1], above, *STORE[1:]), POLL)
+    world.waiters(2)
+    told = judged(world).verdicts[0].summary
+    assert "rank 0 came there in `except ValueError:` (train.py:68)" in told

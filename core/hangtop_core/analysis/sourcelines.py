@@ -1,0 +1,31 @@
+"""What a line of code says beyond what it waits for: that it sleeps, takes no lock, uses `re`."""
+
+from __future__ import annotations
+
+import re
+
+from hangtop_core.analysis.dictionary import by_source
+
+_SLEEPS = re.compile(r"\btime\.sleep\s*\(|(?<![.\w])sleep\s*\(")
+_NO_LOCK = re.compile(
+    rf"{_SLEEPS.pattern}|\bos\.(read|write|wait|waitpid|fsync|listdir|stat)\s*\("
+    r"|\bselect\.select\s*\(|\b_selector\.poll\s*\(|\b_sock\.\w+\s*\("
+    r"|^(while\s+(True|1)\s*:|pass|continue|break)$"
+)
+"""Lines that sleep in another system call than futex, or not at all."""
+_MATCHES = re.compile(r"\.(match|fullmatch|search|findall|finditer|subn?)\s*\(")
+
+
+def may_backtrack(source: str | None) -> bool:
+    """Whether a line looks for a regular expression, by the names of the calls of `re`."""
+    return source is not None and _MATCHES.search(source) is not None
+
+
+def sleeps(source: str | None) -> bool:
+    """Whether a line sleeps for a time that it says itself."""
+    return source is not None and _SLEEPS.search(source) is not None
+
+
+def needs_no_lock(source: str | None) -> bool:
+    """Whether a thread asleep on a futex in this line wants the GIL back: nothing else is left."""
+    return source is not None and by_source(source) is None and bool(_NO_LOCK.search(source))

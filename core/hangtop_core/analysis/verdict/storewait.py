@@ -1,0 +1,86 @@
+"""A rank that waits for a key in the store by code of its own, while others are in a collective."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.frames import place
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.callers import calls, stack_of
+from hangtop_core.analysis.verdict.evidence import alike, common_facts, is_are, sentence, who
+from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.steps import trace_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.verdict.case import Case
+
+_COLLECTIVE: frozenset[Kind] = frozenset({"collective", "backward", "work-wait"})
+
+
+def alone_with_keys(case: Case) -> tuple[Subject, ...]:
+    """The few that wait for keys in lines of the program's own, all others being in collectives."""
+    keys = tuple(s for s in case.waiters if _waits_for_key(s))
+    blamed = {id(s) for s in keys}
+    others = [s for s in case.waiters if id(s) not in blamed]
+    if case.suspects or case.by_recorders is not None or len(keys) >= len(others):
+        return ()
+    return keys if all(s.activity.kind in _COLLECTIVE for s in others) else ()
+
+
+def _alone(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    keys = alone_with_keys(case)
+    blamed = {id(s) for s in keys}
+    others = [s for s in case.waiters if id(s) not in blamed]
+    for group in alike(keys, lambda s: s.activity.site):
+        activity = group[0].activity
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                f"{who(group)} {is_are(group, 'waits', 'wait')} for a key in the store at "
+                f"{activity.at} {case.since(group[0])}, and not in what {name_ranks(others)} "
+                f"{is_are(others, 'waits', 'wait')} for: nobody else waits for keys, and who is to "
+                f"set it may be among those that wait{_after_error(case, group[0])}",
+                blamed=keys,
+            ),
+            evidence=common_facts(case, group),
+            steps=(
+                f"look what led to {activity.at} on {name_ranks(group)} only, such as an error "
+                "that was caught, and who sets that key",
+                *trace_steps(group[0]),
+            ),
+        )
+
+
+def _after_error(case: Case, subject: Subject) -> str:
+    """`; it came there in `except ValueError:` (train.py:7)`, where one of its calls stands so."""
+    for frame in calls(stack_of(case.snapshot.stacks, subject)):
+        for line, text in reversed(frame.beside or ()):
+            if text.startswith("except"):
+                at = place(frame).rpartition(":")[0]
+                return f"; {name_ranks([subject])} came there in `{text}` ({at}:{line})"
+    return ""
+
+
+def _waits_for_key(subject: Subject) -> bool:
+    """Whether the innermost frame of a rank is the program's own, and asks the store."""
+    activity = subject.activity
+    own = activity.top is not None and activity.top == activity.site
+    return activity.kind == "store" and own and not activity.by_thread
+
+
+STORE_ALONE = Rule(
+    cause="missing-collective",
+    title="A rank waits for a key in the store, and others in a collective",
+    seen="Fewer than half of the ranks wait for keys in the store in lines of the program's own, "
+    "and all others in collectives.",
+    excluded="A rank is outside communication. The recorders of all ranks tell more.",
+    confidence=0.85,
+    next_steps=("Look what led to the wait for the key on that rank only",),
+    find=_alone,
+    needs=(More("recorder", "whether it has issued what the others wait for"),),
+)
