@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hangtop_core.analysis.activity import Activity, Reader
+    from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.model import Rank
 
 
+OF_THREADS: frozenset[Kind] = frozenset({"join", "queue"})
+"""What a main thread does that another thread of its rank has to end."""
 _ENDS = frozenset({"remote", "io", "file-lock", "child", "output"})
 
 
@@ -53,7 +56,7 @@ def behind(rank: Rank, activity: Activity, reader: Reader) -> Activity:
     file, a lock file or a program, it is the end of the chain.
     """
     sample = rank.sample
-    if activity.kind not in ("join", "queue") or activity.by_thread or sample is None:
+    if activity.by_thread or sample is None:
         return activity
     future = activity.op in FUTURES
     at_work = []
