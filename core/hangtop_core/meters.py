@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from hangtop_core.text import Text
 
@@ -73,3 +74,8 @@ class Stalled(Struct, frozen=True, gc=False):
 def grown(old: int | None, new: int | None) -> int:
     """By how much a counter has grown; 0 where it is not known, or began anew."""
     return max(new - old, 0) if old is not None and new is not None else 0
+
+
+def only_waited(old: Meters, new: Meters) -> bool:
+    """Whether nothing but the time since the main thread ran differs."""
+    return replace(new, main_last_ran_s=old.main_last_ran_s) == old

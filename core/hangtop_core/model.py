@@ -155,6 +155,8 @@ class Rank(Struct, frozen=True, gc=False):
     """When it last used over 2 ms of a CPU between two readings: work, no mere wake-up."""
     slept: tuple[Thread, float] | None = None
     """Its main thread when it was last met asleep: one that runs does not tell what it does."""
+    computed_at: float | None = None
+    """When it was last seen to compute between sleeps, and not only to look for something."""
     io_moved_at: float | None = None
     """When its read or write byte counters last moved by more than noise, its own log apart."""
     printed_at: float | None = None

@@ -8,7 +8,7 @@ import msgspec
 
 from hangtop_core.analysis.waking import met_asleep
 from hangtop_core.fileway import IO_NOISE, Way
-from hangtop_core.meters import grown
+from hangtop_core.meters import grown, only_waited
 from hangtop_core.model import (
     DescriptorTable,
     Process,
@@ -40,6 +40,9 @@ WORK_NS = 2_000_000
 """Time on a CPU, in nanoseconds between two readings, that is work and not a mere wake-up; in
 proportion where they are more than `WORK_GAP` seconds apart, for many wake-ups add up."""
 WORK_GAP = 5.0
+COMPUTES_SHARE, COMPUTES_NS = 0.01, 300_000
+"""Cores, and nanoseconds for each sleep, that a main thread takes at least which computes between
+its sleeps: to look for a file takes 0.1 ms."""
 TOUCH_NS = 500_000
 """Time on a CPU, in nanoseconds between two readings, that a thread takes at most to be stopped
 and sent back into its wait: 20 to 100 microseconds each for strace, py-spy, gdb or a signal."""
@@ -68,6 +71,7 @@ class _Point(msgspec.Struct, frozen=True, gc=False):
     at: float
     cpu_s: float
     main_ns: int | None
+    switches: int | None
 
 
 class Tracked:
@@ -86,6 +90,7 @@ class Tracked:
         self.printed_at: float | None = None
         self.wrote_at: float | None = None
         self.worked_at: float | None = None
+        self.computed_at: float | None = None
         self.way = Way()
         self.flowed_at: dict[int, float] = {tid: at for tid, _ in process.flows}
         self.cpu_share: float | None = None
@@ -149,13 +154,13 @@ class Tracked:
             self.way.see(old.file, new.file, at, before)
         if "flows" in changes:
             self.flowed_at.update({tid: at for tid, _ in set(new.flows).difference(old.flows)})
-        if not changed and _only_waited(old.meters, new.meters):
+        if not changed and only_waited(old.meters, new.meters):
             new = msgspec.structs.replace(new, meters=old.meters)
         if new != old:
             if self.settled:
                 # Nothing was noted while nothing moved; the shares count from just before now.
                 self._points.clear()
-                self._points.append(_Point(before, old.meters.cpu_s, old.meters.main_cpu_ns))
+                self._points.append(_point(before, old.meters))
                 self.settled = False
             self.process = new
             self.slept = met_asleep(new, at) or self.slept
@@ -201,7 +206,7 @@ class Tracked:
         """Note the counters at ``at``, whether they changed or not, and work out the shares."""
         meters = self.process.meters
         points = self._points
-        points.append(_Point(at, meters.cpu_s, meters.main_cpu_ns))
+        points.append(_point(at, meters))
         while len(points) > 2 and (
             at - points[1].at >= SHARE_WINDOW - 0.5 or len(points) > MAX_POINTS
         ):
@@ -213,7 +218,10 @@ class Tracked:
         cpu = round(max(last.cpu_s - first.cpu_s, 0.0) / span, 3)
         main = None
         if first.main_ns is not None and last.main_ns is not None:
-            main = round(max(last.main_ns - first.main_ns, 0) / 1e9 / span, 3)
+            ran, slept = grown(first.main_ns, last.main_ns), grown(first.switches, last.switches)
+            main = round(ran / 1e9 / span, 3)
+            if main >= COMPUTES_SHARE and ran > slept * COMPUTES_NS and span > SHARE_WINDOW / 2:
+                self.computed_at = at
         if (cpu, main) != (self.cpu_share, self.main_cpu_share):
             self.cpu_share, self.main_cpu_share = cpu, main
             self.touch()
@@ -296,6 +304,7 @@ class Tracked:
                 printed_at=self.printed_at,
                 wrote_at=self.wrote_at,
                 worked_at=self.worked_at,
+                computed_at=self.computed_at,
                 file_moved_at=self.way.moved_at,
                 file_rate=self.way.rate,
                 flowed_at=_flows(self, children),
@@ -349,6 +358,10 @@ def _continued(
     )
 
 
+def _point(at: float, meters: Meters) -> _Point:
+    return _Point(at, meters.cpu_s, meters.main_cpu_ns, meters.main_switches)
+
+
 def _moved_at(old: Meters | None, new: Meters, at: float) -> float | None:
     if new.main_last_ran_s is not None:
         return at - max(new.main_last_ran_s, 0.0)
@@ -368,11 +381,6 @@ def _sent_back(old: Meters, new: Meters) -> bool:
     known = None not in (old.main_cpu_ns, new.main_cpu_ns, old.read_bytes, old.write_bytes)
     said = (new.read_bytes, new.write_bytes) == (old.read_bytes, old.write_bytes)
     return same and known and said and grown(old.main_cpu_ns, new.main_cpu_ns) <= TOUCH_NS
-
-
-def _only_waited(old: Meters, new: Meters) -> bool:
-    """Whether nothing but the time since the main thread ran differs."""
-    return msgspec.structs.replace(new, main_last_ran_s=old.main_last_ran_s) == old
 
 
 def adopt(live: Mapping[int, Tracked], left: Sequence[Tracked]) -> None:

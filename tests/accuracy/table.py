@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from accuracy.job import Job, each
 from accuracy.table_fifth import FIFTH
+from accuracy.table_models import MODELS
 from accuracy.table_more import MORE
 from accuracy.table_own import OWN
 from accuracy.table_rollouts import ROLLOUTS
@@ -441,10 +442,11 @@ JOBS: tuple[Job, ...] = (
     ),
     *MORE,
     *THIRD,
-    *SLOW,
     *ROLLOUTS,
     *OWN,
     *FIFTH,
+    *SLOW,
+    *MODELS,
     # Not hung
     Job("gpt-healthy", "gpt.py", None, (), "DDP", ready=GPT),
     Job(

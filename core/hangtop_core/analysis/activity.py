@@ -5,7 +5,6 @@ An activity is never guessed: what cannot be told is `unknown`, with the reason 
 
 from __future__ import annotations
 
-import re
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis import dictionary, kernel, native
 from hangtop_core.analysis.dictionary import Kind
-from hangtop_core.analysis.frames import library_run, plain_name, site, where
+from hangtop_core.analysis.frames import Loop, endless_loops, library_run, plain_name, site, where
 from hangtop_core.analysis.native import WAITS_FOR_GPU
 from hangtop_core.analysis.sourcelines import sleeps
 from hangtop_core.analysis.waking import as_it_slept
@@ -22,7 +21,7 @@ from hangtop_core.model import Frame, Thread
 from hangtop_core.text import how_ended
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from hangtop_core.model import Process, Rank, StackSample, ThreadStack
 
@@ -34,11 +33,6 @@ _AT_EXIT: frozenset[Kind] = frozenset({"lock", "join", "queue", "sleep", "waitin
 _OPEN: frozenset[Kind] = frozenset({"waiting", "busy", "unknown"})  # C frames may decide these
 GPU_THREADS = ("cuda", "pt_nccl")
 """Threads of CUDA's driver, and of torch's NCCL: the process uses a GPU."""
-
-
-_ENDLESS = re.compile(r"while\s*\(?\s*(True|1)\s*\)?\s*:")
-Loop = tuple[Frame, int, str]
-"""The frame that stands in a loop, its line and its text."""
 
 
 class Reading(Struct, frozen=True, gc=False):
@@ -82,13 +76,15 @@ class Activity(Struct, frozen=True, gc=False):
     """Thread id of the GIL's owner in the sample."""
     by_thread: bool = False
     """Another thread of the rank does this, and the main thread waits for that one."""
-    behind: str = ""
-    """Which one, and where: where that one does not wait for other ranks."""
+    thread: str = ""
+    """Its name, where it is looked at like a main thread: `main` is what the kernel says of it."""
+    awaited: str = ""
+    """`waits in result at train.py:9 (f)`, what the main thread does meanwhile."""
 
     @property
     def at(self) -> str:
         """Where in the user's code, for sentences."""
-        return f"{where(self.site)}{self.behind}"
+        return where(self.site)
 
 
 OVER_MEMORY = "is held up by the kernel because its cgroup is over memory.high"
@@ -133,7 +129,7 @@ class Reader:
         early = _halted(process, main, letter)
         stack = sample.threads[0] if sample is not None and sample.threads else None
         read_ = self.reading(stack.stack) if stack is not None else None
-        found = early or _doing(read_, stack, sample, main, letter)
+        found = early or doing(read_, stack, sample, main, letter)
         if read_ is not None and found.kind == "busy" and _polls_gpu(process, read_):
             found = msgspec.structs.replace(found, kind="work-wait", text=WAITS_FOR_GPU)
         if read_ is not None and read_.natives and found.kind in _OPEN:
@@ -163,12 +159,13 @@ def read(stack: tuple[Frame, ...]) -> Reading:
     top = next((frame for frame in stack if not frame.native), None)
     natives = tuple(takewhile(lambda one: one.native, stack))
     after = top is not None and not any(frame.name in _PROGRAM for frame in stack)
-    endless = tuple(_endless(stack))
+    endless = tuple(endless_loops(stack))
     if met is None:
         own = not frames
         return Reading(top, site(stack), None, "", None, loading, own, natives, after, endless)
     pattern, frame = met
     name = plain_name(frame.name)
+    name = "wait_tensor" if (pattern.kind, name) == ("collective", "wait") else name
     text = pattern.text.format(name=name)
     if pattern.kind == "prompt" and any(map(_is_distributed_breakpoint, frames)):
         text = DISTRIBUTED_BREAKPOINT
@@ -184,13 +181,6 @@ def read(stack: tuple[Frame, ...]) -> Reading:
         after=after,
         endless=endless,
     )
-
-
-def _endless(stack: tuple[Frame, ...]) -> Iterator[Loop]:
-    for frame in reversed(stack):
-        for line, text in frame.within or ():
-            if _ENDLESS.match(text):
-                yield frame, line, text
 
 
 def _is_distributed_breakpoint(frame: Frame) -> bool:
@@ -242,13 +232,14 @@ def _halted(process: Process, main: Thread | None, letter: str) -> Activity | No
     return None
 
 
-def _doing(
+def doing(
     read_: Reading | None,
     stack: ThreadStack | None,
     sample: StackSample | None,
     main: Thread | None,
     letter: str,
 ) -> Activity:
+    """What a thread does, of what its frames and the kernel say."""
     family = kernel.kernel_wait(main.wchan, main.syscall) if main and letter != "R" else None
     running = letter == "R" or bool(stack and stack.active and family is None)
     if read_ is None or stack is None or sample is None:

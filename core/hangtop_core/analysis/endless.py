@@ -16,7 +16,8 @@ from hangtop_core.analysis.standing import GONE, Standing, latest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.analysis.activity import Activity, Loop, Reader
+    from hangtop_core.analysis.activity import Activity, Reader
+    from hangtop_core.analysis.frames import Loop
     from hangtop_core.model import Rank, StackSample
 
 _MAY_LOOP: frozenset[Kind] = frozenset({"busy", "gil", "sleep", "remote", "unknown"})

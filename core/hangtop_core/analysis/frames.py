@@ -6,10 +6,10 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from hangtop_core.frame import Frame
 
-    from hangtop_core.model import Frame
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 _STDLIB = re.compile(r"/lib(64)?/python\d(\.\d+)?/|/python\d+\.zip/|^<")
 _PACKAGE = re.compile(r"(?:^|/)(?:site|dist)-packages/([^/]+)")
@@ -111,3 +111,16 @@ def where(frame: Frame | None) -> str:
 def place(frame: Frame) -> str:
     """`train.py:41`, for columns."""
     return f"{frame.short or frame.file}:{frame.line}"
+
+
+_ENDLESS = re.compile(r"while\s*\(?\s*(True|1)\s*\)?\s*:")
+Loop = tuple[Frame, int, str]
+"""The frame that stands in a loop, its line and its text."""
+
+
+def endless_loops(stack: tuple[Frame, ...]) -> Iterator[Loop]:
+    """Yield the loops around a stack that only a line in them ends, outermost first."""
+    for frame in reversed(stack):
+        for line, text in frame.within or ():
+            if _ENDLESS.match(text):
+                yield frame, line, text

@@ -197,6 +197,8 @@ class Watcher:
             found = self._or_moved(found, rank.printed_at)
         if _woken_by_data(activity):
             found = self._or_moved(found, rank.moved_at)
+        if activity.kind == "sleep" and seen - found.since < PRINTS_S:
+            found = self._or_moved(found, rank.computed_at)
         if activity.kind == "sleep" and not (rank.node in self._full and retries(rank)):
             found = self._or_moved(found, rank.wrote_at)
         if activity.kind in ("child", "compiling"):

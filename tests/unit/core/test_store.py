@@ -116,6 +116,25 @@ def test_time_on_a_cpu_is_work_and_a_wake_up_is_not(
     assert bench.ranks()[0].worked_at == worked
 
 
+@pytest.mark.parametrize(
+    ("ran_ns", "switches", "computes"),
+    # Generates with sleeps of 30 ms; looks for a file as often, or every ms; asks a service.
+    [
+        (80_000_000, 155, True),
+        (10_000_000, 160, False),
+        (120_000_000, 4000, False),
+        (20_000_000, 49, False),
+    ],
+)
+def test_who_computes_between_sleeps_takes_more_than_who_looks_for_something(
+    bench: Bench, ran_ns: int, switches: int, computes: bool
+) -> None:
+    bench.fold(0, process(100, 0, meters=meters(main_cpu_ns=1_000, main_switches=1)))
+    ran = meters(main_cpu_ns=1_000 + ran_ns, main_switches=1 + switches)
+    bench.fold(5, {"pid": 100, "meters": ran})
+    assert bench.ranks()[0].computed_at == (EPOCH + 5 if computes else None)
+
+
 def test_what_a_rank_prints_is_no_io_and_only_its_main_thread_gets_on(bench: Bench) -> None:
     bench.fold(0, process(100, 0))
     spinner = {"write_bytes": 100_000, "printed_bytes": 100_000}

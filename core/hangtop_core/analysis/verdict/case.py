@@ -21,8 +21,9 @@ from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import GONE, Watcher
 from hangtop_core.analysis.verdict.base import Subject
 from hangtop_core.analysis.verdict.callers import by_callers
+from hangtop_core.analysis.verdict.helpers import with_helper
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
-from hangtop_core.analysis.verdict.presumed import OF_THREADS, behind, with_presumed, with_threads
+from hangtop_core.analysis.verdict.presumed import with_presumed, with_threads
 from hangtop_core.analysis.verdict.recorded import by_recorders
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.nodestates import AWAY
@@ -52,11 +53,7 @@ class Case:
         """Whether who waits is only presumed, for want of stacks."""
         self.progress: Progress = judge(snapshot, job, activities, self.reader, hang_after)
         self.subjects = tuple(
-            Subject(
-                rank,
-                behind(rank, activity, self.reader) if activity.kind in OF_THREADS else activity,
-                standing,
-            )
+            Subject(rank, with_helper(rank, activity, self.reader), standing)
             for rank, activity, standing in zip(
                 job.ranks, activities, self.progress.ranks, strict=False
             )

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
+from hangtop_core.analysis.frames import place
+from hangtop_core.analysis.standing import JITTER_S
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.callers import worded
+from hangtop_core.analysis.verdict.conditional import conditions
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -18,8 +22,10 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.filestore import file_steps, over_a_file
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.peertopeer import heads, unmet
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.analysis.verdict.storewait import alone_with_keys
+from hangtop_core.analysis.verdict.uneven import left_loop, unused
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -51,7 +57,9 @@ def _flight_facts(one: Operation | None, numbers: Sequence[int]) -> list[Evidenc
     if one is None:
         return []
     issued = one.classes[0][1]
-    text = f"{name_ranks(issued)} issued {one.entry.name} on group {one.label}"
+    text = (
+        f"{name_ranks(issued)} issued {one.entry.name} on group {one.label.removeprefix('group ')}"
+    )
     if one.missing:
         text += f"; the last operation of {name_ranks(one.missing)} comes before it"
     for entry, ranks in one.classes[1:]:
@@ -69,13 +77,13 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         one = _lacking(case, set(numbers))
         text, members = case.waiting_classes[0]
         what = text.removeprefix("in ").removeprefix("for ")
-        what = f"{one.entry.name} on group {one.label}" if one else what
+        what = f"{one.entry.name} on group {one.label.removeprefix('group ')}" if one else what
         activity = group[0].activity
         yield Hit(
             subjects=group,
             summary=(
                 f"{who(group)} did not issue what {case.who_waits(members, 'for')}: {what}. "
-                f"{is_are(group, 'It', 'They')} {several(activity.text, group)} at {activity.at} "
+                f"{is_are(group, 'It', 'They')} {_does(group)} at {activity.at} "
                 f"{case.since(group[0])}"
             ),
             evidence=(
@@ -92,11 +100,38 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
+def _does(group: Sequence[Subject]) -> str:
+    """What all of a group do: one long sleep is told from many short ones."""
+    text = several(group[0].activity.text, group)
+    return f"{text} again and again" if all(map(_naps, group)) else text
+
+
+def _naps(subject: Subject) -> bool:
+    sample, moved = subject.rank.sample, subject.rank.moved_at
+    if subject.activity.kind != "sleep" or sample is None or moved is None:
+        return False
+    return moved > min(subject.standing.since, sample.same_since or moved) + JITTER_S
+
+
+def _branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
+    """`. Rank 0 is under ...`, or has left a loop: what sources tell of ranks elsewhere."""
+    others = [s for s in most if s not in odd]
+    if len({s.activity.site for s in odd}) > 1 or not others:
+        return ""
+    names = f". {name_ranks(odd).capitalize()} {is_are(odd, 'is', 'are')}"
+    found = conditions(case, odd[:1]).get(id(odd[0]))
+    if found is not None:
+        frame, (line, text) = found
+        return f"{names} under {worded(text)} ({place(frame).rpartition(':')[0]}:{line})"
+    loop = left_loop(case, odd[0], others[0])
+    return f"{names} {loop}, in which {name_ranks(others)} still are" if loop else ""
+
+
 def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     classes = case.waiting_classes
     kinds = {s.activity.kind for s in case.waiters}
     left_to_others = "new-group" in kinds or kinds <= PEER_TO_PEER
-    left_to_others = left_to_others or bool(_heads(case) or alone_with_keys(case))
+    left_to_others = left_to_others or bool(heads(case) or unmet(case) or alone_with_keys(case))
     if len(classes) < 2 or case.suspects or left_to_others or case.by_recorders is not None:
         return
     one = next((p for p in case.in_flight if p.mismatched), None)
@@ -122,7 +157,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         f"{name_ranks(members)} {several(f'waits {text}', members)}"
         for text, members in classes[:4]
     )
-    seq = f" as #{one.node.seq} on group {one.label}" if one else ""
+    seq = f" as #{one.node.seq} on group {one.label.removeprefix('group ')}" if one else ""
     than = f"in another operation than {'the other half' if tied and not one else 'most'}"
     why = "Ranks skipped or added an operation before, or took another branch"
     if starting:
@@ -132,6 +167,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         subjects=tuple(minority),
         summary=(
             f"{who(minority)} {is_are(minority, 'is', 'are')} {than}{seq}: {said}. {why}{early}"
+            f"{_branch(case, minority, most)}"
         ),
         evidence=(
             *_flight_facts(one, [s.number for s in minority]),
@@ -139,91 +175,10 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         steps=(
             "compare the two call sites and the conditions that lead to them",
+            *unused(case, minority),
             "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective on the next run",
         ),
         confidence=confidence,
-    )
-
-
-def _heads(case: Case) -> tuple[Subject, ...]:
-    """Ranks in another operation, where most wait in send or recv: what they wait for is theirs."""
-    passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
-    others = tuple(s for s in case.waiters if s.activity.kind not in PEER_TO_PEER)
-    told = case.suspects or case.by_recorders is not None
-    return others if not told and len(passing) > max(len(others), 1) else ()
-
-
-def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    heads = _heads(case)
-    if not heads:
-        return
-    passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
-    calls = " or ".join(sorted({s.activity.op or s.activity.kind for s in passing}))
-    first = heads[0].activity
-    yield Hit(
-        subjects=heads,
-        explained=case.waiters,
-        summary=(
-            f"{name_ranks(passing)} {is_are(passing, 'waits', 'wait')} in {calls}, one for another "
-            f"{case.ago(case.progress.since)}, and {who(heads)} {is_are(heads, 'is', 'are')} "
-            f"elsewhere: {is_are(heads, 'it', 'they')} {several(first.text, heads)} at {first.at}. "
-            f"A send or recv of {is_are(heads, 'it', 'theirs')} is lacking, or one is too many"
-        ),
-        evidence=common_facts(case, heads),
-        steps=(
-            f"compare how often {name_ranks(heads)} and {is_are(heads, 'its', 'their')} neighbours "
-            f"send and receive before {first.at}",
-            *trace_steps(heads[0]),
-        ),
-    )
-
-
-def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    waiting = case.waiters
-    kinds = {s.activity.kind for s in waiting}
-    if case.suspects or len(waiting) < 2 or not kinds <= PEER_TO_PEER:
-        return
-    if case.by_recorders is not None:
-        return
-    if len(kinds) > 1:
-        yield _mixed(case, waiting)
-        return
-    kind = waiting[0].activity.kind
-    other = "recv" if kind == "send" else "send"
-    # Who stands at the same call wait for one another; who stands elsewhere waits for them.
-    circle = case.waiting_classes[0][1]
-    circle = waiting if len(circle) < 2 else circle
-    yield Hit(
-        subjects=circle,
-        explained=waiting,
-        summary=(
-            f"{name_ranks(waiting)} all wait in {waiting[0].activity.op or kind} "
-            f"{case.ago(case.progress.since)}, and nobody is in the matching {other}"
-            + (f"; {name_ranks(circle)} at the same call" if len(circle) < len(waiting) else "")
-        ),
-        evidence=common_facts(case, circle),
-        steps=("let neighbours call send and recv in opposite order, or use batch_isend_irecv",),
-    )
-
-
-def _mixed(case: Case, waiting: Sequence[Subject]) -> Hit:
-    """Some send and some receive, and none of it meets: stacks do not tell to and from whom."""
-    said = "; ".join(
-        f"{name_ranks(members)} {several(f'waits {text}', members)}"
-        for text, members in case.waiting_classes[:4]
-    )
-    return Hit(
-        subjects=tuple(waiting),
-        summary=(
-            f"{name_ranks(waiting)} wait in send and recv for one another "
-            f"{case.ago(case.progress.since)}, and no send meets its recv: {said}"
-        ),
-        evidence=common_facts(case, waiting),
-        steps=(
-            "compare how often, and in which order, neighbours send and receive in that phase",
-            on(waiting[0], f"hangtop dump --pid {waiting[0].pid} --locals"),
-        ),
-        confidence=0.65,
     )
 
 
@@ -237,7 +192,7 @@ def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(
                 case,
                 f"{who(group)} {is_are(group, 'is', 'are')} slow, not stuck: "
-                f"{is_are(group, 'it', 'they')} {several(group[0].activity.text, group)} at "
+                f"{is_are(group, 'it', 'they')} {_does(group)} at "
                 f"{group[0].activity.at}, and {is_are(group, 'gets', 'get')} on; the others have "
                 f"waited {duration(case.waited_s)}",
             ),
@@ -320,26 +275,6 @@ def _what_is_left(case: Case, members: Sequence[Subject]) -> str:
     return "the network or the library"
 
 
-P2P = Rule(
-    cause="p2p-deadlock",
-    title="All ranks send or receive, and nothing meets",
-    seen="All that wait are in send, or all in recv, and nobody is outside communication; with "
-    "less confidence, some in send and some in recv.",
-    excluded="A rank is outside communication: it is the head of the chain.",
-    confidence=0.85,
-    next_steps=("Order send and recv by rank", "Use batch_isend_irecv"),
-    find=_p2p,
-)
-CHAIN = Rule(
-    cause="p2p-chain",
-    title="Ranks wait for sends in a chain, and its head is in another operation",
-    seen="More than half of the ranks wait in send or recv, and the others in something else.",
-    excluded="A rank is outside communication: it is the head. The recorders of all were read.",
-    confidence=0.75,
-    next_steps=("Compare how often neighbours send and receive",),
-    find=_chain,
-    needs=(More("recorder", "which operation it has issued more or less than the others"),),
-)
 MISMATCHED = Rule(
     cause="mismatched-collective",
     title="Ranks wait in different operations",

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Evidence, Exclusion, Moment, Need
     from hangtop_core.model import Job, Snapshot
 
+FOLLOWED = 0.82
+"""Most that is believed of a thread for which a main thread waits, as stacks let one think."""
 UNDECIDED = 0.85
 """Factor on confidences while a job is stalled but not yet called hung."""
 PRESUMED = 0.6
@@ -140,6 +142,8 @@ def _is_decisive(rule: Rule, hit: Hit) -> bool:
 def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Container[int]) -> Verdict:
     """Who is blamed by any of the verdicts (``blamed``, by id) is a victim of none."""
     confidence = rule.confidence if hit.confidence is None else hit.confidence
+    if any(s.activity.thread for s in hit.subjects):
+        confidence = min(confidence, FOLLOWED)
     if state == "unknown":
         confidence *= UNDECIDED
     if case.blind:

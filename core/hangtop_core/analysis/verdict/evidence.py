@@ -80,8 +80,13 @@ def alike(
 
 
 def who(subjects: Sequence[Subject]) -> str:
-    """`rank 2 (n1, pid 4711)`, or `ranks 2-5`."""
-    return name_subject(subjects[0]) if len(subjects) == 1 else name_ranks(subjects)
+    """`rank 2 (n1, pid 4711)`, or `ranks 2-5`; of a thread, that the main thread waits for it."""
+    if len(subjects) > 1:
+        return name_ranks(subjects)
+    one, name = subjects[0].activity, name_subject(subjects[0])
+    if not one.thread:
+        return name
+    return f"{name} {one.awaited} for its thread '{one.thread}', which"
 
 
 def is_are(subjects: Sequence[Subject], one: str, many: str) -> str:
@@ -106,14 +111,15 @@ def stack_fact(subject: Subject) -> Evidence | None:
     sample, top = subject.rank.sample, subject.activity.top
     if sample is None or not sample.threads or top is None:
         return None
-    thread = "a thread it waits for" if subject.activity.behind else "main thread"
-    text = f"{subject.activity.text.rstrip(',')}: {thread} in {where(top)}"
+    thread = subject.activity.thread
+    who_ = f"thread '{thread}'" if thread else "main thread"
+    text = f"{subject.activity.text.rstrip(',')}: {who_} in {where(top)}"
     site = subject.activity.site
     if site is not None and site != top:
         text += f", called from {where(site)}"
     if site is not None and site.source:
         text += f": `{site.source.strip()}`"
-    since = sample.same_since
+    since = sample.same_since if not thread else None
     if since is not None and sample.count > 1:
         text += f"; same in {sample.count} samples over {duration(sample.at - since)}"
     return fact("stacks", subject.number, text)
@@ -122,6 +128,8 @@ def stack_fact(subject: Subject) -> Evidence | None:
 def process_fact(case: Case, subject: Subject) -> Evidence:
     """What the kernel says of a subject's main thread."""
     text = kernel_text(subject)
+    if subject.activity.thread:
+        text += f"; the main thread {subject.activity.awaited}"
     moved = subject.rank.moved_at
     if moved is not None and case.at - moved >= 1.0:
         text += f"; last ran {duration(case.at - moved)} ago"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from hangtop_core.analysis.dictionary import COMMUNICATION
-from hangtop_core.analysis.frames import where
-from hangtop_core.analysis.idle import FUTURES, in_task, is_idle
+from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.verdict.recorded import outstanding
 from hangtop_core.text import clean
 
@@ -17,12 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hangtop_core.analysis.activity import Activity, Reader
-    from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.frame import Frame
     from hangtop_core.model import Rank
 
 
-OF_THREADS: frozenset[Kind] = frozenset({"join", "queue"})
-"""What a main thread does that another thread of its rank has to end."""
 _ENDS = frozenset({"remote", "io", "file-lock", "child", "output"})
 
 
@@ -41,39 +38,16 @@ def _by_thread(rank: Rank, activity: Activity, reader: Reader) -> Activity:
                 activity,
                 kind=other.kind,
                 op=other.op,
-                site=other.site,
+                # Where the thread is in libraries only, the user's code is where it waits for it.
+                site=activity.site if _by_library(other.site) else other.site,
                 by_thread=True,
                 text=f"waits for thread {clean(thread.name or '?')}, which {other.text}",
             )
     return activity
 
 
-def behind(rank: Rank, activity: Activity, reader: Reader) -> Activity:
-    """What a main thread is kept from by the one thread of its own that it waits for.
-
-    A future waits for a thread of a pool that is in a task; who joins a thread, or waits for a
-    queue, for the only one that has anything to do. Where that one waits in turn, for a peer, a
-    file, a lock file or a program, it is the end of the chain.
-    """
-    sample = rank.sample
-    if activity.by_thread or sample is None:
-        return activity
-    future = activity.op in FUTURES
-    at_work = []
-    for thread in sample.threads[1:]:
-        frames = reader.frames(thread.stack)
-        if is_idle(frames) or (future and not in_task(frames)):
-            continue
-        at_work.append(thread)
-    if len(at_work) != 1 or at_work[0].tid is None:
-        return activity
-    [one] = at_work
-    process = replace(rank.process, pid=one.tid or 0)
-    other = reader.process(process, replace(sample, threads=(one,)))
-    if other.kind not in _ENDS or other.family == "poll":
-        return activity
-    place = f" in thread '{clean(one.name or '?', 60)}', for which the main thread waits at "
-    return replace(other, by_thread=True, behind=f"{place}{where(activity.site)}")
+def _by_library(site: Frame | None) -> bool:
+    return site is None or is_library(site)
 
 
 def with_presumed(ranks: Sequence[Rank], read: Sequence[Activity]) -> tuple[list[Activity], bool]:

@@ -32,11 +32,14 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
-    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.descriptors import Descriptor, Socket
     from hangtop_core.diagnosis import Evidence
 
 BUSY_SHARE = 0.5
 """Cores that a thread takes at least which has one for itself."""
+
+
+_SENDS = frozenset({"sendto", "sendmsg", "write", "writev", "sendfile"})
 
 
 def _prompt(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -141,11 +144,7 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 told += f", pid {other.pid} ({other.label}) on {other.node}"
             elif other is not None:
                 told += f", {other.text}"
-            main = subject.activity.main
-            if main is not None and (main.syscall or "").startswith("send"):
-                told += ", which takes nothing"
-            elif not one.socket.recv_queue:
-                told += ", which sends nothing"
+            told += _silence(subject, one.socket)
         yield Hit(
             subjects=group,
             summary=sentence(
@@ -164,6 +163,14 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             confidence=None if subject.activity.kind == "remote" else 0.8,
         )
+
+
+def _silence(subject: Subject, socket: Socket) -> str:
+    """How the other end keeps a subject waiting, as far as the socket tells."""
+    main = subject.activity.main
+    if main is not None and main.syscall in _SENDS:
+        return ", which takes no more of what is sent" if socket.send_queue else ""
+    return "" if socket.recv_queue else ", which sends nothing"
 
 
 def _guess(case: Case, subject: Subject) -> Descriptor | None:

@@ -26,7 +26,7 @@ from hangtop_core.analysis.verdict.callers import (
 )
 from hangtop_core.analysis.verdict.evidence import common_facts, is_are, several
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.uneven import UNEVEN
+from hangtop_core.analysis.verdict.uneven import UNEVEN, unused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,7 +46,11 @@ _PAST = (
 
 def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     one = case.by_recorders
-    if one is None or any(UNEVEN.find(case, left)):
+    if one is None:
+        return
+    uneven = next(iter(UNEVEN.find(case, left)), None)
+    sure = uneven is not None and uneven.confidence is None
+    if sure and one.cause != patterns.SKIPPED.cause:
         return
     if one.cause == patterns.INVERSION.cause and (told := _by_stacks(case, one)) is not None:
         if pattern is told[0]:
@@ -55,13 +59,15 @@ def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterato
     if one.cause != pattern.cause:
         return
     blamed = {culprit.rank for culprit in one.culprits}
+    found = tuple(s for s in case.waiters if s.number in blamed)
     yield Hit(
-        subjects=tuple(s for s in case.waiters if s.number in blamed),
+        subjects=found,
         explained=case.waiters,
         summary=one.summary,
         evidence=one.evidence,
-        steps=pattern.next_steps,
-        confidence=one.confidence,
+        steps=(*pattern.next_steps, *unused(case, found)),
+        # That a loop is over says more: it is why an operation was left out.
+        confidence=min(one.confidence, 0.75) if sure else one.confidence,
     )
 
 
@@ -121,7 +127,7 @@ def _hit(
         explained=case.waiters,
         summary=text,
         evidence=(*one.evidence, *common_facts(case, blamed)),
-        steps=pattern.next_steps,
+        steps=(*pattern.next_steps, *unused(case, blamed)),
         confidence=0.85,
     )
 

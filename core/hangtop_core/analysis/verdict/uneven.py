@@ -6,6 +6,7 @@ waits in a later operation of the program, and the others in the reduction that 
 
 from __future__ import annotations
 
+import re
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +18,7 @@ from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
     is_are,
+    several,
     who,
 )
 from hangtop_core.analysis.verdict.naming import name_ranks
@@ -33,6 +35,10 @@ _WRAPPERS = (
     "/torch/distributed/_composable/",
 )
 """Code that communicates by itself, wherever the program calls the model."""
+_PARTS = re.compile(r"micro|accum|chunk", re.IGNORECASE)
+"""Loops over the parts of one batch: they are entered anew in every step."""
+_DATA = re.compile(r"load|data|batch|sampl|epoch", re.IGNORECASE)
+"""Loops over batches, also where a loop over epochs is around them."""
 
 
 def _uneven(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -46,19 +52,22 @@ def _uneven(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     ahead = {id(s): where for s, where in met if where is not None}
     for group in alike((s for s in past if id(s) in ahead), lambda s: s.activity.site):
         first = group[0]
-        here, there, loop = ahead[id(first)]
+        here, there, loop, sure, _ = ahead[id(first)]
         step = training[0].activity
-        # Most are right: a few that still train have got more than the others.
-        odd, got = (group, "fewer") if len(group) <= len(training) else (training, "more")
+        # Most are right: a few that are still in it have got more than the others.
+        few = len(group) <= len(training)
+        odd, got = (group, "fewer batches") if few else (training, "more batches, or reduces more")
+        got = got if sure else f"{got}, or went on without what the others wait in"
         named = [name_ranks(some) if some is not odd else who(some) for some in (group, training)]
         yield Hit(
             subjects=tuple(odd),
             summary=(
-                f"{named[0]} {is_are(group, 'is', 'are')} through with the loop at "
-                f"{loop} and {is_are(group, 'waits', 'wait')} in {first.activity.op} at "
-                f"{place(there)} {case.since(first)}, while {named[1]} still "
-                f"{is_are(training, 'trains', 'train')} ({step.at}): "
-                f"{name_ranks(odd)} got {got} batches"
+                f"{named[0]} {is_are(group, 'is', 'are')} {loop} and "
+                f"{is_are(group, 'waits', 'wait')} in {first.activity.op} at "
+                f"{place(there)} {case.since(first)}, while {named[1]} "
+                f"{is_are(training, 'is', 'are')} still in it and "
+                f"{several(step.text.rstrip(','), training)} at {step.at}: "
+                f"{name_ranks(odd)} got {got}"
             ),
             evidence=(
                 fact(
@@ -73,12 +82,20 @@ def _uneven(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 "give every rank the same number of batches: DistributedSampler, drop_last=True",
                 "or with model.join(): (torch.distributed.algorithms.join), which shadows the rest",
                 f"compare len(dataloader) on {name_ranks(odd)} and on the others",
+                *(() if sure else unused(case, odd)),
             ),
+            confidence=None if sure else 0.6,
         )
 
 
 def _stack(case: Case, subject: Subject) -> tuple[Frame, ...]:
     return stack_of(case.snapshot.stacks, subject)
+
+
+def left_loop(case: Case, one: Subject, other: Subject) -> str:
+    """`through with the loop at ...` in which the other one is; empty where nobody knows."""
+    met = _parting(_stack(case, other), _stack(case, one))
+    return met.loop if met is not None and met.sure and met.known else ""
 
 
 def _reduces(case: Case, subject: Subject) -> bool:
@@ -97,7 +114,23 @@ class _Parting(NamedTuple):
     there: Frame
     """Where the other one is in it, further down."""
     loop: str
-    """The loop that it has left."""
+    """`through with the loop at ...`, the one that it has left."""
+    sure: bool
+    """Whether that loop can only be the one over the data."""
+    known: bool = True
+    """Whether it was read where loops are."""
+
+
+def unused(case: Case, blamed: Sequence[Subject]) -> tuple[str, ...]:
+    """The step for ranks that are past a backward in which the others wait."""
+    backward = [s for s in case.waiters if s.activity.kind == "backward"]
+    if not backward or any(s.activity.kind == "backward" for s in blamed):
+        return ()
+    return (
+        f"look for parameters that {name_ranks(blamed)} did not use in that step: without "
+        "find_unused_parameters=True DistributedDataParallel does not reduce what they share a "
+        "bucket with",
+    )
 
 
 def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> _Parting | None:
@@ -113,15 +146,22 @@ def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> _Parting | Non
     if there.line < here.line or is_library(here):
         return None
     known, around = loops(here), loops(there)
+    further = _Parting(here, there, f"further on than {place(here)}", True, known=False)
     if known is None or around is None:
-        return _Parting(here, there, place(here))
+        return further
     left = [(here, block) for block in known if block not in around]
     for frame in reversed(training[: -1 - depth]):
         inner = loops(frame)
         if inner is None and not is_library(frame):
-            return _Parting(here, there, place(here))
+            return further
         left += [(frame, block) for block in inner or ()]
-    return _Parting(here, there, block_at(*left[0])) if left else None
+    left = [(frame, block) for frame, block in left if not _PARTS.search(block[1])]
+    if not left:
+        return None
+    both = any(block in around for block in known)
+    both = both or any(loops(frame) for frame in training[len(training) - depth :])
+    sure = not both or bool(_DATA.search(left[0][1][1]))
+    return _Parting(here, there, f"through with the loop at {block_at(*left[0])}", sure)
 
 
 UNEVEN = Rule(
@@ -130,9 +170,10 @@ UNEVEN = Rule(
     seen="Some wait in what DistributedDataParallel or FSDP reduces by itself in every step; this "
     "rank waits in an operation further down in the same function, and outside the loop that they "
     "are in (as the program's file has it, where that can be read). Where most have left it, those "
-    "that are still in it are to blame.",
-    excluded="Somebody is outside communication. Both wait in operations that the program calls "
-    "itself: `mismatched-collective`.",
+    "that are still in it are to blame. Where both are in a loop around that one, and its line "
+    "does not name what it goes over as data, with less confidence (0.60).",
+    excluded="Somebody is outside communication. The loop goes over parts of one batch. Both "
+    "wait in operations that the program calls itself: `mismatched-collective`.",
     confidence=0.8,
     next_steps=("Compare len(dataloader) between ranks", "drop_last=True, or Join"),
     find=_uneven,

@@ -110,11 +110,43 @@ def test_who_has_left_the_loop_has_run_out_of_data_and_the_loop_is_named() -> No
     assert "through with the loop at train.py:50 (`for x, y in loader:`)" in first.summary
 
 
+def test_who_has_left_a_loop_of_collectives_is_in_another_operation_and_the_loop_is_named() -> None:
+    barrier, reduces = inside(c10d("barrier", 5356, 92)), inside(c10d("all_reduce"), LOOP)
+    first = one_elsewhere(barrier, reduces).verdicts[0]
+    assert (first.cause, [one.rank for one in first.culprits]) == ("mismatched-collective", [2])
+    assert "Rank 2 is through with the loop at train.py:50" in first.summary
+    assert "in which ranks 0-1 still are" in first.summary
+
+
 def test_a_few_that_still_train_have_got_more_batches() -> None:
     barrier = inside(c10d("barrier", 5356, 92))
     first = one_elsewhere(inside(BACKWARD, LOOP), barrier, ranks=4).verdicts[0]
     assert (first.cause, [one.rank for one in first.culprits]) == ("uneven-inputs", [3])
     assert "rank 3 got more batches" in first.summary
+
+
+@pytest.mark.parametrize(
+    ("text", "confidence"),
+    [
+        ("for i, mb in enumerate(microbatches):", None),
+        ("for _ in range(cfg.grad_accum_steps):", None),
+        # an epoch inside of the loop over epochs, or who knows what
+        ("for x, y in train_loader:", 0.8),
+        ("for i in range(n):", 0.6),
+    ],
+)
+def test_a_loop_inside_of_one_that_both_are_in_may_be_over_the_parts_of_a_batch(
+    text: str, confidence: float | None
+) -> None:
+    # GIVEN most in the backward of an inner loop, and one rank below it, all in the outer loop
+    below = inside(c10d("all_reduce", 3252, 60), LOOP)
+    found = one_elsewhere(below, inside(BACKWARD, LOOP, (54, text)))
+    by_cause = {one.cause: one for one in found.verdicts}
+    uneven = by_cause.get("uneven-inputs")
+    assert (uneven.confidence if uneven else None) == confidence
+    told = by_cause["mismatched-collective"]
+    assert [one.rank for one in told.culprits] == [2]
+    assert any("find_unused_parameters" in str(step) for step in told.next_steps)
 
 
 @pytest.mark.parametrize("within", [None, ()])

@@ -53,6 +53,29 @@ def test_sends_and_receives_that_do_not_meet() -> None:
     assert judged(world).verdicts[0].confidence == 0.65
 
 
+def crossed(sources: tuple[str, str], **more: Any) -> World:
+    """Two ranks of four in sends from different lines, the others in one collective."""
+    world = World()
+    world.waiters(1)
+    for line, source in zip((50, 58), sources, strict=True):
+        world.add((c10d("send", 2753, line)[0], user("step", line, source)[0]), FUTEX)
+    world.waiters(1)
+    return world
+
+
+def test_sends_that_cross_while_all_others_reduce() -> None:
+    world = crossed(("dist.send(x, dst=following, tag=tag)", "dist.send(g, dst=previous)"))
+    assert first(world) == ("p2p-deadlock", [1, 2])
+    verdict = judged(world).verdicts[0]
+    assert "nobody is in a recv" in verdict.summary
+    assert "ranks 0,3 wait in all_reduce" in verdict.summary
+    assert len(judged(world).verdicts) == 1
+
+
+def test_sends_to_a_rank_that_is_elsewhere_are_not_crossed() -> None:
+    assert first(crossed(("send(x, dst=0)", "send(y, dst=0)")))[0] == "mismatched-collective"
+
+
 def test_a_rank_that_receives_while_most_reduce_is_in_another_operation() -> None:
     world = World()
     world.waiters(3)

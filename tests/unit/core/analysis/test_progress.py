@@ -145,6 +145,24 @@ def test_a_log_that_the_main_thread_writes_means_that_it_gets_on(
     assert run(world).state == state
 
 
+@pytest.mark.parametrize(
+    ("computed_ago", "watched", "state"),
+    [(0.4, 90.0, "progressing"), (None, 90.0, "hung"), (80.0, 90.0, "hung"), (0.4, 700.0, "hung")],
+)
+def test_who_computes_between_sleeps_gets_on_and_who_only_looks_does_not(
+    computed_ago: float | None, watched: float, state: str
+) -> None:
+    world = World(observed_since=NOW - watched)
+    world.waiters(3, moved_at=NOW - watched - 10)
+    computed = None if computed_ago is None else NOW - computed_ago
+    world.add(
+        user("generate", 91, "time.sleep(0.03)"), SLEEP, moved_at=NOW - 0.1, computed_at=computed
+    )
+    found = run(world)
+    assert found.state == state
+    assert "sleeps again and again at train.py:91" in found.verdicts[0].summary
+
+
 def test_a_busy_loop_is_hung_only_after_it_was_watched_for_the_hang_time() -> None:
     world = World(observed_since=NOW - 20.0)
     world.waiters(3)

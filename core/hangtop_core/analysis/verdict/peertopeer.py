@@ -1,0 +1,187 @@
+"""Ranks in send and recv: those that cannot meet, and chains of which the head is elsewhere."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.dictionary import PEER_TO_PEER
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.evidence import common_facts, is_are, several, who
+from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
+from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.steps import on, trace_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.verdict.case import Case
+
+_OTHER = {"send": "recv", "recv": "send"}
+_PEER = re.compile(r"\b(?:dst|src)\s*=\s*(\d+)\b")
+"""The other end of a send or recv, where the line gives it as a number."""
+
+
+def heads(case: Case) -> tuple[Subject, ...]:
+    """Ranks in another operation, where most wait in send or recv: what they wait for is theirs."""
+    passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
+    others = tuple(s for s in case.waiters if s.activity.kind not in PEER_TO_PEER)
+    told = case.suspects or case.by_recorders is not None
+    return others if not told and len(passing) > max(len(others), 1) else ()
+
+
+def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    found = heads(case)
+    if not found:
+        return
+    passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
+    calls = " or ".join(sorted({s.activity.op or s.activity.kind for s in passing}))
+    first = found[0].activity
+    yield Hit(
+        subjects=found,
+        explained=case.waiters,
+        summary=(
+            f"{name_ranks(passing)} {is_are(passing, 'waits', 'wait')} in {calls}, one for another "
+            f"{case.ago(case.progress.since)}, and {who(found)} {is_are(found, 'is', 'are')} "
+            f"elsewhere: {is_are(found, 'it', 'they')} {several(first.text, found)} at {first.at}. "
+            f"A send or recv of {is_are(found, 'it', 'theirs')} is lacking, or one is too many"
+        ),
+        evidence=common_facts(case, found),
+        steps=(
+            f"compare how often {name_ranks(found)} and {is_are(found, 'its', 'their')} neighbours "
+            f"send and receive before {first.at}",
+            *trace_steps(found[0]),
+        ),
+    )
+
+
+def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    waiting = tuple(s for s in case.waiters if s.activity.kind in PEER_TO_PEER)
+    kinds = {s.activity.kind for s in waiting}
+    if case.suspects or len(waiting) < 2 or case.by_recorders is not None:
+        return
+    if len(waiting) < len(case.waiters):
+        yield from _beside_others(case, waiting)
+        return
+    if len(kinds) > 1:
+        yield _mixed(case, waiting)
+        return
+    kind = waiting[0].activity.kind
+    other = _OTHER[kind]
+    # Who stands at the same call wait for one another; who stands elsewhere waits for them.
+    circle = case.waiting_classes[0][1]
+    circle = waiting if len(circle) < 2 else circle
+    yield Hit(
+        subjects=circle,
+        explained=waiting,
+        summary=(
+            f"{name_ranks(waiting)} all wait in {waiting[0].activity.op or kind} "
+            f"{case.ago(case.progress.since)}, and nobody is in the matching {other}"
+            + (f"; {name_ranks(circle)} at the same call" if len(circle) < len(waiting) else "")
+        ),
+        evidence=common_facts(case, circle),
+        steps=("let neighbours call send and recv in opposite order, or use batch_isend_irecv",),
+    )
+
+
+def unmet(case: Case) -> tuple[Subject, ...]:
+    """Ranks in send and recv that cannot meet one another, where all others wait in one operation.
+
+    Who has left out its part of a send would be elsewhere by itself; where call sites differ, or
+    some send and some receive, those in send and recv have come to these out of step. A source or
+    destination that stands in the line as a number, and is none of them, says whom they wait for.
+    """
+    passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
+    others = [s for s in case.waiters if s.activity.kind not in PEER_TO_PEER]
+    told = case.suspects or case.by_recorders is not None or heads(case)
+    if told or len(passing) < 2 or len({(s.activity.kind, s.activity.site) for s in others}) != 1:
+        return ()
+    if len({s.activity.site for s in passing}) < 2:
+        return ()
+    numbers = {s.number for s in passing}
+    sources = [s.activity.site.source or "" for s in passing if s.activity.site is not None]
+    named = {int(found[1]) for source in sources if (found := _PEER.search(source))}
+    return () if named - numbers else tuple(passing)
+
+
+def _beside_others(case: Case, waiting: Sequence[Subject]) -> Iterator[Hit]:
+    """Some are in send and recv that cannot meet, and the others wait for these in a collective."""
+    passing = unmet(case)
+    if not passing:
+        return
+    calls = {s.activity.kind for s in passing}
+    said = "; ".join(
+        f"{name_ranks(members)} {several(f'waits {text}', members)}"
+        for text, members in case.waiting_classes[:5]
+        if members[0].activity.kind in PEER_TO_PEER
+    )
+    lacking = "no send meets its recv" if len(calls) > 1 else f"nobody is in a {_OTHER[min(calls)]}"
+    rest = [s for s in case.waiters if s.activity.kind not in PEER_TO_PEER]
+    first = rest[0].activity
+    yield Hit(
+        subjects=passing,
+        explained=case.waiters,
+        summary=(
+            f"{said}, and {lacking} {case.ago(max(s.standing.since for s in passing))}".rstrip()
+            + f"; {name_ranks(rest)} {several(f'waits {wait_text(first)}', rest)}"
+        ),
+        evidence=common_facts(case, passing),
+        steps=(
+            "compare in which order, and with which tags, these ranks send and receive; "
+            "batch_isend_irecv lets both go at once",
+            on(passing[0], f"hangtop dump --pid {passing[0].pid} --locals"),
+        ),
+        confidence=0.7,
+    )
+
+
+def _mixed(case: Case, waiting: Sequence[Subject]) -> Hit:
+    """Some send and some receive, and none of it meets: stacks do not tell to and from whom."""
+    said = "; ".join(
+        f"{name_ranks(members)} {several(f'waits {text}', members)}"
+        for text, members in case.waiting_classes[:4]
+    )
+    return Hit(
+        subjects=tuple(waiting),
+        summary=(
+            f"{name_ranks(waiting)} wait in send and recv for one another "
+            f"{case.ago(case.progress.since)}, and no send meets its recv: {said}"
+        ),
+        evidence=common_facts(case, waiting),
+        steps=(
+            f"compare how often, in which order{_tags(waiting)}, neighbours send and receive in "
+            "that phase",
+            on(waiting[0], f"hangtop dump --pid {waiting[0].pid} --locals"),
+        ),
+        confidence=0.65,
+    )
+
+
+def _tags(waiting: Sequence[Subject]) -> str:
+    """` and with which tags`, where a line that was quoted gives one."""
+    sites = [s.activity.site for s in waiting]
+    tagged = any("tag" in (one.source or "") for one in sites if one is not None)
+    return " and with which tags" if tagged else ""
+
+
+P2P = Rule(
+    cause="p2p-deadlock",
+    title="All ranks send or receive, and nothing meets",
+    seen="All that wait are in send, or all in recv, and nobody is outside communication; with "
+    "less confidence, some in send and some in recv. Or some are in sends and receives from "
+    "different lines that cannot meet, and all others wait in one operation (confidence 0.70).",
+    excluded="A rank is outside communication: it is the head of the chain.",
+    confidence=0.85,
+    next_steps=("Order send and recv by rank", "Use batch_isend_irecv"),
+    find=_p2p,
+)
+CHAIN = Rule(
+    cause="p2p-chain",
+    title="Ranks wait for sends in a chain, and its head is in another operation",
+    seen="More than half of the ranks wait in send or recv, and the others in something else.",
+    excluded="A rank is outside communication: it is the head. The recorders of all were read.",
+    confidence=0.75,
+    next_steps=("Compare how often neighbours send and receive",),
+    find=_chain,
+    needs=(More("recorder", "which operation it has issued more or less than the others"),),
+)
