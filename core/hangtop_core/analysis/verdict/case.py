@@ -32,6 +32,7 @@ from hangtop_core.text import duration, of_several
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hangtop_core.analysis.activity import Activity
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.logs import Said
@@ -53,11 +54,13 @@ class Case:
         """Whether who waits is only presumed, for want of stacks."""
         self.progress: Progress = judge(snapshot, job, activities, self.reader, hang_after)
         self.subjects = tuple(
-            Subject(rank, with_helper(rank, activity, self.reader), standing)
-            for rank, activity, standing in zip(
-                job.ranks, activities, self.progress.ranks, strict=False
-            )
+            Subject(rank, one if one.kind in COMMUNICATION else self._kept(rank, one), standing)
+            for rank, one, standing in zip(job.ranks, activities, self.progress.ranks, strict=False)
         )
+
+    def _kept(self, rank: Rank, activity: Activity) -> Activity:
+        """What keeps a rank that does not wait for others."""
+        return with_helper(rank, activity, self.reader)
 
     @property
     def at(self) -> float:
