@@ -13,10 +13,10 @@ from hangtop_core.model import (
     DescriptorTable,
     Process,
     Rank,
-    RankState,
     Recorder,
     StackSample,
 )
+from hangtop_core.rankstates import rank_state
 from hangtop_core.samples import continued
 
 if TYPE_CHECKING:
@@ -53,19 +53,6 @@ WAKE_GRACE = 2.0
 """Seconds after a tool has let go of a process in which that it ran is the tool's doing."""
 
 _NOTHING: Mapping[int, Any] = {}
-
-_STATES: dict[str, RankState] = {
-    "R": "running",
-    "S": "sleeping",
-    "I": "sleeping",
-    "D": "disk-wait",
-    "T": "stopped",
-    "t": "traced",
-    "Z": "zombie",
-    "X": "exited",
-    "x": "exited",
-}
-"""Letters of /proc/PID/stat, proc_pid_stat(5)."""
 
 
 class _Point(msgspec.Struct, frozen=True, gc=False):
@@ -331,13 +318,6 @@ def _flows(known: Tracked, children: Sequence[Tracked]) -> Mapping[int, float]:
     if not known.flowed_at and not any(child.flowed_at for child in children):
         return _NOTHING
     return {tid: at for one in (known, *children) for tid, at in one.flowed_at.items()}
-
-
-def rank_state(process: Process) -> RankState:
-    """Return the state of a rank from its process."""
-    if process.gone_at is not None:
-        return "exited"
-    return _STATES.get(process.state[:1], "unknown")
 
 
 def _point(at: float, meters: Meters) -> _Point:

@@ -55,14 +55,10 @@ class Case:
         self.subjects = tuple(
             Subject(
                 rank,
-                with_helper(rank, activity, self.reader)
-                if activity.kind in FOR_THREADS
-                else activity,
+                with_helper(rank, one, self.reader) if one.kind in FOR_THREADS else one,
                 standing,
             )
-            for rank, activity, standing in zip(
-                job.ranks, activities, self.progress.ranks, strict=False
-            )
+            for rank, one, standing in zip(job.ranks, activities, self.progress.ranks, strict=False)
         )
 
     @property

@@ -396,10 +396,10 @@ def test_the_thread_that_a_future_waits_for_is_told_by_its_peer() -> None:
               sample={"others": [("up_0", 4025, task, False)]})  # fmt: skip
     verdict = first(world)
     assert verdict.cause == "remote-service-wait"
-    assert "waits in result at train.py:42 (wait) for its thread 'up_0'" in verdict.summary
-    assert (
-        "10.9.9.9:443 (fd 10, ESTABLISHED), which takes no more of what is sent" in verdict.summary
+    assert "at train.py:42 (wait) for its thread 'up_0', which waits at train.py:21" in (
+        verdict.summary
     )
+    assert "10.9.9.9:443 (fd 10, ESTABLISHED), which takes no more" in verdict.summary
     assert "main thread in train.py:21" not in " ".join(one.text for one in verdict.evidence)
 
 

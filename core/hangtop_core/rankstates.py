@@ -1,0 +1,28 @@
+"""What state a rank is in, by that of its process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Process, RankState
+
+_STATES: dict[str, RankState] = {
+    "R": "running",
+    "S": "sleeping",
+    "I": "sleeping",
+    "D": "disk-wait",
+    "T": "stopped",
+    "t": "traced",
+    "Z": "zombie",
+    "X": "exited",
+    "x": "exited",
+}
+"""Letters of /proc/PID/stat, proc_pid_stat(5)."""
+
+
+def rank_state(process: Process) -> RankState:
+    """Return the state of a rank from its process."""
+    if process.gone_at is not None:
+        return "exited"
+    return _STATES.get(process.state[:1], "unknown")
