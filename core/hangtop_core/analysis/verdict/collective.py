@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
 from hangtop_core.analysis.frames import place
-from hangtop_core.analysis.standing import JITTER_S
+from hangtop_core.analysis.standing import JITTER_S, left_at
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import worded
 from hangtop_core.analysis.verdict.conditional import conditions
@@ -107,10 +107,10 @@ def _does(group: Sequence[Subject]) -> str:
 
 
 def _naps(subject: Subject) -> bool:
-    sample, moved = subject.rank.sample, subject.rank.moved_at
-    if subject.activity.kind != "sleep" or sample is None or moved is None:
+    sample, left = subject.rank.sample, left_at(subject.rank)
+    if subject.activity.kind != "sleep" or sample is None or left is None:
         return False
-    return moved > min(subject.standing.since, sample.same_since or moved) + JITTER_S
+    return left > min(subject.standing.since, sample.same_since or left) + JITTER_S
 
 
 def _branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:

@@ -163,6 +163,14 @@ def test_who_computes_between_sleeps_gets_on_and_who_only_looks_does_not(
     assert "sleeps again and again at train.py:91" in found.verdicts[0].summary
 
 
+def test_one_long_sleep_that_a_tool_has_interrupted_is_one_sleep() -> None:
+    world = World(observed_since=NOW - 90)
+    world.waiters(3, moved_at=NOW - 100)
+    world.add(user("cool_down", 35, "time.sleep(3600)"), SLEEP, moved_at=NOW - 2, left_at=NOW - 100)
+    summary = run(world).verdicts[0].summary
+    assert "It sleeps at train.py:35" in summary
+
+
 def test_a_busy_loop_is_hung_only_after_it_was_watched_for_the_hang_time() -> None:
     world = World(observed_since=NOW - 20.0)
     world.waiters(3)
