@@ -197,16 +197,22 @@ class Watcher:
             found = self._or_moved(found, rank.printed_at)
         if _woken_by_data(activity):
             found = self._or_moved(found, rank.moved_at)
-        if activity.kind == "sleep" and seen - found.since < PRINTS_S:
-            found = self._or_moved(found, rank.computed_at)
         if activity.kind == "sleep" and not (rank.node in self._full and retries(rank)):
             found = self._or_moved(found, rank.wrote_at)
+            if seen - found.since < PRINTS_S and not self._has_failed(rank):
+                found = self._or_moved(found, rank.computed_at)
         if activity.kind in ("child", "compiling"):
             found = self._or_moved(found, self._children_moved(rank))
         if activity.kind in _FOR_THREADS:
             found = self._or_worked(rank, self._or_threads(rank, found))
             found = self._or_helpers(rank, activity, found)
         return self._or_moved(found, self._flowed(rank, activity))
+
+    def _has_failed(self, rank: Rank) -> bool:
+        """Whether it sleeps in an `except`: what it computes in between is another attempt."""
+        threads = rank.sample.threads if rank.sample is not None else ()
+        frames = self._reader.frames(threads[0].stack) if threads else ()
+        return any(text.startswith("except") for one in frames for _, text in one.beside or ())
 
     def _flowed(self, rank: Rank, activity: Activity) -> float | None:
         """When a connection last got on that a rank waits for: its own, a thread's or a child's.

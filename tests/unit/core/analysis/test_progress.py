@@ -163,6 +163,19 @@ def test_who_computes_between_sleeps_gets_on_and_who_only_looks_does_not(
     assert "sleeps again and again at train.py:91" in found.verdicts[0].summary
 
 
+def test_who_sleeps_between_attempts_that_fail_does_not_get_on_by_computing() -> None:
+    """As one that tries to save to a full disk: what it writes there takes a CPU each time."""
+    world = World(observed_since=NOW - 90)
+    world.waiters(3, moved_at=NOW - 100)
+    one, *below = user("save", 58, "time.sleep(1)")
+    stack = (
+        replace(one, beside=((53, "torch.save(model, path)"), (56, "except OSError:"))),
+        *below,
+    )
+    world.add(stack, SLEEP, moved_at=NOW - 0.1, computed_at=NOW - 0.4)
+    assert run(world).state == "hung"
+
+
 def test_one_long_sleep_that_a_tool_has_interrupted_is_one_sleep() -> None:
     world = World(observed_since=NOW - 90)
     world.waiters(3, moved_at=NOW - 100)
