@@ -194,7 +194,7 @@ JOBS: tuple[Job, ...] = (
     Job(
         "hf-pipe-reader-inline",
         "hf.py --stream --bug pipe-reader --bug_rank 1",
-        "io-wait",
+        "child-process-wait",
         (1,),
         "the same without workers",
         ready="'step': 2",
