@@ -199,7 +199,8 @@ class Watcher:
             found = self._or_moved(found, rank.moved_at)
         if activity.kind == "sleep" and not (rank.node in self._full and retries(rank)):
             found = self._or_moved(found, rank.wrote_at)
-            if seen - found.since < PRINTS_S and not self._has_failed(rank):
+            computes = rank.computed_at is not None and seen - found.since < PRINTS_S
+            if computes and not self._has_failed(rank):
                 found = self._or_moved(found, rank.computed_at)
         if activity.kind in ("child", "compiling"):
             found = self._or_moved(found, self._children_moved(rank))
