@@ -121,7 +121,7 @@ def main():
     for step in range(10**6):
         dist.all_reduce(torch.ones(8))
         time.sleep(0.05)
-        print("step", step, flush=True)
+        print(f"step {step}\n", end="", flush=True)
         if step == 10 and dist.get_rank() == 1:
             special()
 
