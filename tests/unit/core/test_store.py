@@ -1,3 +1,5 @@
+"""What nodes tell becomes jobs, ranks and samples; what did not change stays the same object."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

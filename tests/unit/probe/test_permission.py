@@ -1,3 +1,5 @@
+"""Names of users."""
+
 from __future__ import annotations
 
 import pwd

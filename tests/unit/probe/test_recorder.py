@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,10 +208,8 @@ def test_a_hostile_file_is_refused_and_other_ranks_are_read(
     with FakeRank(tmp_path) as rank, FakeRank(other) as honest:
         (tmp_path / "d_0").write_bytes(data)
         (other / "d_0").write_bytes(pickle.dumps(Job(2).call("all_reduce").dump(0), 2))
-        began = time.monotonic()
         pids = [rank.pid, honest.pid]
         pieces = probe.pieces(op="recorder", pids=pids, ranks={str(pid): 0 for pid in pids})
-        assert time.monotonic() - began < PATIENCE
         found = {piece["pid"]: piece for piece in pieces}
         assert "trace" not in found[rank.pid]
         assert code_of(found[rank.pid], "file") == code

@@ -1,3 +1,5 @@
+"""When a thread ran last, by the clock of the CPU that it ran on."""
+
 from __future__ import annotations
 
 import os

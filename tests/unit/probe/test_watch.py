@@ -1,3 +1,5 @@
+"""The stream of process tables: what is told, how often, and what is left behind."""
+
 from __future__ import annotations
 
 import os
