@@ -14,7 +14,7 @@ import uuid
 from pathlib import Path
 from typing import Self
 
-from support.processes import PATIENCE
+from support.processes import PATIENCE, with_variable
 
 SUPPORT = Path(__file__).parent
 MARK = "HANGTOP_TEST_MARK"
@@ -46,17 +46,7 @@ class Started:
 
     def pids(self) -> list[int]:
         """Return every live process that carries the mark."""
-        wanted = f"{MARK}={self.mark}".encode()
-        found = []
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                try:
-                    data = Path(f"/proc/{name}/environ").read_bytes()
-                except OSError:
-                    continue
-                if wanted in data.split(b"\0"):
-                    found.append(int(name))
-        return found
+        return with_variable(MARK, self.mark)
 
     def __enter__(self) -> Self:
         return self

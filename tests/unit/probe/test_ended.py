@@ -15,7 +15,7 @@ from hangtop_probe import ended, permission, procfs
 from hangtop_probe.entry import Entry
 from hangtop_probe.facts import Facts
 from hangtop_probe.table import Table
-from support.processes import wait_until
+from support.processes import state, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ def pids() -> Iterator[list[int]]:
         try:
             assert wait_until(lambda: len(children.read_text().split()) == 3)
             pids = [int(pid) for pid in children.read_text().split()]
-            assert wait_until(lambda: procfs.read_stat(pids[1]).state == "Z")  # type: ignore[union-attr]
+            assert wait_until(lambda: state(pids[1]) == "Z")
             assert wait_until(lambda: all(procfs.environ(pids[i]) for i in (0, 2)))
             yield pids
         finally:
