@@ -195,7 +195,7 @@ def test_a_file_that_grows_by_much_is_read_in_pieces(tmp_path: Path) -> None:
     path.touch()
     follower = Follower([str(path)], Choice())
     follower.poll()
-    text = b"x" * 255 + b"\n"
+    text = b"x" * 4095 + b"\n"
     path.write_bytes(text * ((PIECES + 1) * PIECE // len(text)))
     first = len(follower.poll()[0])
     assert 0 < first * len(text) <= PIECES * PIECE
