@@ -13,6 +13,7 @@ from accuracy.table_own import OWN
 from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_slow import SLOW
 from accuracy.table_third import THIRD
+from accuracy.table_ways import WAYS
 
 GPT = r"iter [6-9]"
 
@@ -36,7 +37,7 @@ JOBS: tuple[Job, ...] = (
     Job(
         "fit-log-rank0",
         "fit.py log-rank0",
-        "mismatched-collective",
+        "rank-conditional-collective",
         (0,),
         "a loop with hooks: a metric is gathered by rank 0 only",
         recorded=True,
@@ -442,6 +443,7 @@ JOBS: tuple[Job, ...] = (
     ),
     *MORE,
     *THIRD,
+    *WAYS,
     *ROLLOUTS,
     *OWN,
     *FIFTH,

@@ -60,9 +60,9 @@ def under_condition(case: Case) -> tuple[tuple[tuple[Subject, ...], Condition], 
 
 def _conditional(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for group, (frame, (line, text)) in case.conditional if case.by_recorders is None else ():
-        first, numbers = group[0], [s.number for s in group]
+        first, numbers = group[0], {s.number: s for s in group}
         one = apart(case, numbers)
-        others = [s for s in case.waiters if s not in group]
+        others = [s for s in case.waiters if s.number not in numbers]
         file = place(frame).rpartition(":")[0]
         yield Hit(
             subjects=group,
@@ -76,7 +76,7 @@ def _conditional(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=(
                 fact("stacks", first.number, f"{where(frame)} is under line {line}, `{text}`"),
-                *flight_facts(one, numbers),
+                *flight_facts(one, tuple(numbers)),
                 *common_facts(case, group),
             ),
             steps=(
