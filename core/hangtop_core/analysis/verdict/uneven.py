@@ -25,7 +25,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.recorded import AGREED, apart, flight_facts, held
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Frame
@@ -48,12 +48,14 @@ def uneven(case: Case) -> Iterator[Hit]:
     """Ranks that are out of the loop over the data in which others are, or the few still in it."""
     if case.suspects or len(case.waiting_classes) < 2:
         return
-    training = [s for s in case.waiters if _reduces(case, s)] or _in_data(case)
+    # Who is in a branch of its own is not there because of its data.
+    branched = {id(s) for group, _ in case.conditional for s in group}
+    others = [s for s in case.waiters if id(s) not in branched]
+    training = [s for s in others if _reduces(case, s)] or _in_data(case, branched)
     if not training:
         return
-    # Who is in a branch of its own is not there because its data is at an end.
-    others = {id(s) for group, _ in case.conditional for s in group} | {id(s) for s in training}
-    past = [s for s in case.waiters if s.activity.kind == "collective" and id(s) not in others]
+    inside = {id(s) for s in training}
+    past = [s for s in others if s.activity.kind == "collective" and id(s) not in inside]
     met = [(s, _parting(_stack(case, training[0]), _stack(case, s))) for s in past]
     ahead = {id(s): where for s, where in met if where is not None}
     for group in alike((s for s in past if id(s) in ahead), lambda s: s.activity.site):
@@ -98,17 +100,22 @@ def uneven(case: Case) -> Iterator[Hit]:
         )
 
 
-def _in_data(case: Case) -> list[Subject]:
+def _in_data(case: Case, branched: Container[int]) -> list[Subject]:
     """Those who wait in a collective that the program calls itself, in a loop over data.
 
-    Of ranks that another class has left it behind; none where nobody knows of loops.
+    Only where another class of ranks has left that loop; none where nobody knows of loops.
     """
     classes = [some for _, some in case.waiting_classes[:MAX_CLASSES]]
-    for inside in classes:
-        for past in classes:
-            met = _parting(_stack(case, inside[0]), _stack(case, past[0]))
-            if met is not None and met.known and met.over_data:
-                return list(inside)
+    classes = [
+        some
+        for some in classes
+        if some[0].activity.kind == "collective" and id(some[0]) not in branched
+    ]
+    for past in classes:
+        met = [_parting(_stack(case, some[0]), _stack(case, past[0])) for some in classes]
+        inside = [some for some, one in zip(classes, met, strict=True) if one and one.over_data]
+        if inside:
+            return [s for some in inside for s in some]
     return []
 
 

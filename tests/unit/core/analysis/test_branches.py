@@ -53,6 +53,14 @@ def test_a_collective_under_a_condition_on_the_rank_is_told_with_its_line() -> N
     assert "uneven-inputs" not in [one.cause for one in found.verdicts]
 
 
+def test_who_evaluates_alone_under_a_condition_has_not_got_more_batches() -> None:
+    evaluates = inside(c10d("all_gather", at=66), FIRST, (65, "for x in val_loader:"))
+    barrier = inside(c10d("barrier", 5356, 70))
+    found = one_elsewhere(evaluates, barrier)
+    assert found.verdicts[0].cause == "rank-conditional-collective"
+    assert "uneven-inputs" not in [one.cause for one in found.verdicts]
+
+
 def test_the_condition_may_be_around_a_caller_and_be_its_else() -> None:
     helper = frame("mean", "metrics.py", 9)
     stack = inside(c10d("all_reduce", 3252, 66), LOOP, (60, "else: if not is_main_process():"))
