@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight import patterns
+from hangtop_core.analysis.flight.waits import kind
 from hangtop_core.analysis.verdict.evidence import fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 
@@ -48,9 +50,29 @@ def by_recorders(case: Case) -> Verdict | None:
 def _under_condition(case: Case, one: Verdict) -> bool:
     """Whether all that are blamed, or half of those in a circle, are under one on the rank."""
     blamed = {culprit.rank for culprit in one.culprits}
-    groups = [{s.number for s in group} for group, _ in case.conditional]
     tied = 2 * len(blamed) >= len(case.waiters)
-    return any(group == blamed or (tied and group < blamed) for group in groups)
+    return any(
+        (own == blamed or (tied and own < blamed))
+        and not (one.cause == patterns.INVERSION.cause and _usual(case, group[0], own))
+        for group, _ in case.conditional
+        for own in [{s.number for s in group}]
+    )
+
+
+def _usual(case: Case, subject: Subject, own: Collection[int]) -> bool:
+    """Whether another of its group has called before what a rank waits in.
+
+    Then all do, in their turn: what differs is the order.
+    """
+    seen = case.picture
+    if seen is None:
+        return False
+    for node in seen.waits.in_flight(subject.number)[:1]:
+        entry = seen.waits.operations[node].entries[subject.number]
+        others = (rank for rank in seen.world.groups[node.group].by_rank if rank not in own)
+        before = (seen.world.collectives(rank, node.group) for rank in islice(others, 1))
+        return any(kind(past) == kind(entry) for some in before for past in some)
+    return False
 
 
 def _other_lines(case: Case, one: Verdict) -> bool:

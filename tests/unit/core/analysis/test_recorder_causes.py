@@ -143,9 +143,8 @@ def apart(op: str, group: str = "0") -> Job:
         # another call as that number, which might be the next one of the others or none of theirs
         (apart("all_gather"), "all_gather #7 on group default_pg"),
         (apart("barrier"), "all_gather #7 on group default_pg"),
-        # two groups: a circle, or one step left out
-        (apart("all_gather", "1"), "all_gather #4 on group default_pg"),
-        (crossed(3, 2), "all_gather #4 on group dp (2)"),
+        # a circle of two groups
+        (apart("barrier", "1"), "all_gather #4 on group default_pg"),
     ],
 )
 def test_a_condition_on_the_rank_comes_before_what_recorders_show(job: Job, what: str) -> None:
@@ -156,6 +155,14 @@ def test_a_condition_on_the_rank_comes_before_what_recorders_show(job: Job, what
     assert f" alone waits in {what} at " in found[0].summary
     assert any(fact.source == "flight" for fact in found[0].evidence)
     assert all(one.confidence <= 0.75 for one in found[1:])
+
+
+@pytest.mark.parametrize("job", [apart("all_gather", "1"), crossed(3, 2)])
+def test_what_all_call_in_turn_is_in_another_order_under_a_condition(job: Job) -> None:
+    others = inside(c10d("all_reduce", at=57), LOOP)
+    first = judge(waiting(job, {0: others, 1: others, 2: GATHER}))[0]
+    assert (first.cause, [one.rank for one in first.culprits]) == ("group-order-inversion", [2])
+    assert "is in another branch than the others, under `if self.rank == 2:`" in first.summary
 
 
 def test_a_condition_on_the_rank_says_nothing_where_another_rank_differs() -> None:
