@@ -128,8 +128,8 @@ CONDITIONAL = Rule(
     "callers, stands under an `if` (or its `else`) that names the rank, as the file of the program "
     "has it; all others wait elsewhere, and not under that.",
     excluded="Somebody is outside communication, or makes a group. Recorders show that another "
-    "rank differs, or sends and receives in a circle or a chain. The file "
-    "is newer than the process, or on a network.",
+    "rank differs, or sends and receives in a circle or a chain, or groups in another order where "
+    "the others have made that call before. The file is newer than the process, or on a network.",
     confidence=0.85,
     next_steps=("Move the collective out of the `if`",),
     find=_conditional,
