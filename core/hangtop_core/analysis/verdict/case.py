@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
+    from hangtop_core.analysis.verdict.knots import Knot
     from hangtop_core.analysis.verdict.logs import Said
     from hangtop_core.diagnosis import Verdict
     from hangtop_core.hardware import Gpu
@@ -185,6 +186,13 @@ class Case:
     def by_recorders(self) -> Verdict | None:
         """What the recorders conclude first; None where it is left to the stacks."""
         return by_recorders(self)
+
+    @cached_property
+    def knot(self) -> Knot | None:
+        """Ranks that send and receive, and wait for one another in a circle."""
+        from hangtop_core.analysis.verdict.knots import knot
+
+        return knot(self)
 
     @cached_property
     def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:
