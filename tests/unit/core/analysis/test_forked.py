@@ -1,12 +1,34 @@
-"""Forked children: below their own frames stand those of their parent, which they are not in."""
+"""What is not a process's own: frames and sockets of its parent, loops that it is blocked in."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+from msgspec.structs import replace
 
 from hangtop_core.analysis.frames import since_fork
+from hangtop_core.descriptors import Descriptor, Holder, Socket
+from hangtop_core.model import DescriptorTable
 from hangtop_core.stacktable import StackTable
-from support.build import BASE, Stack, frame, user
+from support.build import (
+    BASE,
+    FIFO_OPEN,
+    LOADER,
+    NOW,
+    PIPE_READ,
+    POLL,
+    RUN,
+    SLEEP,
+    World,
+    frame,
+    judged,
+    user,
+    worker_in,
+)
+
+if TYPE_CHECKING:
+    from support.build import Facts, Stack
 
 OWN: Stack = (
     frame("Pipe.read", "webdataset/gopen.py", 104),
@@ -42,3 +64,47 @@ def test_stacks_are_kept_without_them() -> None:
     table = StackTable()
     table.add("a", OWN + PARENT)
     assert table.publish()["a"] == OWN
+
+
+def sockets(*targets: str) -> tuple[Descriptor, ...]:
+    one = Socket("tcp", "ESTABLISHED", "10.0.0.1:9", "10.0.0.2:1")
+    return tuple(
+        Descriptor(3 + i, "socket", target, "rw", socket=one) for i, target in enumerate(targets)
+    )
+
+
+def test_what_a_worker_has_inherited_is_not_told_as_its_own() -> None:
+    world = World()
+    world.waiters(2)
+    parent = DescriptorTable(NOW, (*sockets("socket:[1]"), Descriptor(9, "file", "/log", "w")))
+    rank = world.add(LOADER, POLL, moved_at=NOW - 2.0, descriptors=parent)
+    stuck = world.worker(rank, worker_in("read_shard", 71), FIFO_OPEN, 0)
+    own = (*sockets("socket:[1]", "socket:[2]"), Descriptor(9, "file", "/log", "w"))
+    world.give_children(rank, [stuck], tables={stuck[0].pid: DescriptorTable(NOW, own)})
+    told = "\n".join(one.text for one in judged(world).verdicts[0].evidence)
+    assert "has fd 4 = socket:[2]" in told
+    assert "socket:[1]" not in told
+    assert "/log" not in told
+
+
+def test_of_sqlite_the_database_is_named() -> None:
+    world = World()
+    world.waiters(3)
+    holder = (Holder(9, "python3", "S", "holds the lock"),)
+    file = Descriptor(11, "file", "/data/seen.db-shm", "rw", locked="by others", holders=holder)
+    table = DescriptorTable(NOW, (file,))
+    world.add(user("count", 95, "db.execute(sql)"), SLEEP, descriptors=table, moved_at=NOW)
+    summary = judged(world).verdicts[0].summary
+    assert "with the database /data/seen.db open (its -shm file is fd 11)" in summary
+
+
+@pytest.mark.parametrize(("facts", "moved", "told"), [(PIPE_READ, 0.0, False), (RUN, 300.0, True)])
+def test_the_loop_of_who_is_blocked_in_it_is_no_evidence(
+    facts: Facts, moved: float, told: bool
+) -> None:
+    world = World()
+    world.waiters(2)
+    looping = replace(frame("frame", "train.py", 29), within=((27, "while True:"),))
+    world.add((looping, *BASE), facts, moved_at=NOW - 300.0 + moved)
+    verdict = judged(world).verdicts[0]
+    assert any("which only a line in it ends" in one.text for one in verdict.evidence) == told

@@ -447,7 +447,7 @@ def pipeline(world: World) -> Rank:
     rank = world.add(CHILD, WAITPID)
     sh, url = rank.process.pid + 5000, "https://store/run-7.tar"
     pairs = [
-        program(world, rank, WAITPID, sh, "bash", "-c", f"tar -cf - . | curl -T - {url}"),
+        program(world, rank, WAITPID, sh, "bash", "-c", f"tar -cf - logs | curl -T - {url}"),
         program(world, rank, PIPE_WRITE, sh + 1, "tar", ppid=sh),
         program(world, rank, POLLS, sh + 2, "curl", "-T", "-", url, ppid=sh),
     ]
