@@ -62,14 +62,16 @@ def knot(case: Case) -> Knot | None:
         return None
     world = case.job.world_size or len(case.subjects)
     passing = [s for s in case.waiters if s.activity.kind in (*PEER_TO_PEER, "work-wait")]
-    found = {s.number: way for s in passing if (way := _way_of(case, s, world)) is not None}
+    names: dict[str, str] = {}
+    met = ((s.number, _way_of(case, s, world, names)) for s in passing)
+    found = {number: way for number, way in met if way is not None}
     peers = {number: way.peer for number, way in found.items() if way.peer != number}
     tied = _circles({n: peer for n, peer in peers.items() if not _meets(found, n, peer)})
     if not tied:
         return None
     known = tuple(s for s in passing if s.number in peers)
-    names = {number: way.name for number, way in found.items()}
-    return Knot(tuple(s for s in known if s.number in tied), peers, known, names)
+    said = {number: way.name for number, way in found.items()}
+    return Knot(tuple(s for s in known if s.number in tied), peers, known, said)
 
 
 class _Way(NamedTuple):
@@ -110,8 +112,8 @@ def _circles(peers: Mapping[int, int]) -> set[int]:
     return tied
 
 
-def _way_of(case: Case, subject: Subject, world: int) -> _Way | None:
-    """For which rank another one waits."""
+def _way_of(case: Case, subject: Subject, world: int, names: dict[str, str]) -> _Way | None:
+    """For which rank another one waits; ``names`` keeps what was found, by stack."""
     site = subject.activity.site
     call = subject.activity.kind if subject.activity.kind in PEER_TO_PEER else ""
     step, name = None, ""
@@ -124,13 +126,22 @@ def _way_of(case: Case, subject: Subject, world: int) -> _Way | None:
                 return _Way(number, call, name, True) if 0 <= number < world else None
             step = _step(name)
     if step is None:
-        names = (f for f in stack_of(case.snapshot.stacks, subject) if not f.native)
-        own = (plain_name(f.name) for f in names if package(f.file) not in ("torch", "python"))
-        name = next((name for name in own if _way(name) is not None), "")
+        name = _function(case, subject, names)
         calls = set(_SENDS.findall(name))
         call = call or ("send" if calls == {"send"} else "recv" if "send" not in calls else "")
         step = _way(name) or None
     return None if step is None else _Way((subject.number + step) % world, call, name, False)
+
+
+def _function(case: Case, subject: Subject, names: dict[str, str]) -> str:
+    """The innermost function whose name tells the way; empty where there is none."""
+    sample = subject.rank.sample
+    key = sample.threads[0].stack if sample is not None and sample.threads else ""
+    if key not in names:
+        frames = (f for f in stack_of(case.snapshot.stacks, subject) if not f.native)
+        own = (plain_name(f.name) for f in frames if package(f.file) not in ("torch", "python"))
+        names[key] = next((name for name in own if _way(name) is not None), "")
+    return names[key]
 
 
 @lru_cache(maxsize=1024)

@@ -96,7 +96,8 @@ def _tied(case: Case, knot: Knot) -> Hit:
     )
     more = f"; and so on, {len(some)} in all" if len(some) > 4 else ""
     after = ", ".join(f"rank {s.number} for rank {knot.peers[s.number]}" for s in rest[:4])
-    calls = {s.activity.kind for s in some}
+    calls = {s.activity.kind for s in case.waiters if s.activity.kind in PEER_TO_PEER}
+    calls = calls if all(s.activity.kind in calls for s in some) else set()
     lacking = f", and nobody is in a {_OTHER[min(calls)]}" if calls in ({"send"}, {"recv"}) else ""
     others = case.victims_clause(knot.passing)
     return Hit(
