@@ -44,11 +44,14 @@ def churned(rank: Rank, at: float, reader: Reader) -> tuple[Process, ...]:
 
 
 def only_looks(rank: Rank, child: Process) -> bool:
-    """Whether a child without threads waits with a timeout, and computes next to nothing."""
+    """Whether a child without threads waits for connections, and computes next to nothing.
+
+    One that sleeps in between may do its work in rounds.
+    """
     main = next((one for one in child.threads if one.tid == child.pid), None)
     if main is None or len(child.threads) > 1 or (child.thread_count or 1) > 1:
         return False
-    waits = kernel_wait(main.wchan, main.syscall) in ("poll", "sleep")
+    waits = kernel_wait(main.wchan, main.syscall) == "poll"
     return waits and rank.child_cpu_share.get(child.pid, 1.0) < LOOKS_SHARE
 
 
