@@ -17,7 +17,7 @@ from hangtop_core.analysis.frames import package, plain_name
 from hangtop_core.analysis.verdict.callers import stack_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
@@ -27,6 +27,7 @@ _RANK = re.compile(r"_?(my_?|global_?|self_?)?rank(_id)?", re.IGNORECASE)
 _WORLD = re.compile(r"_?(world|world_?size|n_?ranks|num_ranks|n_?procs)", re.IGNORECASE)
 _NEXT = re.compile(r"next|following|right|\+ 1\b", re.IGNORECASE)
 _PREVIOUS = re.compile(r"prev|preceding|left|- 1\b", re.IGNORECASE)
+_PARTNER = re.compile(r"peer|partner|other|buddy|neighbo", re.IGNORECASE)
 _PASSES = re.compile(
     r"(send|recv|receive)_?(?:to_?|from_?)?"
     r"(?:(forward|fwd|activation)|(backward|bwd|grad)|(next)|(prev))",
@@ -65,6 +66,7 @@ def knot(case: Case) -> Knot | None:
     names: dict[str, str] = {}
     met = ((s.number, _way_of(case, s, world, names)) for s in passing)
     found = {number: way for number, way in met if way is not None}
+    found.update(_pair([s for s in case.waiters if s.number not in found]))
     peers = {number: way.peer for number, way in found.items() if way.peer != number}
     tied = _circles({n: peer for n, peer in peers.items() if not _meets(found, n, peer)})
     if not tied:
@@ -72,6 +74,22 @@ def knot(case: Case) -> Knot | None:
     known = tuple(s for s in passing if s.number in peers)
     said = {number: way.name for number, way in found.items()}
     return Knot(tuple(s for s in known if s.number in tied), peers, known, said)
+
+
+def _pair(left: Sequence[Subject]) -> dict[int, _Way]:
+    """Two ranks in one line that exchanges with a `peer`, where of all others it is known.
+
+    They are meant for each other: nobody else is left.
+    """
+    if len(left) != 2 or left[0].activity.site != left[1].activity.site:
+        return {}
+    one, other = left
+    site, call = one.activity.site, one.activity.kind
+    node = _argument(site.source or "") if site is not None and call in PEER_TO_PEER else None
+    name = ast.unparse(node) if node is not None else ""
+    if not _PARTNER.search(name):
+        return {}
+    return {a.number: _Way(b.number, call, name, False) for a, b in ((one, other), (other, one))}
 
 
 class _Way(NamedTuple):

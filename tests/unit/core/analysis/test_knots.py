@@ -36,6 +36,9 @@ BACK, ON = "dist.recv(grad, src=self.next)", "dist.recv(x, src=self.prev)"
          [2, 3]),
         (("recv(x, (rank - 1) % world_size)",) * 4, [0, 1, 2, 3]),
         (("recv(x, src=rank ^ 1)",) * 2 + ("recv(x, src=0)",) * 2, [0, 1]),
+        # A pair that exchanges, and one behind it.
+        (("recv(x, src=peer)", "recv(x, src=peer)", "recv(y, src=self.index - 1)"), [0, 1]),
+        (("recv(x, src=peer)", "recv(x, src=peer)"), [0, 1]),
         # Nobody can tell: all of them, and that it is not known.
         (("recv(x, src=peer)", "recv(x, src=peer)", "recv(", "recv("), [0, 1, 2, 3]),
     ],
