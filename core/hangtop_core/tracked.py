@@ -279,6 +279,7 @@ class Tracked:
                 child_samples=_each(children, "sample"),
                 child_moved_at=_each(children, "moved_at"),
                 child_left_at=_each(children, "left_at"),
+                child_io_moved_at=_each(children, "io_moved_at"),
                 child_cpu_share=_each(children, "cpu_share"),
                 child_descriptors=_each(children, "descriptors"),
                 descriptors=self.descriptors,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from accuracy.job import Job, each
 from accuracy.table_fifth import FIFTH
+from accuracy.table_knots import KNOTS
 from accuracy.table_models import MODELS
 from accuracy.table_more import MORE
 from accuracy.table_own import OWN
@@ -445,6 +446,7 @@ JOBS: tuple[Job, ...] = (
     *THIRD,
     *WAYS,
     *ROLLOUTS,
+    *KNOTS,
     *OWN,
     *FIFTH,
     *SLOW,

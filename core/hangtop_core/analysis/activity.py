@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from hangtop_core.model import Process, Rank, StackSample, ThreadStack
 
 
-_PROGRAM = frozenset({"<module>", "_run_module_as_main", "spawn_main", "_bootstrap"})
+_PROGRAM = frozenset(
+    {"<module>", "_run_module_as_main", "spawn_main", "_bootstrap", "BaseProcess._bootstrap"}
+)
 """One of these is at the bottom of a main thread until its program is through; handlers that were
 registered with atexit are called with nothing below them."""
 _AT_EXIT: frozenset[Kind] = frozenset({"lock", "join", "queue", "sleep", "waiting"})

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.analysis.churn import SHORT_S, churned
+from hangtop_core.analysis.churn import SHORT_S, churned, only_looks
 from hangtop_core.analysis.dictionary import COMMUNICATION, POLLING, Kind
 from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.gpus import Slots, doing
@@ -203,7 +203,7 @@ class Watcher:
             if computes and not self._has_failed(rank):
                 found = self._or_moved(found, rank.computed_at)
         if activity.kind in ("child", "compiling"):
-            found = self._or_moved(found, self._children_moved(rank))
+            found = self._or_moved(found, self._children_moved(rank, activity))
         if activity.kind in _FOR_THREADS:
             found = self._or_worked(rank, self._or_threads(rank, found))
             found = self._or_helpers(rank, activity, found)
@@ -246,9 +246,16 @@ class Watcher:
             return None
         return latest((rank.io_moved_at, rank.file_moved_at))
 
-    def _children_moved(self, rank: Rank) -> float | None:
-        """When a child last ran; of those that end as fast as they are started none counts."""
-        moved = rank.child_moved_at
+    def _children_moved(self, rank: Rank, activity: Activity) -> float | None:
+        """When a child last ran; of those that end as fast as they are started none counts.
+
+        Of a program that only looks at its clock, or at its connections, it counts when bytes
+        moved: curl runs every second, also where nothing comes.
+        """
+        moved = dict(rank.child_moved_at)
+        for child in rank.children if activity.kind == "child" else ():
+            if child.pid in moved and only_looks(rank, child):
+                moved[child.pid] = rank.child_io_moved_at.get(child.pid, child.started_at)
         if churned(rank, self.at, self._reader):
             old = (c for c in rank.children if c.gone_at is None)
             return latest(

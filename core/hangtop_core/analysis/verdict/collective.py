@@ -234,7 +234,8 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             steps=trace_steps(group[0]),
             confidence=0.5 if case.waiters and len(group) < len(case.waiters) else 0.3,
         )
-    if case.suspects or len(case.waiting_classes) != 1 or case.progress.state != "hung":
+    alike_ = len(case.waiting_classes) == 1 and case.knot is None
+    if case.suspects or not alike_ or case.progress.state != "hung":
         return
     text, members = case.waiting_classes[0]
     size = case.job.world_size
