@@ -28,7 +28,7 @@ _FRAME = re.compile(
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(?::\s|:$|$)")
 """What ends frames that nothing says are a traceback: `print_stack` and loggers print such, too."""
 HOW = (
-    ("thread", re.compile(r"Exception in thread ")),
+    ("thread", re.compile(r"Exception in thread (?P<thread>.{1,60}?)(?: \(.*\))?:\s*$")),
     ("ignored", re.compile(r"Exception ignored |--- Logging error ---|Exception in callback ")),
     ("task", re.compile(r"future: <(?:Task|Future) |handle: <|message: Task exception was never")),
     ("chained", re.compile("|".join(drawn.CHAINED))),

@@ -78,9 +78,10 @@ def of_run(one: FileLog, job: Job) -> FileLog:
 
 
 def alive_of(job: Job) -> frozenset[int | None]:
-    """Ranks of a job whose processes are there; with None where all are."""
+    """Ranks of a job whose processes are there; with None where all are that it should have."""
     there = [r.rank for r in job.ranks if not r.ended]
-    return frozenset([*there, None] if len(there) == len(job.ranks) else there)
+    whole = len(there) == len(job.ranks) >= (job.world_size or 0)
+    return frozenset([*there, None] if whole else there)
 
 
 def outputs_of(outputs: Iterable[Output], job: Job) -> list[Output]:
