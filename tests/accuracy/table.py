@@ -10,6 +10,7 @@ from accuracy.table_fifth import FIFTH
 from accuracy.table_models import MODELS
 from accuracy.table_more import MORE
 from accuracy.table_own import OWN
+from accuracy.table_pieces import PIECES
 from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_slow import SLOW
 from accuracy.table_third import THIRD
@@ -444,6 +445,7 @@ JOBS: tuple[Job, ...] = (
     *THIRD,
     *ROLLOUTS,
     *OWN,
+    *PIECES,
     *FIFTH,
     *SLOW,
     *MODELS,

@@ -345,13 +345,11 @@ class Summary:
 
 def _how(own: bool, before: str) -> tuple[str, dict[str, str]]:
     """Who prints a traceback, and what the line before it names."""
-    if own:
-        return "hook", {}
-    for how, pattern in HOW:
+    for how, pattern in HOW[:1] if own else HOW:
         found = pattern.match(before[:400])
         if found is not None:
             return how, found.groupdict()
-    return "", {}
+    return "hook" if own else "", {}
 
 
 def _calls(lines: list[str], backwards: bool) -> tuple[Call, ...]:
