@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.activity import Activity
     from hangtop_core.model import Frame, Rank
 
-_COUNTS = re.compile(r"\bin\s+(?:\w+\.)*(?:range|count|repeat|iter)\s*\((?!\s*len\b)")
+_COUNTS = re.compile(r"for\s[^()]*?\bin\s+(?:\w+\.)*(?:range|count|repeat|iter)\s*\((?!\s*len\b)")
 """A `for` that says only how often: of attempts as well as of work."""
 COMPUTES_SHARE = 0.03
 """Cores it takes at least which computes, also on a machine with too much to do."""
@@ -37,7 +37,7 @@ def goes_through(frames: Sequence[Frame]) -> bool:
         loops = [text for _, text in frame.within or () if text.startswith(("for ", "while "))]
         if loops:
             last = loops[-1]
-            things = last.startswith("for ") and _COUNTS.search(last) is None
+            things = last.startswith("for ") and _COUNTS.match(last) is None
             return things and not failed(frames[: depth + 1])
     return False
 

@@ -49,6 +49,7 @@ def waiting(count: int = 3) -> World:
     [
         ("for i, answer in enumerate(answers):", (), "progressing"),
         ("for i in range(len(answers)):", (), "progressing"),
+        ('for name in [f"clip-{i}" for i in range(200)]:', (), "progressing"),
         ("for attempt in range(1000):", (), "hung"),
         ("for _ in itertools.count():", (), "hung"),
         ("while not path.exists():", (), "hung"),
