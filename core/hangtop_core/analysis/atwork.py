@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.activity import Activity
     from hangtop_core.model import Frame, Rank
 
-_COUNTS = re.compile(r"for\s[^()]*?\bin\s+(?:\w+\.)*(?:range|count|repeat|iter)\s*\((?!\s*len\b)")
+_COUNTS = re.compile(
+    r"for\s(?:(?!\sin\s).)*\sin\s+(?:\w+\.)*(?:range|count|repeat|iter)\s*\((?!\s*len\b)"
+)
 """A `for` that says only how often: of attempts as well as of work."""
 COMPUTES_SHARE = 0.03
 """Cores it takes at least which computes, also on a machine with too much to do."""
