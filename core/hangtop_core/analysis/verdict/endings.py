@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from hangtop_core.analysis.frames import plain_name
+from hangtop_core.analysis.idle import in_task
 from hangtop_core.analysis.verdict.doing import does
 from hangtop_core.analysis.verdict.evidence import fact
 from hangtop_core.analysis.verdict.onethread import threads_of
@@ -73,8 +75,11 @@ def awaited(case: Case, subject: Subject) -> str:
     Threads that are daemons are not waited for, which no stack tells.
     """
     threads = threads_of(case, subject)
-    files = [frame.file for frame in threads[0].frames] if threads else []
-    if any("/multiprocessing/" in file for file in files):
+    frames = threads[0].frames if threads else ()
+    files = " ".join(frame.file for frame in frames)
+    if any(plain_name(frame.name) == "_finalize_join" for frame in frames):
+        return "for somebody to take what it has put into a multiprocessing queue out of it"
+    if "/multiprocessing/" in files or "/concurrent/futures/process.py" in files:
         live = [c for c in subject.rank.children if c.role == "subprocess" and not c.ended]
         named = []
         for child in live[:_SHOWN]:
@@ -82,6 +87,8 @@ def awaited(case: Case, subject: Subject) -> str:
             named.append(f"{child.label} (pid {child.pid}{f', which {doing}' if doing else ''})")
         return _one_of(named, "child ", "one of its children ", len(live) == 1)
     others = [one for one in threads[1:] if one.reading.site is not None and not one.idle]
+    if "/concurrent/futures/thread.py" in files:
+        others = [one for one in others if in_task(one.frames)]
     named = [f"{one.name} at {one.place}" for one in others[:_SHOWN]]
     return _one_of(named, "", "one of its threads that is no daemon: ", len(threads) == 2)
 

@@ -191,6 +191,27 @@ def test_the_thread_is_named_that_a_program_waits_for_at_its_end() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("stack", "said"),
+    [
+        (
+            (frame("Queue._finalize_join", "py:multiprocessing/queues.py", 199),
+             frame("_exit_function", "py:multiprocessing/util.py", 360)),
+            "take what it has put into a multiprocessing queue out",
+        ),
+        (
+            (frame("_python_exit", "py:concurrent/futures/thread.py", 31), *SHUTDOWN),
+            "most likely for thread 'pool_0' at train.py:20",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_program_waits_for_at_its_end_is_told_by_who_waits(stack: Stack, said: str) -> None:
+    world = waiting()
+    both = [("pool_0", 5000, TASK, False), ("beat", 5001, BEAT, False)]
+    world.add(stack, FUTEX, sample={"others": both})
+    assert said in run(world).verdicts[0].summary
+
+
 def test_a_rank_that_never_joined_may_have_died_of_what_nobody_has_printed_who_lives() -> None:
     world = World()
     for _ in range(3):
