@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hangtop_core.model import Frame, Rank
 
 _COUNTS = re.compile(
-    r"for\s(?:(?!\sin\s).)*\sin\s+(?:\w+\.)*(?:range|count|repeat|iter)\s*\((?!\s*len\b)"
+    r"for\s(?:(?!\sin\s).)*\sin\s+(?:\w+\.)*(?:range|count|repeat|cycle|iter)\s*\((?!\s*len\b)"
 )
 """A `for` that says only how often: of attempts as well as of work."""
 COMPUTES_SHARE = 0.03

@@ -52,6 +52,7 @@ def waiting(count: int = 3) -> World:
         ('for name in [f"clip-{i}" for i in range(200)]:', (), "progressing"),
         ("for attempt in range(1000):", (), "hung"),
         ("for _ in itertools.count():", (), "hung"),
+        ("for mirror in itertools.cycle(mirrors):", (), "hung"),
         ("while not path.exists():", (), "hung"),
         ("for url in urls:", ((53, "fetch(url)"), (56, "except OSError:")), "hung"),
     ],
