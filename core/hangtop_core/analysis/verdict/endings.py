@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.frames import plain_name
+from hangtop_core.analysis.frames import package, plain_name
 from hangtop_core.analysis.idle import in_task
 from hangtop_core.analysis.verdict.doing import does
 from hangtop_core.analysis.verdict.evidence import fact
@@ -45,14 +45,15 @@ def dead_thread(case: Case, subject: Subject, threads: Sequence[OneThread]) -> D
         mine = record.rank == subject.number
         if name in there or not (mine or (record.rank is None and _fits(case, subject))):
             continue
-        own = {call.file.rpartition("/")[2] for call in record.calls}
+        own = {call.file.rpartition("/")[2] for call in record.calls if not package(call.file)}
         if (mine or own & files) and (found is None or record.order > found.order):
             found = record
     if found is None:
         return None
-    where = f" at {found.where.text}" if found.where is not None else ""
+    whole = found.part != "error"  # else something else was printed in its midst
+    where = f" at {found.where.text}" if found.where is not None and whole else ""
     name = found.fields["thread"]
-    text = f"thread '{name}' died of {found.text}{where}"
+    text = f"thread '{name}' died of {found.text if whole else 'an exception'}{where}"
     mine = found.rank is not None
     told = "it printed" if mine else "a log tells, not of which rank"
     return Dead(

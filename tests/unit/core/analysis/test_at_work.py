@@ -177,6 +177,14 @@ def test_the_thread_is_named_that_died_of_an_exception(prefix: str, stack: Stack
     assert "died of" not in run(world, *lines).verdicts[0].summary
 
 
+def test_of_a_traceback_that_has_no_end_no_more_is_told_than_is_known() -> None:
+    world = waiting()
+    world.add(build.QUEUE, FUTEX)
+    said = run(world, *DIED[:3], "[rank0]: step 7").verdicts[0].summary
+    assert "its end" not in said
+    assert "thread 'feeder' died of an exception, most likely its own" in said
+
+
 def test_the_thread_is_named_that_a_program_waits_for_at_its_end() -> None:
     world = waiting()
     put = (frame("fill", "train.py", 47, "self.ready.put(batch)"),)
