@@ -14,6 +14,7 @@ from accuracy.table_pieces import PIECES
 from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_slow import SLOW
 from accuracy.table_third import THIRD
+from accuracy.table_ways import WAYS
 
 GPT = r"iter [6-9]"
 
@@ -37,7 +38,7 @@ JOBS: tuple[Job, ...] = (
     Job(
         "fit-log-rank0",
         "fit.py log-rank0",
-        "mismatched-collective",
+        "rank-conditional-collective",
         (0,),
         "a loop with hooks: a metric is gathered by rank 0 only",
         recorded=True,
@@ -443,6 +444,7 @@ JOBS: tuple[Job, ...] = (
     ),
     *MORE,
     *THIRD,
+    *WAYS,
     *ROLLOUTS,
     *OWN,
     *PIECES,

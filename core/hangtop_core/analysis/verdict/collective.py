@@ -15,7 +15,6 @@ from hangtop_core.analysis.verdict.conditional import conditions
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
-    fact,
     is_are,
     loop_of_its_own,
     sentence,
@@ -26,6 +25,7 @@ from hangtop_core.analysis.verdict.filestore import file_steps, over_a_file
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.peertopeer import heads, unmet
+from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.analysis.verdict.storewait import alone_with_keys
 from hangtop_core.analysis.verdict.uneven import left_loop, unused
@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.diagnosis import Evidence, JobState
+    from hangtop_core.diagnosis import JobState
 
+KNOWN_WHY = 0.75
+"""Most that is said of ranks in another operation where lines of the program tell why."""
 _NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
 _OPEN: Mapping[str, tuple[More, ...]] = {
     "poll": (More("descriptors", "to whom the connections lead that it may wait on"),),
@@ -54,21 +56,6 @@ _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importin
 def _lacking(case: Case, numbers: set[int]) -> Operation | None:
     """What the recorders say others wait for that these ranks have not issued."""
     return next((one for one in case.in_flight if numbers & set(one.missing)), None)
-
-
-def _flight_facts(one: Operation | None, numbers: Sequence[int]) -> list[Evidence]:
-    if one is None:
-        return []
-    issued = one.classes[0][1]
-    text = (
-        f"{name_ranks(issued)} issued {one.entry.name} on group {one.label.removeprefix('group ')}"
-    )
-    if one.missing:
-        text += f"; the last operation of {name_ranks(one.missing)} comes before it"
-    for entry, ranks in one.classes[1:]:
-        text += f"; {name_ranks(ranks)} issued {entry.call.text} as #{entry.seq}"
-    rank = numbers[0] if len(numbers) == 1 else None
-    return [fact("flight", rank, text)]
 
 
 def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -90,7 +77,7 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{case.since(group[0])}"
             ),
             evidence=(
-                *_flight_facts(one, numbers),
+                *flight_facts(one, numbers),
                 *common_facts(case, group),
             ),
             steps=(
@@ -144,6 +131,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if one is not None:
         blamed = set(one.mismatched)
         minority = [s for s in case.waiters if s.number in blamed]
+        tied = len(one.classes[1][1]) == len(one.classes[0][1])
     elif tied:
         # Two halves: the flow of the program gives no majority to trust.
         minority = list(classes[1][1])
@@ -151,7 +139,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     minority = starting or minority
     if not minority:
         return
-    confidence = 0.95 if one else 0.45 if tied else 0.8 if len(classes) == 2 else 0.55
+    confidence = 0.45 if tied else 0.95 if one else 0.8 if len(classes) == 2 else 0.55
     early = ""
     if one is None and (op := most[0].activity.op) in ROOTED:
         confidence = min(confidence, 0.5)
@@ -161,8 +149,10 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         for text, members in classes[:4]
     )
     seq = f" as #{one.node.seq} on group {one.label.removeprefix('group ')}" if one else ""
-    than = f"in another operation than {'the other half' if tied and not one else 'most'}"
+    than = f"in another operation than {'the other half' if tied else 'most'}"
     why = "Ranks skipped or added an operation before, or took another branch"
+    if _told(case, minority, tied):
+        confidence = min(confidence, KNOWN_WHY)
     if starting:
         than = "not through with init_process_group, which others have left"
         why = "Their connections may not have been made, as where the store has keys of old ranks"
@@ -173,7 +163,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             f"{_branch(case, minority, most)}"
         ),
         evidence=(
-            *_flight_facts(one, [s.number for s in minority]),
+            *flight_facts(one, [s.number for s in minority]),
             *common_facts(case, minority),
         ),
         steps=(
@@ -183,6 +173,17 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         confidence=confidence,
     )
+
+
+def _told(case: Case, odd: Sequence[Subject], tied: bool) -> bool:
+    """Whether the lines of the program tell why ranks are where the others are not.
+
+    Which ranks these are, one half or the other, they may say alone.
+    """
+    blamed = {s.number for s in odd}
+    known = [group for group, _ in case.conditional]
+    known += [hit.subjects for hit in case.uneven if hit.confidence in (None, AGREED)]
+    return any(tied or {s.number for s in group} == blamed for group in known)
 
 
 def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
