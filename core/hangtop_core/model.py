@@ -164,6 +164,8 @@ class Rank(Struct, frozen=True, gc=False):
     """When its main thread was last seen to write, and its log to grow."""
     wrote_at: float | None = None
     """When it last wrote much: a log line now and then is not."""
+    read_at: float | None = None
+    """Likewise when it last read much."""
     file_moved_at: float | None = None
     """When its position in `Process.file` last moved by more than noise."""
     file_rate: float | None = None  # bytes a second, at `file_moved_at`

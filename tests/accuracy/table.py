@@ -11,6 +11,7 @@ from accuracy.table_knots import KNOTS
 from accuracy.table_models import MODELS
 from accuracy.table_more import MORE
 from accuracy.table_own import OWN
+from accuracy.table_pieces import PIECES
 from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_slow import SLOW
 from accuracy.table_third import THIRD
@@ -448,6 +449,7 @@ JOBS: tuple[Job, ...] = (
     *ROLLOUTS,
     *KNOTS,
     *OWN,
+    *PIECES,
     *FIFTH,
     *SLOW,
     *MODELS,

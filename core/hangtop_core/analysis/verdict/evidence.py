@@ -199,7 +199,7 @@ def loop_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
 
     Who has not run since it is blocked does not go round in any.
     """
-    loop = _loop(case, subject)
+    loop = loop_of_its_own(case, subject)
     if loop and wakes_up(subject.rank, subject.standing):
         text = f"is in the loop at {loop}, which only a line in it ends; no rank that waits is"
         yield fact("stacks", subject.number, text)
@@ -209,10 +209,11 @@ def never_left(case: Case, subject: Subject) -> str:
     """That loop, where the subject is called hung although its functions change; else empty."""
     sample = subject.rank.sample
     changes = sample is not None and (sample.same_functions_since or 0) > subject.standing.since
-    return _loop(case, subject) if changes and not subject.standing.moved else ""
+    return loop_of_its_own(case, subject) if changes and not subject.standing.moved else ""
 
 
-def _loop(case: Case, subject: Subject) -> str:
+def loop_of_its_own(case: Case, subject: Subject) -> str:
+    """A loop without an end of its own that a subject is in, and none of those that wait."""
     loop = endless_loop(case.reader, subject.rank, [s.rank for s in case.waiters])
     return block_at(loop[0], loop[1:]) if loop else ""
 

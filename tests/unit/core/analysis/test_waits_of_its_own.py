@@ -424,7 +424,7 @@ def test_who_was_met_running_without_using_a_cpu_is_where_it_sleeps() -> None:
     assert "busy-in-python" not in [one.cause for one in found.verdicts]
     world.ranks.pop()
     world.add(user("mark", 30), RUN, main_cpu_share=0.9, slept=slept)
-    assert run(world).verdicts[0].cause == "busy-in-python"
+    assert run(world).verdicts[0].cause == "straggler"  # it computes in native code
 
 
 # -- shells and what they have started
