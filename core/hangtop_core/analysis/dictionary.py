@@ -145,6 +145,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern("prompt", "/pdb.py /bdb.py /IPython/core/debugger.py", None, "sits in a debugger"),
     _pattern("prompt", "/cmd.py", "cmdloop", "sits at a prompt"),
     _pattern("prompt", "/code.py", "interact raw_input", "sits at an interactive prompt"),
+    _pattern("prompt", "/getpass.py", None, "waits for a password at a prompt"),
     _pattern(
         "teardown",
         _C10D,
