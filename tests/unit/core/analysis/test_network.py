@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.meters import Stalled
 from hangtop_core.model import Node
-from support.build import FUTEX, SLEEP, World, c10d, user
+from support.build import FUTEX, SLEEP, World, c10d, judged, user
+from support.verdicts import blamed
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
@@ -34,12 +34,7 @@ def first(
         world.nodes[f"n{number}"] = Node(
             f"n{number}", state, addresses=(ADDRESS.format(number),), last_seen=world.at
         )
-    snapshot = world.snapshot()
-    return diagnose(snapshot, snapshot.jobs[0]).verdicts[0]
-
-
-def blamed(verdict: Verdict) -> list[int | None]:
-    return [one.rank for one in verdict.culprits]
+    return judged(world).verdicts[0]
 
 
 def test_of_two_nodes_both_ends_are_named() -> None:
