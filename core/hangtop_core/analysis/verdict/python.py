@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.activity import DISTRIBUTED_BREAKPOINT
 from hangtop_core.analysis.atwork import computes
+from hangtop_core.analysis.dictionary import EDITOR
 from hangtop_core.analysis.sourcelines import may_backtrack
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.endings import awaited
@@ -73,7 +74,9 @@ def _inputs(group: Sequence[Subject]) -> Iterator[Evidence]:
 def _answering(subject: Subject) -> Iterator[Step]:
     """Where somebody could answer the prompt, if anywhere."""
     read = descriptor(subject)
-    if read is None:
+    if subject.activity.text == EDITOR:
+        yield "attach from the editor (its launch.json tells host and port), and let it go on"
+    elif read is None:
         yield on(subject, f"ls -l /proc/{subject.pid}/fd/0")
     elif read.kind == "tty":
         go_on = "c goes on; up goes to your own frame"
