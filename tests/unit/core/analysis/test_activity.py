@@ -143,7 +143,6 @@ def test_the_operation_is_what_the_user_called() -> None:
 
 
 def test_a_store_is_told_by_its_port_where_the_line_cannot_be_read() -> None:
-
     world = World()
     peer = Socket("tcp", "ESTABLISHED", "127.0.0.1:4000", "127.0.0.1:29500")
     table = DescriptorTable(build.NOW, (Descriptor(17, "socket", "socket:[1]", socket=peer),))

@@ -138,7 +138,6 @@ class TestSlots:
 
 
 def test_xids_of_both_sources_are_told_once() -> None:
-
     lines = (
         KernelLine(NOW - 60, "NVRM: Xid (PCI:0000:1c:00): 79, pid=4711, GPU has fallen off."),
         KernelLine(NOW - 55, "NVRM: Xid (PCI:0000:1b:00): 45, pid='<unknown>', Ch 00000008"),
