@@ -89,7 +89,7 @@ def test_a_loop_of_short_sleeps_while_others_get_on_is_not_a_hang(last: float) -
     world = World()
     world.waiters(3, moved_at=NOW - last)
     world.add(user("load_batch", 40), SLEEP, moved_at=NOW - 0.3)
-    assert judged(world).state in ("progressing", "unknown")
+    assert judged(world).state == "unknown"
 
 
 def test_a_rank_that_polls_for_ever_is_hung_although_its_thread_runs() -> None:
