@@ -76,6 +76,7 @@ POLLING: frozenset[Kind] = frozenset(
         "lock",
         "new-group",
         "pin-memory",
+        "prompt",
         "queue",
         "remote",
         "rendezvous",
