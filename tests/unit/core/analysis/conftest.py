@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from support import build, logs
+from support import build, logs, verdicts
 from support.sentences import doubled, faults
 
 if TYPE_CHECKING:
@@ -30,6 +30,6 @@ def sentences_are_right(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
         assert not wrong, "\n".join(wrong)
         return found
 
-    for module in (request.module, build, logs):
+    for module in (request.module, build, logs, verdicts):
         if hasattr(module, "diagnose"):
             monkeypatch.setattr(module, "diagnose", read)
