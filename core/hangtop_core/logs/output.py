@@ -54,7 +54,7 @@ def of_job(outputs: Iterable[Output], job: Job) -> list[FileLog]:
     A file to which one rank alone prints is that rank's, whatever its name.
     """
     found: list[FileLog] = []
-    for one, rank in _with_rank(outputs, job):
+    for one, rank in with_rank(outputs, job):
         place = Place(rank=rank, node=one.node, std=one.log.place.std)
         records = tuple(msgspec.structs.replace(r, file=len(found)) for r in one.log.records)
         found.append(msgspec.structs.replace(one.log, place=place, records=records))
@@ -87,7 +87,7 @@ def alive_of(job: Job) -> frozenset[int | None]:
 
 def outputs_of(outputs: Iterable[Output], job: Job) -> list[Output]:
     """The files of a job, in the order of `of_job`."""
-    return [one for one, _ in _with_rank(outputs, job)]
+    return [one for one, _ in with_rank(outputs, job)]
 
 
 def lines_of(one: Output, keep: Callable[[Line], None]) -> None:
@@ -97,8 +97,8 @@ def lines_of(one: Output, keep: Callable[[Line], None]) -> None:
     parser.finish()
 
 
-def _with_rank(outputs: Iterable[Output], job: Job) -> Iterator[tuple[Output, int | None]]:
-    """The files of a job with the one rank that prints there, if it is one alone."""
+def with_rank(outputs: Iterable[Output], job: Job) -> Iterator[tuple[Output, int | None]]:
+    """The files of a job, each with the one rank that prints there, if it is one alone."""
     ranks = {(r.node, r.process.pid): r.rank for r in job.ranks}
     paths = {(r.node, path): r.rank for r in job.ranks for path in r.process.outputs}
     launchers = {(one.node, one.pid) for one in job.launchers}

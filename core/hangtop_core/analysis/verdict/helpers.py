@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from hangtop_core.analysis.activity import doing
-from hangtop_core.analysis.frames import is_library, plain_name
+from hangtop_core.analysis.frames import is_library, library_run, plain_name
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -41,9 +41,11 @@ def with_helper(rank: Rank, activity: Activity, reader: Reader) -> Activity:
     if activity.by_thread or rank.sample is None:
         return activity
     threads = rank.sample.threads
-    if len(threads) < 2 or reader.uses(threads[0].stack, "/multiprocessing/"):
+    # What it called itself: below may be who started it, as torch.multiprocessing.spawn.
+    called = "".join("/" + one.file for one in library_run(reader.frames(threads[0].stack)))
+    if len(threads) < 2 or "/multiprocessing/" in called:
         return activity
-    future = reader.uses(threads[0].stack, "/concurrent/futures/")
+    future = "/concurrent/futures/" in called
     does = [(one, _talking(_doing(rank.process, rank.sample, one, reader))) for one in threads[1:]]
     does = [(one, what) for one, what in does if not _rests(what)]
     able = [

@@ -13,15 +13,20 @@ from hangtop_core.analysis.frames import is_library, package, place, plain_name,
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import block_at, loops, stack_of
+from hangtop_core.analysis.verdict.endings import dead_thread
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
     fact,
     is_are,
     sentence,
+    several,
     who,
 )
+from hangtop_core.analysis.verdict.helpers import FOR_THREADS
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.onethread import threads_of
+from hangtop_core.analysis.verdict.refusals import refusal
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 
 if TYPE_CHECKING:
@@ -51,8 +56,14 @@ _SERVICE = re.compile(
 )
 _AGAIN = re.compile(r"(^|/)(tenacity|backoff|retrying|stamina|retry)(/|\.py$)")
 """Libraries that call again what has failed."""
+_RETRIES = re.compile(r"retry|retries|(?<![a-z])attempts?(?![a-z])|back_?off", re.IGNORECASE)
+_NO_SERVICE = re.compile(
+    r"File(NotFound|Exists)|PermissionError|IsADirectory|\bopen\(|\.load\(|Memory|queue\.|Empty|Full\b"
+    r"|BlockingIOError|Lock|DistStore|Subprocess|CalledProcess|KeyError|IndexError|ValueError"
+)
+"""What fails for another reason than that nobody answers."""
 BY_NAME = 0.75
-"""Confidence where only names tell that it is a lock."""
+"""Confidence where only names tell that it is a lock, or a service."""
 
 
 class Round(NamedTuple):
@@ -84,7 +95,12 @@ class Round(NamedTuple):
 
 def round_of(stacks: Mapping[str, tuple[Frame, ...]], subject: Subject) -> Round | None:
     """The innermost loop in which a subject sleeps, where what is in it is known."""
-    own = [frame for frame in stack_of(stacks, subject) if not is_library(frame)]
+    return round_in(stack_of(stacks, subject))
+
+
+def round_in(stack: Sequence[Frame]) -> Round | None:
+    """The innermost loop in which a thread sleeps, where what is in it is known."""
+    own = [frame for frame in stack if not is_library(frame)]
     for frame in own[:_FRAMES]:
         around = loops(frame)
         if around is None:
@@ -207,30 +223,84 @@ def _refused(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
-def _library(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    """Who sleeps in a library that calls again what has failed."""
-    asleep = [s for s in left if s.activity.kind == "sleep"]
-    found = [s for s in asleep if _again_by(s) is not None]
-    for group in alike(found, lambda s: s.activity.site):
-        first = group[0]
+class _Pause(NamedTuple):
+    """Where a rank pauses between two attempts: itself, in its event loop, or in a thread."""
+
+    text: str
+    """`sleeps between two attempts of what fails`, of one rank."""
+    at: str
+    frames: tuple[Frame, ...]
+
+
+def _pause(case: Case, subject: Subject) -> _Pause | None:
+    activity = subject.activity
+    stack = stack_of(case.snapshot.stacks, subject)
+    if activity.kind == "sleep" and not activity.by_thread:
+        return _Pause("sleeps", activity.at, stack)
+    if activity.kind not in FOR_THREADS or activity.by_thread:
+        return None
+    if any("/asyncio/" in frame.file for frame in stack[:_FRAMES]):
+        return _Pause("waits in its event loop", activity.at, ())
+    threads = threads_of(case, subject)
+    able = [o for o in threads[1:] if o.reading.site and not is_library(o.reading.site)]
+    able = [one for one in able if not one.idle]
+    if len(able) != 1 or able[0].family != "sleep" or dead_thread(case, subject, threads):
+        return None
+    waits = f"waits in {activity.op or 'a queue'} at {activity.at} for its {able[0].name}, which"
+    return _Pause(f"{waits} sleeps", where(able[0].reading.site), able[0].frames)
+
+
+def _again(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Who pauses between two attempts, as a library, names or its log tell."""
+    found = [(s, pause) for s in left if (pause := _pause(case, s)) is not None]
+    pauses = {id(s): pause for s, pause in found}
+    for group in alike((s for s, _ in found), lambda s: (s.activity.site, pauses[id(s)].at)):
+        first, pause = group[0], pauses[id(group[0])]
+        one = round_in(pause.frames)
+        by = _again_by(pause.frames) or _by_name(one)
+        turns = by or not pause.frames or one is not None
+        said = refusal(case, first) if turns and (by or _runs(first)) else None
+        if by is None and said is None:
+            continue
+        text = several(pause.text, group) + " between two attempts of what fails"
+        text += "" if said else ", most likely to reach a service"
+        text += f": {by} calls it again and again" if by else ","
+        text = f"{who(group)} {text} at {pause.at} {case.since(first)}".rstrip()
+        if said is not None:
+            log = "its log" if said.own and len(group) == 1 else "the log"
+            text += f"; {log} says again and again `{said.line}`"
+        tried = one is not None and (one.tried or one.caught)
         yield Hit(
             subjects=group,
-            summary=sentence(
-                case,
-                f"{who(group)} {is_are(group, 'sleeps', 'sleep')} between two attempts of what "
-                f"fails, most likely to reach a service: {_again_by(first)} calls it again and "
-                f"again at {first.activity.at} {case.since(first)}".rstrip(),
+            summary=sentence(case, text),
+            evidence=(
+                *(_round_facts(first, one) if one is not None and tried else ()),
+                *common_facts(case, group),
             ),
-            evidence=common_facts(case, group),
             steps=_refused_steps(first),
-            confidence=BY_NAME,
+            confidence=None if said else BY_NAME,
         )
 
 
-def _again_by(subject: Subject) -> str | None:
-    """The library that a rank sleeps in between two attempts."""
-    top = subject.activity.top
-    return package(top.file) if top is not None and _AGAIN.search(top.file) else None
+def _runs(subject: Subject) -> bool:
+    return subject.activity.kind != "sleep" or wakes_up(subject.rank, subject.standing)
+
+
+def _again_by(stack: Sequence[Frame]) -> str | None:
+    """The library that a thread sleeps in between two attempts."""
+    top = next((frame for frame in stack if not frame.native), None)
+    if top is None or not is_library(top) or "/torch/" in top.file:
+        return None
+    named = _AGAIN.search(top.file) or _RETRIES.search(top.name)
+    return package(top.file) if named else None
+
+
+def _by_name(one: Round | None) -> str | None:
+    """The function of the program that calls again what has failed, as its names tell."""
+    if one is None or one.caught is None or _NO_SERVICE.search(one.texts):
+        return None
+    named = _RETRIES.search(f"{one.frame.name} {one.frame.short} {one.texts}")
+    return one.frame.name.partition(".<locals>")[0] if named else None
 
 
 def _refused_steps(subject: Subject) -> tuple[Step, ...]:
@@ -268,10 +338,13 @@ REFUSED = Rule(
 TRIES_AGAIN = Rule(
     cause="remote-service-wait",
     title=REFUSED.title,
-    seen="The main thread sleeps in a library that calls again what has failed (tenacity, backoff, "
-    "retrying, stamina).",
+    seen="The main thread, or the one that it waits for, sleeps by turns in a loop, or waits in "
+    "its event loop, and the newest lines of its log say more than once that a service fails (HTTP "
+    f"429 or 5xx, refused, timed out). With confidence {BY_NAME} only names tell: a library that "
+    "calls again what has failed (tenacity, backoff, retrying, stamina), or an `except` in a loop "
+    "of a function named for retries.",
     excluded=REFUSED.excluded,
-    confidence=BY_NAME,
+    confidence=0.85,
     next_steps=REFUSED.next_steps,
-    find=_library,
+    find=_again,
 )

@@ -119,6 +119,17 @@ def test_the_only_other_thread_of_the_program_is_the_one_that_is_waited_for(main
     assert judged(world).verdicts[0].cause == "remote-service-wait"
 
 
+def test_it_does_not_matter_that_multiprocessing_started_the_rank() -> None:
+    put = (frame("Queue.put", "py:queue.py", 140), *user("log_metric", 45))
+    started = (*GET[:1], *put, frame("_wrap", "py:multiprocessing/process.py", 314))
+    world = world_of(started, ((*PUT, *START), RECEIVES))
+    assert judged(world).verdicts[0].cause == "remote-service-wait"
+    of_processes = (*GET[:1], frame("get", "py:multiprocessing/queues.py", 103), *user("run", 4))
+    assert judged(world_of(of_processes, ((*PUT, *START), RECEIVES))).verdicts[0].cause != (
+        "remote-service-wait"
+    )
+
+
 @pytest.mark.parametrize(
     ("main", "helpers", "cause"),
     [

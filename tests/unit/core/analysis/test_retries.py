@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from msgspec.structs import replace
 
 from hangtop_core.stacktable import StackTable
-from support.build import BASE, NOW, SLEEP, Stack, World, frame, judged, user
+from support.build import (
+    BASE,
+    FUTEX,
+    NOW,
+    POLL,
+    SLEEP,
+    Stack,
+    World,
+    frame,
+    judged,
+    thread,
+    user,
+)
+from support.verdicts import blamed, printing
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Frame
 
 SOURCE = "time.sleep(delay)"
 ASK = replace(
@@ -48,6 +66,77 @@ def test_a_library_that_tries_again(library: str) -> None:
     code, told = cause(frame("sleep", file, 31, "time.sleep(seconds)"), *user("download", 20))
     assert code == "remote-service-wait"
     assert "train.py:20 (download)" in told
+
+
+WRAPPER = replace(
+    frame("with_retries.<locals>.wrapper", "store.py", 46, SOURCE),
+    within=((37, "while True:"),),
+    beside=((39, "return function(*args)"), (40, "except StoreError as error:")),
+)
+POLLS = replace(
+    frame("Features.ask", "features.py", 30, "time.sleep(5)"),
+    within=((24, "while True:"),),
+    beside=(),
+)
+SAYS = (
+    "store: 503 for http://10.0.0.9/shards/6; attempt 4, next one in 14.1 s",
+    "store: 503 for http://10.0.0.9/shards/6; attempt 5, next one in 29.8 s",
+)
+STEPS = ("step 502 loss 1.2", "step 503 loss 1.1", "step 504: trying again")
+TORCH = ("[rank2]: c10d store: connection refused, retry 1", "c10d: connection refused, retry 2")
+
+
+@pytest.mark.parametrize(
+    ("asleep", "lines", "code"),
+    [
+        (WRAPPER, (), "remote-service-wait"),
+        (WRAPPER, SAYS, "remote-service-wait"),
+        (POLLS, SAYS, "remote-service-wait"),
+        (POLLS, ("answer was HTTP 429", "answer was HTTP 429"), "remote-service-wait"),
+        # nothing tells; said once, or long ago; said of other ranks
+        (POLLS, (), "missing-collective"),
+        (POLLS, SAYS[:1], "missing-collective"),
+        (POLLS, (*SAYS, *STEPS * 3), "missing-collective"),
+        (POLLS, STEPS * 2, "missing-collective"),
+        (POLLS, TORCH, "missing-collective"),
+        # what fails is a file
+        (
+            replace(WRAPPER, beside=((39, "return read(path)"), (40, "except FileNotFoundError:"))),
+            (),
+            "missing-collective",
+        ),
+    ],
+)
+def test_what_the_log_and_names_tell(asleep: Frame, lines: tuple[str, ...], code: str) -> None:
+    world = World()
+    world.waiters(2)
+    world.add((asleep, FIT, *BASE), SLEEP, moved_at=NOW)
+    verdict = printing(world, *lines).verdicts[0]
+    assert (verdict.cause, blamed(verdict)) == (code, [2])
+    if lines == SAYS and code == "remote-service-wait":
+        assert f"; the log says again and again `{SAYS[-1]}`" in verdict.summary
+    if asleep is WRAPPER:
+        assert "with_retries calls it again and again at store.py:46" in verdict.summary
+
+
+@pytest.mark.parametrize(("lines", "code"), [(SAYS, "remote-service-wait"), ((), "queue-wait")])
+def test_the_thread_that_tries_again_or_the_event_loop(lines: tuple[str, ...], code: str) -> None:
+    get = (frame("Queue.put", "py:queue.py", 140), *user("log", 44))
+    facts = thread(4101, SLEEP)
+    for main, others in (
+        (get, [("sender", 4101, (POLLS, frame("Thread.run", "py:threading.py", 982)), False)]),
+        ((frame("_run_once", "py:asyncio/base_events.py", 1898), *user("score", 9)), []),
+    ):
+        world = World()
+        world.waiters(2)
+        threads = {"threads": (facts,)} if others else {}
+        world.add(main, FUTEX if others else POLL, process=threads, sample={"others": others})
+        verdict = printing(world, *lines).verdicts[0]
+        assert (verdict.cause, blamed(verdict)) == (code, [2])
+        assert not (lines and others) or (
+            "waits in put at train.py:44 (log) for its thread 'sender', which sleeps between two"
+            in verdict.summary
+        )
 
 
 def stack(*names: str) -> Stack:

@@ -1,0 +1,71 @@
+"""What the log of a rank that sleeps by turns says again and again: that a service refuses it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from hangtop_core.logs.output import with_rank
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from hangtop_core.analysis.verdict.base import Subject
+    from hangtop_core.analysis.verdict.case import Case
+
+_END = 16_384
+"""Characters at the end of a log that are looked at."""
+_NEWEST = 8
+"""Lines at its end of which one must say so: after it nothing else has happened."""
+_TIMES = 2
+_SLACK_S = 2.0
+"""Who prints and then sleeps has printed that long before it is seen to sleep, at most."""
+_FAILS = re.compile(
+    r"too many requests|service (temporarily )?unavailable|bad gateway|gateway time-?out|slow ?down"
+    r"|internal server error|rate.?limit|ThrottlingException|RequestLimitExceeded"
+    r"|connection (refused|reset|aborted|timed out|error)|Connection(Refused|Reset|Aborted)?Error"
+    r"|(connect|read|request) ?time(d )?-?out|max retries exceeded|failed to establish"
+    r"|name or service not known|failure in name resolution|network is unreachable"
+    r"|no route to host|DEADLINE_EXCEEDED|StatusCode\.UNAVAILABLE|server disconnected"
+    r"|(could not|cannot|can't|unable to|failed to) (connect|reach|resolve)|remote end closed"
+    r"|\b(HTTP|status)[^\w\n]{0,3}(code|error)?\W{0,3}(429|5\d\d)\b",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"(?<![\d.:/-])(429|50[0234])(?![\d.:/-])")
+_AGAIN = re.compile(
+    r"\b(retry|retries|retrying|retried|attempts?|try|tries|again|back(ing)?.?off)\b"
+)
+_TORCH = re.compile(r"c10d|TCPStore|NCCL|[Gg]loo|ProcessGroup|rendezvous|\[rank\d+\]:")
+"""Other ranks are no service."""
+_NUMBERS = re.compile(r"\d+(\.\d+)?")
+
+
+class Refusal(NamedTuple):
+    """A line of a log that was printed again and again."""
+
+    line: str
+    own: bool
+    """Whether this rank alone prints to that log."""
+
+
+def refusal(case: Case, subject: Subject) -> Refusal | None:
+    """The newest line that tells why a rank tries again, if it printed it more than once."""
+    rank = subject.rank
+    for one, of in with_rank(case.snapshot.outputs, case.job):
+        prints = rank.process.pid in one.pids or one.path in rank.process.outputs
+        mine = of == subject.number or (of is None and one.node == rank.node and prints)
+        if not mine or one.changed < subject.standing.since - _SLACK_S:
+            continue
+        lines = [line for line in one.text[-_END:].splitlines() if line.strip()]
+        shapes = [_NUMBERS.sub("#", line) for line in lines]
+        for line, shape in list(zip(lines, shapes, strict=True))[: -_NEWEST - 1 : -1]:
+            if _tells(line) and shapes.count(shape) >= _TIMES:
+                return Refusal(clean(line, 160), of == subject.number)
+    return None
+
+
+def _tells(line: str) -> bool:
+    if _TORCH.search(line):
+        return False
+    if _FAILS.search(line):
+        return True
+    return _CODE.search(line) is not None and _AGAIN.search(line.lower()) is not None
