@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.activity import main_thread
-from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.frames import library_run, where
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
@@ -17,19 +17,22 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.steps import on
-from hangtop_core.analysis.verdict.workers import Worker, file_of, worker_facts
+from hangtop_core.analysis.verdict.workers import Worker, file_of, program_of, worker_facts
 from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import how_ended, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hangtop_core.analysis.activity import Activity
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Process
+    from hangtop_core.model import Process, StackSample
 
 _AT_WORK = frozenset({"busy", "importing", "compiling"})
 _LOCKS = frozenset({"lock", "waiting", "gil"})
+_WITH_FEEDER = 2
+"""Threads of a child that has none but its main thread and one that feeds its queue."""
 
 
 def _workers(case: Case, subject: Subject) -> list[Worker]:
@@ -99,7 +102,8 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             if not _forked_alone(subject, child) or sample is None or not sample.threads:
                 continue
             activity = case.reader.process(child, sample)
-            if activity.kind not in _LOCKS or activity.family != "futex":
+            gives = _gives(case, child, activity, sample)
+            if not (gives or activity.kind in _LOCKS) or activity.family != "futex":
                 continue
             parent = subject.rank.process.thread_count or len(subject.rank.process.threads)
             main = main_thread(child)
@@ -109,8 +113,13 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 summary=sentence(
                     case,
                     f"{who([subject])} waits for its child {child.label} (pid {child.pid}), which "
-                    f"waits for a lock at {where(activity.site)} that no thread of it can release: "
-                    f"it was forked while another of {parent} threads held the lock",
+                    + (
+                        f"{gives} at {where(activity.site)}, which no thread of it can give: it "
+                        f"was forked, and threads of its rank ({parent}) are not in it"
+                        if gives
+                        else f"waits for a lock at {where(activity.site)} that no thread of it can "
+                        f"release: it was forked while another of {parent} threads held the lock"
+                    ),
                 ),
                 evidence=(
                     fact(
@@ -124,7 +133,7 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                         f"child pid {child.pid} has {plural(len(sample.threads), 'Python thread')} "
                         f"and the command line of its rank, which has {parent} threads",
                     ),
-                    *_other_threads(case, subject),
+                    *_other_threads(case, subject, "of the rank is not in it" if gives else None),
                     *common_facts(case, [subject]),
                 ),
                 steps=(
@@ -136,10 +145,24 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             break
 
 
-def _other_threads(case: Case, subject: Subject) -> Iterator[Evidence]:
-    """Threads of the rank that may have held the lock when it forked."""
+def _gives(case: Case, child: Process, activity: Activity, sample: StackSample) -> str:
+    """What a child waits for that only another thread could give, where it cannot have any."""
+    if activity.kind != "queue" or (child.thread_count or len(child.threads)) > _WITH_FEEDER:
+        return ""
+    run = library_run(case.reader.frames(sample.threads[0].stack))
+    files = "".join("/" + frame.file for frame in run)
+    if "/multiprocess" in files or "/asyncio/" in files:
+        return ""
+    future = "waits for the result of a future" if "/concurrent/futures/_base.py" in files else ""
+    return future or ("waits for a queue of threads" if "/queue.py" in files else "")
+
+
+def _other_threads(case: Case, subject: Subject, why: str | None) -> Iterator[Evidence]:
+    """Threads of the rank that may have held the lock when it forked, or did not come along."""
     for one in threads_of(case, subject)[1:]:
-        if one.reading.site is not None and not one.idle:
+        if why and (one.stack.name or "") != "QueueFeederThread":
+            yield fact("stacks", subject.number, f"{one.name} {why}")
+        elif one.reading.site is not None and not one.idle:
             text = f"{one.name} of the rank, which may have held it, is now at {one.place}"
             yield fact("stacks", subject.number, text)
 
@@ -178,7 +201,7 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case,
                 f"{who([subject])} waits for data: {first.name} {place}",
                 f"on {file}" if file else "",
-                case.ago(first.standing.since) + more,
+                case.ago(first.standing.since) + program_of(case, subject, first) + more,
             ),
             evidence=(
                 *(fact for worker in stuck[:4] for fact in worker_facts(case, subject, worker)),
@@ -284,7 +307,7 @@ FORK_DEADLOCK = Rule(
     cause="fork-deadlock",
     title="A forked child waits for a lock that nobody in it holds",
     seen="A rank waits for a child with the rank's own command line; the child has one thread, "
-    "which waits for a lock, while the rank has many.",
+    "which waits for a lock, a future or a queue of threads, while the rank has many.",
     excluded="The child was spawned, or has threads that could hold the lock.",
     confidence=0.85,
     next_steps=("Use spawn or forkserver", "Start workers before threads"),

@@ -93,13 +93,15 @@ def waits_back(subject: Subject, child: Process) -> str:
     names = {0: "stdin", 1: "stdout", 2: "stderr"}
     told = f"its {names[main.fd]}" if main.fd in names else f"fd {main.fd}"
     others = _at_other_end(subject, child, main.fd, ends)
-    if subject.pid not in others or family == "socket":
+    waits = subject.pid if child.ppid not in _workers(subject) else child.ppid
+    if waits not in others or family == "socket":
         return ""
-    alone = "only" if others <= {subject.pid, child.pid} else "also"
+    alone = "only" if others <= {waits, child.pid} else "also"
+    whom = "this rank" if waits == subject.pid else "that worker"
     full = ", which is full" if verb == "write" else ""
     return (
         f"is itself blocked {'writing to' if verb == 'write' else 'reading'} {told}{full}: a pipe "
-        f"that {alone} this rank {ends}, so they wait for each other"
+        f"that {alone} {whom} {ends}, so they wait for each other"
     )
 
 
@@ -109,9 +111,16 @@ def _at_other_end(subject: Subject, child: Process, fd: int, ends: str) -> set[i
     one = next((d for d in table.descriptors if d.fd == fd), None) if table is not None else None
     if one is not None:
         return {h.pid for h in one.holders if h.how.startswith(ends)}
-    if fd not in (1, 2) or len(child.outputs) < fd or subject.rank.descriptors is None:
+    worker = child.ppid in _workers(subject)
+    parent = subject.rank.child_descriptors.get(child.ppid) if worker else subject.rank.descriptors
+    if fd not in (1, 2) or len(child.outputs) < fd or parent is None:
         return set()
     target = child.outputs[fd - 1]
-    mine = (d for d in subject.rank.descriptors.descriptors if d.target == target)
+    mine = (d for d in parent.descriptors if d.target == target)
     found = next((d for d in mine if target.startswith("pipe:") and d.mode == "r"), None)
-    return {subject.pid} if found is not None else set()
+    return {child.ppid if worker else subject.pid} if found is not None else set()
+
+
+def _workers(subject: Subject) -> set[int]:
+    """The DataLoader workers of a rank: they start programs of their own."""
+    return {c.pid for c in subject.rank.children if c.role == "dataloader-worker"}

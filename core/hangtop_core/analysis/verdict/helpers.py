@@ -58,9 +58,8 @@ def with_helper(rank: Rank, activity: Activity, reader: Reader) -> Activity:
     if not able or (len(able) > 1 and not future) or not all(map(_is_blocked, able)):
         return activity
     thread, what = able[0]
-    waits = (
-        f"waits in {activity.op or 'a queue'}" if activity.kind != "lock" else "waits for a lock"
-    )
+    lock = activity.kind == "lock" and activity.op not in ("wait", "wait_for")
+    waits = "waits for a lock" if lock else f"waits in {activity.op or 'a queue'}"
     return replace(
         what,
         by_thread=True,

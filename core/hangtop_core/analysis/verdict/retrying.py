@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.callers import Block
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.refusals import Refusal
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Frame
@@ -213,7 +214,7 @@ def _refused(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"likely to reach a service, and {is_are(group, 'sleeps', 'sleep')} at "
                 f"{first.activity.at}",
                 case.since(first),
-                f"meanwhile: {_attempts(one)}",
+                f"meanwhile: {_attempts(one)}{_quoted(refusal(case, first), group)}",
             ),
             evidence=(
                 *_round_facts(first, one),
@@ -221,6 +222,11 @@ def _refused(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=_refused_steps(first),
         )
+
+
+def _quoted(said: Refusal | None, group: Sequence[Subject]) -> str:
+    log = "its log" if said is not None and said.own and len(group) == 1 else "the log"
+    return f"; {log} says again and again `{said.line}`" if said is not None else ""
 
 
 class _Pause(NamedTuple):
@@ -234,11 +240,12 @@ class _Pause(NamedTuple):
 
 def _pause(case: Case, subject: Subject) -> _Pause | None:
     activity = subject.activity
-    stack = stack_of(case.snapshot.stacks, subject)
-    if activity.kind == "sleep" and not activity.by_thread:
-        return _Pause("sleeps", activity.at, stack)
-    if activity.kind not in FOR_THREADS or activity.by_thread:
+    asleep = activity.kind == "sleep" and (activity.top != activity.site or _tells(subject))
+    if activity.by_thread or not (asleep or activity.kind in FOR_THREADS):
         return None
+    stack = stack_of(case.snapshot.stacks, subject)
+    if asleep:
+        return _Pause("sleeps", activity.at, stack)
     if any("/asyncio/" in frame.file for frame in stack[:_FRAMES]):
         return _Pause("waits in its event loop", activity.at, ())
     threads = threads_of(case, subject)
@@ -252,10 +259,11 @@ def _pause(case: Case, subject: Subject) -> _Pause | None:
 
 def _again(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """Who pauses between two attempts, as a library, names or its log tell."""
-    found = [(s, pause) for s in left if (pause := _pause(case, s)) is not None]
-    pauses = {id(s): pause for s, pause in found}
-    for group in alike((s for s, _ in found), lambda s: (s.activity.site, pauses[id(s)].at)):
-        first, pause = group[0], pauses[id(group[0])]
+    for group in alike(left, lambda s: (s.activity.site, s.activity.text)):
+        first = group[0]
+        pause = _pause(case, first)
+        if pause is None:
+            continue
         one = round_in(pause.frames)
         by = _again_by(pause.frames) or _by_name(one)
         turns = by or not pause.frames or one is not None
@@ -266,9 +274,7 @@ def _again(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         text += "" if said else ", most likely to reach a service"
         text += f": {by} calls it again and again" if by else ","
         text = f"{who(group)} {text} at {pause.at} {case.since(first)}".rstrip()
-        if said is not None:
-            log = "its log" if said.own and len(group) == 1 else "the log"
-            text += f"; {log} says again and again `{said.line}`"
+        text += _quoted(said, group)
         tried = one is not None and (one.tried or one.caught)
         yield Hit(
             subjects=group,
@@ -280,6 +286,12 @@ def _again(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             steps=_refused_steps(first),
             confidence=None if said else BY_NAME,
         )
+
+
+def _tells(subject: Subject) -> bool:
+    """Whether a sleep in the program's own code may be one between two attempts."""
+    site = subject.activity.site
+    return _runs(subject) or bool(site and any("except" in one[1] for one in site.beside or ()))
 
 
 def _runs(subject: Subject) -> bool:

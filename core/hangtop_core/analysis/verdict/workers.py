@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
 from hangtop_core.analysis.standing import Standing
-from hangtop_core.analysis.verdict.evidence import fact, name_descriptor
+from hangtop_core.analysis.verdict.doing import does
+from hangtop_core.analysis.verdict.evidence import fact, name_descriptor, name_process
 from hangtop_core.analysis.verdict.naming import thread_text
 from hangtop_core.analysis.verdict.pipes import at_work, commands, connected, connections
 from hangtop_core.model import Process
@@ -48,6 +49,17 @@ def file_of(subject: Subject, worker: Worker) -> str:
         return text
     text = name_descriptor(one, names=commands(subject.rank))
     return text + connected(subject.rank, (holder.pid for holder in one.holders))
+
+
+def program_of(case: Case, subject: Subject, worker: Worker) -> str:
+    """`: pid 6001 'sh decode.sh' (state S), which sleeps`, what a worker started and waits for."""
+    if worker.activity.kind != "child":
+        return ""
+    own = [c for c in subject.rank.children if c.ppid == worker.process.pid and not c.ended]
+    if len(own) != 1:
+        return ""
+    text = does(case, subject, own[0])
+    return f": {name_process(own[0])}" + (f", which {text}" if text else "")
 
 
 def _waited_on(subject: Subject, worker: Worker) -> Descriptor | None:

@@ -14,12 +14,14 @@ from hangtop_core.stacktable import StackTable
 from support.build import (
     BASE,
     FIFO_OPEN,
+    FUTEX,
     LOADER,
     NOW,
     PIPE_READ,
     POLL,
     RUN,
     SLEEP,
+    WAITPID,
     World,
     frame,
     judged,
@@ -108,3 +110,66 @@ def test_the_loop_of_who_is_blocked_in_it_is_no_evidence(
     world.add((looping, *BASE), facts, moved_at=NOW - 300.0 + moved)
     verdict = judged(world).verdicts[0]
     assert any("which only a line in it ends" in one.text for one in verdict.evidence) == told
+
+
+RESULT: Stack = (
+    frame("Condition.wait", "py:threading.py", 327),
+    frame("Future.result", "py:concurrent/futures/_base.py", 451),
+)
+GET: Stack = (*RESULT[:1], frame("Queue.get", "py:queue.py", 171))
+OF_PROCESSES: Stack = (frame("get", "py:multiprocessing/queues.py", 103),)
+LONELY = ("fork-deadlock", "which no thread of it can give")
+
+
+@pytest.mark.parametrize(
+    ("waits", "threads", "others", "told"),
+    [
+        (RESULT, 2, [], (LONELY[0], "waits for the result of a future at")),
+        (GET, 2, [], LONELY),
+        # one of its own, be it of C code, may give it; another process may fill it
+        (RESULT, 9, [], ("dataloader-worker-stuck", "")),
+        (RESULT, 2, [("io", 5035, user("serve", 4), False)], ("dataloader-worker-stuck", "")),
+        (OF_PROCESSES, 2, [], ("dataloader-worker-stuck", "")),
+    ],
+)
+def test_who_was_forked_waits_for_what_only_threads_of_its_parent_give(
+    waits: Stack, threads: int, others: list[tuple[str, int, Stack, bool]], told: tuple[str, str]
+) -> None:
+    world = World()
+    world.waiters(2)
+    loop = [("feature-io", 4035, user("run_forever", 39), False)]
+    rank = world.add(LOADER, POLL, sample={"others": loop})
+    process, _ = world.worker(rank, (), FUTEX, thread_count=threads)
+    sample = world.sample((*waits, *worker_in("fetch", 41)), pid=process.pid, others=others)
+    world.give_children(rank, [(process, sample)])
+    verdict = judged(world).verdicts[0]
+    assert verdict.cause == told[0]
+    assert told[1] in verdict.summary
+    named = any(
+        one.text == "thread 'feature-io' of the rank is not in it" for one in verdict.evidence
+    )
+    assert named == (told[0] == "fork-deadlock")
+
+
+def test_what_a_worker_started_and_waits_for_is_named() -> None:
+    world = World()
+    world.waiters(2)
+    rank = world.add(LOADER, POLL)
+    stuck = world.worker(rank, worker_in("decode", 37), WAITPID)
+    pid = stuck[0].pid
+    child = world.process(
+        pid + 500,
+        ("S", "anon_pipe_write", "write", 2, None),
+        ppid=pid,
+        role="subprocess",
+        cmdline=("sh", "decode.sh"),
+        outputs=("/dev/null", "pipe:[7]"),
+    )
+    ends = DescriptorTable(NOW, (Descriptor(9, "pipe", "pipe:[7]", "r"),))
+    world.give_children(rank, [stuck, (child, None)], tables={pid: ends})
+    verdict = judged(world).verdicts[0]
+    assert verdict.cause == "dataloader-worker-stuck"
+    assert f": pid {pid + 500} 'sh decode.sh' (state S), which is itself" in verdict.summary
+    assert "writing to its stderr, which is full: a pipe that only that worker reads" in (
+        verdict.summary
+    )
