@@ -12,6 +12,7 @@ from accuracy.table_models import MODELS
 from accuracy.table_more import MORE
 from accuracy.table_own import OWN
 from accuracy.table_pieces import PIECES
+from accuracy.table_retries import RETRIES
 from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_slow import SLOW
 from accuracy.table_third import THIRD
@@ -450,6 +451,7 @@ JOBS: tuple[Job, ...] = (
     *KNOTS,
     *OWN,
     *PIECES,
+    *RETRIES,
     *FIFTH,
     *SLOW,
     *MODELS,

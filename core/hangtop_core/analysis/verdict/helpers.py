@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock"})
 """What a main thread does that waits for another thread of its process."""
-_BLOCKED: frozenset[Kind] = frozenset({"remote", "file-lock", "io", "output"})
+_BLOCKED: frozenset[Kind] = frozenset({"remote", "file-lock", "io", "output", "child"})
 _IDLE: frozenset[Kind] = frozenset({"queue", "idle-worker", "lock", "sleep", "pin-memory"})
 """What threads do that have nothing to do, or only look after something; none that runs a task
 of a pool."""

@@ -57,7 +57,7 @@ _SERVICE = re.compile(
 )
 _AGAIN = re.compile(r"(^|/)(tenacity|backoff|retrying|stamina|retry)(/|\.py$)")
 """Libraries that call again what has failed."""
-_RETRIES = re.compile(r"retry|retries|(?<![a-z])attempts?(?![a-z])|back_?off", re.IGNORECASE)
+_RETRIES = re.compile(r"retry|retries|retrier|back_?off", re.IGNORECASE)
 _NO_SERVICE = re.compile(
     r"File(NotFound|Exists)|PermissionError|IsADirectory|\bopen\(|\.load\(|Memory|queue\.|Empty|Full\b"
     r"|BlockingIOError|Lock|DistStore|Subprocess|CalledProcess|KeyError|IndexError|ValueError"

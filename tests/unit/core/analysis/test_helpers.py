@@ -11,6 +11,7 @@ from support.build import (
     NOW,
     POLL,
     SLEEP,
+    WAITPID,
     Facts,
     Stack,
     World,
@@ -117,6 +118,19 @@ def test_in_poll_with_a_timeout_a_line_that_sends_is_a_wait_for_its_peer() -> No
 def test_the_only_other_thread_of_the_program_is_the_one_that_is_waited_for(main: Stack) -> None:
     world = world_of(main, ((*PUT, *START), RECEIVES), (IDLE, FUTEX))
     assert judged(world).verdicts[0].cause == "remote-service-wait"
+
+
+@pytest.mark.parametrize("main", [RESULT, GET])
+def test_a_program_that_a_thread_waits_for(main: Stack) -> None:
+    runs = user("transcode", 61, "subprocess.run(command)")[:1]
+    world = world_of(main, ((*runs, *(RUN if main is RESULT else START)), WAITPID))
+    rank = world.ranks[-1]
+    fields = {"ppid": rank.process.pid, "role": "subprocess", "cmdline": ("ffmpeg", "-i", "a.mp4")}
+    world.give_children(rank, [(world.process(7001, POLL, **fields), None)])
+    verdict = judged(world).verdicts[0]
+    assert verdict.cause == "child-process-wait"
+    assert "for its thread 'helper-4101', which" in verdict.summary
+    assert "pid 7001 'ffmpeg -i a.mp4'" in verdict.summary
 
 
 def test_it_does_not_matter_that_multiprocessing_started_the_rank() -> None:
