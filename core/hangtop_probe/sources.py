@@ -7,6 +7,7 @@ so a line is read only from a local file system, told by the longest matching mo
 from __future__ import annotations
 
 import os
+import re
 import stat
 import threading
 import time
@@ -26,6 +27,9 @@ _cache: Dict[Tuple[str, int, int, int], Optional[str]] = {}
 _MAX_OWN = 8
 """Of the innermost own frames, how many are told what they stand in."""
 _MAX_HEAD = 120
+_OF_RANK = re.compile("rank|main|master|leader|chief|primary|process|procid|zero|root", re.I)
+_HOW = ("", "else: ", "past: ", "", "at: ")
+_SHORT = re.compile(r"\b(and|or|if)\b")
 _CACHED_FILES = 16
 _files: Dict[Tuple[str, int, int], Tuple[List[blocks.Statement], List[bytes]]] = {}
 """The statements of own files, and their lines; a program has few of them on its stacks."""
@@ -72,9 +76,10 @@ def around(
 ) -> Optional[Tuple[List[Tuple[int, str]], List[Tuple[int, str]]]]:
     """Return line and text of what line ``number`` of ``path`` stands in, outermost first.
 
-    First loops and conditions: `for x in y:`, `if x:`, or `else: if x:` in the `else` of that. Then
-    `with x:` and `except x:`, and the first statement of each `try` before it. None where the file
-    cannot be read, or is newer than the process.
+    First loops and conditions: `for x in y:`, `if x:`, or `else: if x:` in the `else` of that. Of
+    those that may ask for the rank also `past: if x: return`, `@x`, and `at: x and y()` for itself.
+    Then `with x:` and `except x:`, and the first statement of each `try` before it. None where the
+    file cannot be read, or is newer than the process.
     """
     path_here = local_path(pid, path, mounts) if number > 0 else None
     found = _of_file(path_here, blocks.MAX_FILE, _files, (), _statements) if path_here else None
@@ -82,9 +87,11 @@ def around(
         return None
     statements, lines = found[0]
     both: Tuple[List[Tuple[int, str]], List[Tuple[int, str]]] = [], []
-    for first, last, other in blocks.around(statements, number):
-        text = ("else: " if other else "") + _head(lines[first - 1 : last])
-        both[other is None].append((first, text))
+    own = [one[:2] for one in statements if one.first <= number <= one.last]
+    for first, last, how in blocks.around(statements, number) + [(*one, 4) for one in own[:1]]:
+        text = _head(lines[first - 1 : last])
+        if (how or 0) < 2 or (_OF_RANK.search(text) and (how != 4 or _SHORT.search(text))):
+            both[how is None].append((first, _HOW[how or 0] + text))
     return both
 
 

@@ -109,7 +109,7 @@ def _branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
     found = conditions(case, odd[:1]).get(id(odd[0]))
     if found is not None:
         frame, (line, text) = found
-        return f"{names} under {worded(text)} ({place(frame).rpartition(':')[0]}:{line})"
+        return f"{names} {worded(text)} ({place(frame).rpartition(':')[0]}:{line})"
     loop = left_loop(case, odd[0], others[0])
     return f"{names} {loop}, in which {name_ranks(others)} still are" if loop else ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import place, where
+from hangtop_core.analysis.frames import is_library, place, plain_name, where
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import (
     Block,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Frame
 
+_NO_IF = ("at: ", "@", "with", "async with")
 Condition = tuple["Frame", Block]
 
 
@@ -69,22 +70,28 @@ def _conditional(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(
                 case,
                 f"{who(group)} alone {is_are(group, 'waits', 'wait')} in {held(case, first)} at "
-                f"{first.activity.at} {case.since(first)}, under {worded(text)} "
+                f"{first.activity.at} {case.since(first)}, {worded(text)} "
                 f"({file}:{line}), where {name_ranks(others)} "
                 f"{is_are(others, 'does', 'do')} not come",
                 blamed=group,
             ),
             evidence=(
-                fact("stacks", first.number, f"{where(frame)} is under line {line}, `{text}`"),
+                fact("stacks", first.number, f"{where(frame)} is {worded(text)}, line {line}"),
                 *flight_facts(one, tuple(numbers)),
                 *common_facts(case, group),
             ),
             steps=(
-                f"move {held(case, first).partition(' ')[0]} out of the `if` at {file}:{line}: all "
-                "ranks of its group have to call it",
+                f"{_mended(held(case, first).partition(' ')[0], text)} {file}:{line}: all ranks of "
+                "its group have to call it",
             ),
             confidence=AGREED if one is not None else None,
         )
+
+
+def _mended(op: str, text: str) -> str:
+    if text.startswith("past: "):
+        return f"move {op} before that condition, at"
+    return f"move {op} out of {'that' if text.startswith(_NO_IF) else 'the `if`'} at"
 
 
 def conditions(case: Case, subjects: Iterable[Subject]) -> dict[int, Condition]:
@@ -97,7 +104,9 @@ def conditions(case: Case, subjects: Iterable[Subject]) -> dict[int, Condition]:
         one
         for way in set(ways.values())
         for one in {
-            (frame.file, frame.name, block) for frame in way for block in frame.within or ()
+            (frame.file, frame.name, block)
+            for frame in way
+            for block in (*(frame.within or ()), *(frame.beside or ()))
         }
     )
     alone = {
@@ -105,7 +114,7 @@ def conditions(case: Case, subjects: Iterable[Subject]) -> dict[int, Condition]:
             (
                 (frame, block)
                 for frame in way
-                for block in reversed(rank_conditions(frame))
+                for block in reversed(rank_conditions(frame, _called(case, key, frame)))
                 if under[frame.file, frame.name, block] == 1  # by itself
             ),
             None,
@@ -113,6 +122,18 @@ def conditions(case: Case, subjects: Iterable[Subject]) -> dict[int, Condition]:
         for key, way in ways.items()
     }
     return {id(s): one for s in subjects if (one := alone[_stack(s)]) is not None}
+
+
+def _called(case: Case, key: str, frame: Frame) -> set[str]:
+    """Names of what a frame calls, and through libraries, until there is one of its kind again."""
+    found: set[str] = set()
+    own_line = any(text.startswith("at: ") for _, text in frame.within or ())
+    for one in case.snapshot.stacks[key] if own_line else ():
+        if one is frame:
+            break
+        found = found if is_library(one) else set()
+        found.add(plain_name(one.name))
+    return found
 
 
 def _stack(subject: Subject) -> str:

@@ -71,8 +71,52 @@ def test_the_condition_may_be_around_a_caller_and_be_its_else() -> None:
 
 
 @pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        ((60, "past: if rank != 0: return"), "past `if rank != 0: return` (train.py:60)"),
+        ((60, "past: if not self.is_main: continue"), "past `if not self.is_main: continue`"),
+        ((60, "@rank_zero_only"), "under `@rank_zero_only` (train.py:60)"),
+        ((60, "@accelerator.on_main_process"), "under `@accelerator.on_main_process`"),
+        ((66, "at: rank == 0 and dist.barrier()"), "in `rank == 0 and dist.barrier()`"),
+        ((66, "at: x = dist.barrier() if is_main() else 0"), "in `x = dist.barrier() if is_main()"),
+        ((66, "at: elif self.rank or dist.barrier(g):"), "in `elif self.rank or dist.barrier(g):`"),
+        ((60, "if self.master and step % 10 == 0:"), "under `if self.master and step % 10 == 0:`"),
+        ((60, "if args.local_rank in (-1, 0):"), "under `if args.local_rank in (-1, 0):`"),
+    ],
+)
+def test_other_ways_to_ask_for_the_rank(block: tuple[int, str], told: str) -> None:
+    barrier = inside(c10d("barrier", 5356, 66), LOOP, block)
+    first = one_elsewhere(barrier, inside(BACKWARD, LOOP)).verdicts[0]
+    assert first.cause == "rank-conditional-collective"
+    assert told in first.summary
+
+
+def test_what_the_first_process_does_while_others_wait_for_it() -> None:
+    # GIVEN a rank inside of `with x.main_process_first():`, for which the others wait there
+    held = (60, "with accelerator.main_process_first():")
+    barrier = tuple(
+        replace(one, beside=(held,)) if one.within is not None else one
+        for one in inside(c10d("all_reduce", 3252, 66), LOOP)
+    )
+    first = one_elsewhere(barrier, inside(c10d("barrier", 5356, 60), LOOP)).verdicts[0]
+    assert first.cause == "rank-conditional-collective"
+    assert f"under `{held[1]}` (train.py:60)" in first.summary
+
+
+@pytest.mark.parametrize(
     ("mine", "theirs"),
     [
+        # what asks whether there are ranks, for the rank of a matrix, or names it elsewhere
+        ((LOOP, (60, "if local_rank != -1:")), (LOOP,)),
+        ((LOOP, (60, "past: if self.rank is None: return")), (LOOP,)),
+        ((LOOP, (60, "past: if stale: return rank")), (LOOP,)),
+        ((LOOP, (60, "if cfg.lora_rank > 0:")), (LOOP,)),
+        # what every rank calls, with another value
+        ((LOOP, (66, "at: dist.barrier(a if rank == 0 else b())")), (LOOP,)),
+        ((LOOP, (66, "at: x = rank == 0 and f(dist.barrier(")), (LOOP,)),
+        ((LOOP, (66, "at: if dist.barrier() and rank == 0:")), (LOOP,)),
+        # all have come past it
+        ((LOOP, (60, "past: if rank != 0: return")), (LOOP, (60, "past: if rank != 0: return"))),
         ((LOOP, (64, "if step % 10 == 0:")), (LOOP,)),
         ((LOOP, (64, "while rank_is_late:")), (LOOP,)),
         # all are under it
