@@ -13,6 +13,7 @@ from hangtop_core.analysis.verdict.callers import (
     rank_conditions,
     worded,
 )
+from hangtop_core.analysis.verdict.callers import conditions as around
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -94,10 +95,13 @@ def _mended(op: str, text: str) -> str:
     return f"move {op} out of {'that' if text.startswith(_NO_IF) else 'the `if`'} at"
 
 
-def conditions(case: Case, subjects: Iterable[Subject]) -> dict[int, Condition]:
+def conditions(
+    case: Case, subjects: Iterable[Subject], any_at_all: bool = False
+) -> dict[int, Condition]:
     """By id(), the innermost condition on the rank that a subject is under, and nobody else.
 
     None of those where somebody who waits elsewhere is under the same one: then it says nothing.
+    Or the innermost condition of any kind.
     """
     ways = {key: calls(case.snapshot.stacks.get(key, ())) for key in map(_stack, case.waiters)}
     under = Counter(
@@ -114,7 +118,11 @@ def conditions(case: Case, subjects: Iterable[Subject]) -> dict[int, Condition]:
             (
                 (frame, block)
                 for frame in way
-                for block in reversed(rank_conditions(frame, _called(case, key, frame)))
+                for block in reversed(
+                    around(frame)
+                    if any_at_all
+                    else rank_conditions(frame, _called(case, key, frame))
+                )
                 if under[frame.file, frame.name, block] == 1  # by itself
             ),
             None,
@@ -147,7 +155,9 @@ CONDITIONAL = Rule(
     title="A collective stands under a condition that asks for the rank",
     seen="At most half of the ranks wait in a collective that, in its function or one of its "
     "callers, stands under an `if` (or its `else`) that names the rank, as the file of the program "
-    "has it; all others wait elsewhere, and not under that.",
+    "has it; all others wait elsewhere, and not under that. Or below `if rank != 0: return` (or "
+    "`continue`), in `rank == 0 and f()`, `f() if rank == 0 else x`, under a decorator that names "
+    "the rank (`@rank_zero_only`), or in `with x.main_process_first():`.",
     excluded="Somebody is outside communication, or makes a group. Recorders show that another "
     "rank differs, or sends and receives in a circle or a chain, or groups in another order where "
     "the others have made that call before. The file is newer than the process, or on a network.",

@@ -135,6 +135,17 @@ def test_other_conditions_say_nothing(
     assert found.verdicts[0].cause == "mismatched-collective"
 
 
+def test_a_condition_on_anything_else_that_one_is_under_alone_is_named() -> None:
+    late = (64, "if seen - last >= 40:")
+    told = "Rank 2 is under `if seen - last >= 40:` (train.py:64), and ranks 0-1 not"
+    barrier = inside(c10d("barrier", 5356, 66), LOOP, late)
+    first = one_elsewhere(barrier, inside(BACKWARD, LOOP)).verdicts[0]
+    assert first.cause == "mismatched-collective"
+    assert told in first.summary
+    first = one_elsewhere(barrier, inside(BACKWARD, LOOP, late)).verdicts[0]
+    assert "Rank 2 is under" not in first.summary
+
+
 def test_who_is_through_with_a_broadcast_is_blamed_with_little_confidence() -> None:
     one = one_elsewhere(c10d("all_reduce", at=57), c10d("broadcast", at=56)).verdicts[0]
     assert (one.cause, one.confidence) == ("mismatched-collective", 0.5)
