@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from accuracy.job import Job, each
 from accuracy.table_fifth import FIFTH
+from accuracy.table_knots import KNOTS
 from accuracy.table_models import MODELS
 from accuracy.table_more import MORE
 from accuracy.table_own import OWN
+from accuracy.table_pieces import PIECES
 from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_slow import SLOW
 from accuracy.table_third import THIRD
@@ -445,7 +447,9 @@ JOBS: tuple[Job, ...] = (
     *THIRD,
     *WAYS,
     *ROLLOUTS,
+    *KNOTS,
     *OWN,
+    *PIECES,
     *FIFTH,
     *SLOW,
     *MODELS,

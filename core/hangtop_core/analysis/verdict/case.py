@@ -23,6 +23,7 @@ from hangtop_core.analysis.verdict.base import Hit, Subject
 from hangtop_core.analysis.verdict.callers import by_callers
 from hangtop_core.analysis.verdict.conditional import Condition, under_condition
 from hangtop_core.analysis.verdict.helpers import FOR_THREADS, with_helper
+from hangtop_core.analysis.verdict.knots import Knot, knot
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.presumed import with_presumed, with_threads
 from hangtop_core.analysis.verdict.recorded import by_recorders
@@ -197,6 +198,11 @@ class Case:
     def uneven(self) -> tuple[Hit, ...]:
         """Ranks that have left the loop over the data in which others still are, as verdicts."""
         return tuple(uneven(self))
+
+    @cached_property
+    def knot(self) -> Knot | None:
+        """Ranks that send and receive, and wait for one another in a circle."""
+        return knot(self)
 
     @cached_property
     def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:

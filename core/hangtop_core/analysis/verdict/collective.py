@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
 from hangtop_core.analysis.frames import place
+from hangtop_core.analysis.progress import PATIENCE
 from hangtop_core.analysis.standing import JITTER_S, left_at
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import worded
@@ -14,6 +16,7 @@ from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
     is_are,
+    loop_of_its_own,
     sentence,
     several,
     who,
@@ -196,19 +199,48 @@ def _told(case: Case, odd: Sequence[Subject], tied: bool) -> bool:
 def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not case.waiters or case.waited_s < 5.0:
         return
+    if case.progress.state == "unknown":
+        yield from _computing(case, left)
+        return
     slow = [s for s in left if s.activity.kind in _AT_WORK]
     for group in alike(slow, lambda s: (s.activity.kind, s.activity.site)):
+        loop = loop_of_its_own(case, group[0])
+        on_ = f"and {is_are(group, 'gets', 'get')} on"
+        if loop:
+            on_ = f"in the loop at {loop}; whether that comes to its end does not show"
         yield Hit(
             subjects=group,
             summary=sentence(
                 case,
-                f"{who(group)} {is_are(group, 'is', 'are')} slow, not stuck: "
-                f"{is_are(group, 'it', 'they')} {_does(group)} at "
-                f"{group[0].activity.at}, and {is_are(group, 'gets', 'get')} on; the others have "
-                f"waited {duration(case.waited_s)}",
+                f"{who(group)} {is_are(group, 'is', 'are')} {'most likely ' if loop else ''}slow, "
+                f"not stuck: {is_are(group, 'it', 'they')} {_does(group)} at "
+                f"{group[0].activity.at}, {on_}; the others have waited {duration(case.waited_s)}",
             ),
+            confidence=0.6 if loop else None,
             evidence=common_facts(case, group),
             steps=(on(group[0], f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}"),),
+        )
+
+
+def _computing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Ranks in native code without the GIL: until that returns, nothing shows how far it is."""
+    slow = [s for s in left if s.activity.running and computes(s.rank, s.activity)]
+    for group in alike(slow, lambda s: s.activity.site):
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                f"{who(group)} {is_are(group, 'computes', 'compute')} in native code, called at "
+                f"{group[0].activity.at}, and {is_are(group, 'is', 'are')} most likely slow, not "
+                "stuck: how far that is shows only when it returns; the others have waited "
+                f"{duration(case.waited_s)}",
+            ),
+            evidence=common_facts(case, group),
+            steps=(
+                f"wait: after {duration(PATIENCE * case.hang_after)} of that it is called hung",
+                on(group[0], f"py-spy record --native -d 10 -o profile.svg --pid {group[0].pid}"),
+            ),
+            confidence=0.6,
         )
 
 
@@ -244,7 +276,8 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             steps=trace_steps(group[0]),
             confidence=0.5 if case.waiters and len(group) < len(case.waiters) else 0.3,
         )
-    if case.suspects or len(case.waiting_classes) != 1 or case.progress.state != "hung":
+    alike_ = len(case.waiting_classes) == 1 and case.knot is None
+    if case.suspects or not alike_ or case.progress.state != "hung":
         return
     text, members = case.waiting_classes[0]
     size = case.job.world_size
@@ -312,12 +345,14 @@ MISSING = Rule(
 STRAGGLER = Rule(
     cause="straggler",
     title="A rank is slow, not stuck",
-    seen="Others have waited for seconds, and this rank's functions change between samples.",
-    excluded="Its stack stays the same for the hang time.",
+    seen="Others have waited for seconds, and this rank's functions change between samples. With "
+    "less confidence: it computes in native code without the GIL, for less than ten times the "
+    "hang time.",
+    excluded="Otherwise its stack stays the same for the hang time.",
     confidence=0.8,
     next_steps=("Profile it",),
     find=_straggler,
-    states=_NOT_STUCK,
+    states=_NOT_STUCK | {"unknown"},
 )
 LONG_PHASE = Rule(
     cause="long-phase",
