@@ -151,6 +151,23 @@ def test_what_turns_other_ranks_back_before_a_line(
     assert [text for _, text in found[0] if not text.startswith("for ")] == around
 
 
+def test_what_a_program_keeps_of_the_rank_is_told_beside_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "self.verbose = not quiet and int(os.environ.get('RANK', 0)) == 0\n"
+        "log = Log(path, loud=rank == 0, step=rank)\n"
+        "if step:  # on all ranks\n    if self.verbose:\n        if loud and log: save()\n"
+    )
+    os.utime(file, (0, 0))
+    found = sources.around(os.getpid(), str(file), 5, [procfs.Mount(1, "0:1", "/", "ext4", "x")])
+    assert found is not None
+    assert [text for _, text in found[0][:3]] == [
+        "if step:",
+        "if self.verbose:  # verbose = not quiet and int(os.environ.get('RANK', 0)) == 0",
+        "if loud and log: save()  # loud=rank == 0",
+    ]
+
+
 AWKWARD = (
     """\
 def f(a,

@@ -28,6 +28,7 @@ _ANY_RANK = re.compile(r"\w*rank\w*(?:\(\))?\s*(?:[!=]=|is not|is|>=?|<)\s*(?:-1
 _LEAVES = re.compile(r":\s*(?:return|continue|break|raise)\b.*")
 _NOT_AROUND = ("past: ", "at: ", "@")
 """How what is no condition around a line begins: one that others left at, a line, a decorator."""
+_MAX_LINE = 500
 Block = tuple[int, str]
 
 
@@ -128,6 +129,8 @@ def _asks(text: str) -> bool:
 
 def _depends(text: str, called: Container[str]) -> bool:
     """Whether a line calls one of these only if something in it that asks for the rank is so."""
+    if "\\" in text or len(text) > _MAX_LINE:
+        return False  # Python would warn of a backslash that means nothing
     text = text.removeprefix("el")
     for whole in (text, f"{text} pass"):
         try:
@@ -152,13 +155,15 @@ def _depends(text: str, called: Container[str]) -> bool:
 
 def worded(text: str) -> str:
     """A condition in a sentence: under `if rank == 0:`, or under the `else` of it."""
+    text, _, flag = text.partition("  # ")
+    kept = f" with `{flag}`" if flag else ""
     for start, how in (("past: ", "past"), ("at: ", "in")):
         if text.startswith(start):
-            return f"{how} `{text.removeprefix(start)}`"
-    if text.startswith(("@", "with", "async with")):
-        return f"under `{text}`"
+            return f"{how} `{text.removeprefix(start)}`{kept}"
     before, other, condition = text.rpartition("else: ")
-    return f"under the `else` of `{condition}`" if other and not before else f"under `{text}`"
+    if other and not before:
+        return f"under the `else` of `{condition}`{kept}"
+    return f"under `{text}`{kept}"
 
 
 def block_at(frame: Frame, block: Block) -> str:

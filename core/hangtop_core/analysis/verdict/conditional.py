@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
     fact,
     is_are,
     sentence,
+    several,
     who,
 )
 from hangtop_core.analysis.verdict.naming import name_ranks
@@ -32,14 +34,18 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Frame
 
-_NO_IF = ("at: ", "@", "with", "async with")
+_WITH = ("with", "async with")
+_NO_IF = ("at: ", "@", *_WITH)
+_SEVERAL = re.compile(r"\bin\s+[a-zA-Z_]|[<>]=?\s*(?:[a-zA-Z_]|[1-9])|//|%")
+"""What tells ranks of a group from others, not one rank from all."""
 Condition = tuple["Frame", Block]
 
 
 def under_condition(case: Case) -> tuple[tuple[tuple[Subject, ...], Condition], ...]:
     """Ranks that wait alike in a collective under a condition on the rank, and that condition.
 
-    Where recorders show that ranks differ, only those that do.
+    Where most are under it: those that are not. Where recorders show that ranks differ, only ranks
+    that do.
     """
     if case.suspects or len(case.waiting_classes) < 2:
         return ()
@@ -48,14 +54,22 @@ def under_condition(case: Case) -> tuple[tuple[tuple[Subject, ...], Condition], 
     collective = [s for s in case.waiters if s.activity.kind == "collective"]
     under = conditions(case, collective)
     found = [s for s in collective if id(s) in under]
+    if 2 * len(found) > len(case.waiters):
+        # Who goes first does so while the others wait for that.
+        first = [s for s in found if under[id(s)][1][1].startswith(_WITH)]
+        found = first if 0 < 2 * len(first) < len(case.waiters) else found
+    groups = list(alike(found, lambda s: (s.activity.site, under[id(s)])))
+    told = [(group, under[id(group[0])]) for group in groups]
     # Branches of one condition are two sides of one operation, unless only one side waits in it.
-    if not found or 2 * len(found) > len(case.waiters):
-        return ()
-    groups = alike(found, lambda s: (s.activity.site, under[id(s)]))
+    if 2 * len(found) > len(case.waiters):
+        rest = [s for s in case.waiters if id(s) not in under]
+        one_place = len({s.activity.site for s in rest}) == 1
+        of_group = _SEVERAL.search(told[0][1][1][1]) is not None
+        told = [(tuple(rest), told[0][1])] if len(told) == 1 and one_place and not of_group else []
     differ = any(one.mismatched for one in case.in_flight)
     return tuple(
-        (group, under[id(group[0])])
-        for group in groups
+        (group, one)
+        for group, one in told
         if not differ or apart(case, [s.number for s in group]) is not None
     )
 
@@ -65,25 +79,30 @@ def _conditional(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         first, numbers = group[0], {s.number: s for s in group}
         one = apart(case, numbers)
         others = [s for s in case.waiters if s.number not in numbers]
-        file = place(frame).rpartition(":")[0]
+        at = f"{worded(text)} ({place(frame).rpartition(':')[0]}:{line})"
+        waits = f"{is_are(group, 'waits', 'wait')} in {held(case, first)}"
+        if first.activity.kind != "collective":
+            waits = several(first.activity.text.rstrip(","), group)
+        waits += f" at {first.activity.at} {case.since(first)}"
+        inside = first if id(first) in conditions(case, [first]) else others[0]
+        if inside is first:
+            said = f"{who(group)} alone {waits}, {at}, where {name_ranks(others)} "
+            said += f"{is_are(others, 'does', 'do')} not come"
+        else:
+            said = f"{who(group)} {waits}, and {is_are(group, 'does', 'do')} not come where "
+            said += f"{name_ranks(others)} {is_are(others, 'is', 'are')}, {at}"
+        op = held(case, inside).partition(" ")[0]
         yield Hit(
             subjects=group,
-            summary=sentence(
-                case,
-                f"{who(group)} alone {is_are(group, 'waits', 'wait')} in {held(case, first)} at "
-                f"{first.activity.at} {case.since(first)}, {worded(text)} "
-                f"({file}:{line}), where {name_ranks(others)} "
-                f"{is_are(others, 'does', 'do')} not come",
-                blamed=group,
-            ),
+            summary=sentence(case, said, blamed=group),
             evidence=(
-                fact("stacks", first.number, f"{where(frame)} is {worded(text)}, line {line}"),
+                fact("stacks", inside.number, f"{where(frame)} is {worded(text)}, line {line}"),
                 *flight_facts(one, tuple(numbers)),
                 *common_facts(case, group),
             ),
             steps=(
-                f"{_mended(held(case, first).partition(' ')[0], text)} {file}:{line}: all ranks of "
-                "its group have to call it",
+                f"{_mended(op, text)} {place(frame).rpartition(':')[0]}:{line}: all ranks of its "
+                "group have to call it",
             ),
             confidence=AGREED if one is not None else None,
         )
@@ -157,7 +176,8 @@ CONDITIONAL = Rule(
     "callers, stands under an `if` (or its `else`) that names the rank, as the file of the program "
     "has it; all others wait elsewhere, and not under that. Or below `if rank != 0: return` (or "
     "`continue`), in `rank == 0 and f()`, `f() if rank == 0 else x`, under a decorator that names "
-    "the rank (`@rank_zero_only`), or in `with x.main_process_first():`.",
+    "the rank (`@rank_zero_only`), or in `with x.main_process_first():`. Where more than half wait "
+    "under one that tells one rank from all, and the others at one line: those others.",
     excluded="Somebody is outside communication, or makes a group. Recorders show that another "
     "rank differs, or sends and receives in a circle or a chain, or groups in another order where "
     "the others have made that call before. The file is newer than the process, or on a network.",

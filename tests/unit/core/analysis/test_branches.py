@@ -75,6 +75,7 @@ def test_the_condition_may_be_around_a_caller_and_be_its_else() -> None:
     [
         ((60, "past: if rank != 0: return"), "past `if rank != 0: return` (train.py:60)"),
         ((60, "past: if not self.is_main: continue"), "past `if not self.is_main: continue`"),
+        ((60, "if verbose:  # verbose = rank == 0"), "under `if verbose:` with `verbose = rank =="),
         ((60, "@rank_zero_only"), "under `@rank_zero_only` (train.py:60)"),
         ((60, "@accelerator.on_main_process"), "under `@accelerator.on_main_process`"),
         ((66, "at: rank == 0 and dist.barrier()"), "in `rank == 0 and dist.barrier()`"),
@@ -101,6 +102,32 @@ def test_what_the_first_process_does_while_others_wait_for_it() -> None:
     first = one_elsewhere(barrier, inside(c10d("barrier", 5356, 60), LOOP)).verdicts[0]
     assert first.cause == "rank-conditional-collective"
     assert f"under `{held[1]}` (train.py:60)" in first.summary
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("if rank not in [-1, 0]:", "rank-conditional-collective"),
+        ("past: if is_main(): return", "rank-conditional-collective"),
+        ("if rank != 0:", "rank-conditional-collective"),
+        # ranks of a group, and no condition on the rank
+        ("if rank in ranks_of_stage:", "mismatched-collective"),
+        ("if rank < split:", "mismatched-collective"),
+        ("if dp_rank % 2 == 0:", "mismatched-collective"),
+        ("if step % 9 == 8:", "mismatched-collective"),
+    ],
+)
+def test_who_does_not_come_where_all_others_wait_under_a_condition(text: str, cause: str) -> None:
+    barrier = inside(c10d("barrier", 5356, 66), LOOP, (60, text))
+    gather = inside(c10d("all_gather", at=70), LOOP)
+    first = one_elsewhere(gather, barrier).verdicts[0]
+    assert (first.cause, [one.rank for one in first.culprits]) == (cause, [2])
+    if cause.startswith("rank"):
+        assert "does not come where ranks 0-1 are" in first.summary
+    # where the one is in a branch of its own, they are two sides of one operation
+    gather = inside(c10d("all_gather", at=70), LOOP, (60, "else: if rank == 0:"))
+    if cause.startswith("rank"):
+        assert one_elsewhere(gather, barrier).verdicts[0].cause == "mismatched-collective"
 
 
 @pytest.mark.parametrize(
