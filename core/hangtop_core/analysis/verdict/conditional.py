@@ -123,9 +123,10 @@ def conditions(
     Or the innermost condition of any kind.
     """
     ways = {key: calls(case.snapshot.stacks.get(key, ())) for key in map(_stack, case.waiters)}
+    # Who waits elsewhere may have come the same way, to another operation of one line.
     under = Counter(
         one
-        for way in set(ways.values())
+        for way, _ in {(ways[_stack(s)], s.activity.text) for s in case.waiters}
         for one in {
             (frame.file, frame.name, block)
             for frame in way

@@ -173,6 +173,13 @@ def test_a_condition_on_anything_else_that_one_is_under_alone_is_named() -> None
     assert "Rank 2 is under" not in first.summary
 
 
+def test_who_came_the_same_way_is_under_the_same_condition() -> None:
+    barrier = inside(c10d("barrier", 5356, 57), LOOP, FIRST)
+    first = one_elsewhere(barrier, inside(BACKWARD, LOOP, FIRST)).verdicts[0]
+    assert first.cause == "mismatched-collective"
+    assert "under" not in first.summary
+
+
 def test_who_is_through_with_a_broadcast_is_blamed_with_little_confidence() -> None:
     one = one_elsewhere(c10d("all_reduce", at=57), c10d("broadcast", at=56)).verdicts[0]
     assert (one.cause, one.confidence) == ("mismatched-collective", 0.5)
