@@ -36,7 +36,7 @@ _FIRST = re.compile(rb"\s*(?:async\s+)?(@?\w*)")
 _LOOPS = (b"for", b"while")
 _BRANCHES = (b"if", b"elif")
 _HELD = (b"with", b"except")
-_LEAVES = (b"return", b"continue", b"break", b"raise")
+_LEAVES = (b"return", b"continue", b"break")
 
 
 class Statement(NamedTuple):

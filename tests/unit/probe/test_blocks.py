@@ -110,6 +110,8 @@ def log(self, step):
         if one.rank != self.rank:
             if step:
                 continue
+        if rank is None:
+            raise OSError
         if not is_main():
             skip(one)
             continue
@@ -131,13 +133,13 @@ def log(self, step):
     [
         (4, ["@rank_zero_only", "if self.rank != 0: return", "at: if self.rank != 0: return"]),
         (7, ["@rank_zero_only", "past: if self.rank != 0: return", "if one.rank != self.rank:"]),
-        (10, ["@rank_zero_only", "past: if self.rank != 0: return", "if not is_main():"]),
-        (13, ["@rank_zero_only", "past: if self.rank != 0: return", "else: if not is_main():",
+        (12, ["@rank_zero_only", "past: if self.rank != 0: return", "if not is_main():"]),
+        (15, ["@rank_zero_only", "past: if self.rank != 0: return", "else: if not is_main():",
               "elif self.main:"]),
-        (16, ["@rank_zero_only", "past: if self.rank != 0: return", "past: if not is_main():",
+        (18, ["@rank_zero_only", "past: if self.rank != 0: return", "past: if not is_main():",
               "at: rank == 0 and gather(one)"]),
-        (17, ["@rank_zero_only", "past: if self.rank != 0: return"]),
-        (21, ["@rank_zero_only", "past: if self.rank != 0: return"]),
+        (19, ["@rank_zero_only", "past: if self.rank != 0: return"]),
+        (23, ["@rank_zero_only", "past: if self.rank != 0: return"]),
     ],
 )  # fmt: skip
 def test_what_turns_other_ranks_back_before_a_line(

@@ -25,7 +25,7 @@ _OF_RANK = re.compile(
 """Names by which programs ask which rank they are: torch, Lightning, Accelerate, transformers."""
 _ANY_RANK = re.compile(r"\w*rank\w*(?:\(\))?\s*(?:[!=]=|is not|is|>=?|<)\s*(?:-1|None)\b", re.I)
 """What asks whether there are ranks at all."""
-_LEAVES = re.compile(r":\s*(?:return|continue|break|raise)\b.*")
+_LEAVES = re.compile(r":\s*(?:return|continue|break)\b.*")
 _NOT_AROUND = ("past: ", "at: ", "@")
 """How what is no condition around a line begins: one that others left at, a line, a decorator."""
 _MAX_LINE = 500

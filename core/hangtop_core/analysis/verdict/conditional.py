@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 
 _WITH = ("with", "async with")
 _NO_IF = ("at: ", "@", *_WITH)
-_SEVERAL = re.compile(r"\bin\s+[a-zA-Z_]|[<>]=?\s*(?:[a-zA-Z_]|[1-9])|//|%")
-"""What tells ranks of a group from others, not one rank from all."""
+_OF_GROUP = re.compile(
+    r"\bin\s+[a-zA-Z_]|[<>]=?\s*(?:[a-zA-Z_]|[1-9])|//|%|\bor\b|^past: .*(?:\band\b|: break\b)"
+)
+"""What tells ranks of a group from others, or a rank in one case, not one rank from all."""
 Condition = tuple["Frame", Block]
 
 
@@ -64,7 +66,7 @@ def under_condition(case: Case) -> tuple[tuple[tuple[Subject, ...], Condition], 
     if 2 * len(found) > len(case.waiters):
         rest = [s for s in case.waiters if id(s) not in under]
         one_place = len({s.activity.site for s in rest}) == 1
-        of_group = _SEVERAL.search(told[0][1][1][1]) is not None
+        of_group = _OF_GROUP.search(told[0][1][1][1]) is not None
         told = [(tuple(rest), told[0][1])] if len(told) == 1 and one_place and not of_group else []
     differ = any(one.mismatched for one in case.in_flight)
     return tuple(
@@ -178,7 +180,7 @@ CONDITIONAL = Rule(
     "has it; all others wait elsewhere, and not under that. Or below `if rank != 0: return` (or "
     "`continue`), in `rank == 0 and f()`, `f() if rank == 0 else x`, under a decorator that names "
     "the rank (`@rank_zero_only`), or in `with x.main_process_first():`. Where more than half wait "
-    "under one that tells one rank from all, and the others at one line: those others.",
+    "under one that always tells one rank from all, and the others at one line: those others.",
     excluded="Somebody is outside communication, or makes a group. Recorders show that another "
     "rank differs, or sends and receives in a circle or a chain, or groups in another order where "
     "the others have made that call before. The file is newer than the process, or on a network.",

@@ -114,6 +114,10 @@ def test_what_the_first_process_does_while_others_wait_for_it() -> None:
         ("if rank in ranks_of_stage:", "mismatched-collective"),
         ("if rank < split:", "mismatched-collective"),
         ("if dp_rank % 2 == 0:", "mismatched-collective"),
+        # a rank that once goes elsewhere
+        ("past: if rank == 2 and not ok: continue", "mismatched-collective"),
+        ("past: if rank == 2: break", "mismatched-collective"),
+        ("if rank != 2 or step < last:", "mismatched-collective"),
         ("if step % 9 == 8:", "mismatched-collective"),
     ],
 )
