@@ -95,7 +95,7 @@ def around(
     own = [one[:2] for one in statements if one.first <= number <= one.last]
     for first, last, how in blocks.around(statements, number) + [(*one, 4) for one in own[:1]]:
         text = _head(lines[first - 1 : last])
-        if how is not None and not _OF_RANK.search(text):
+        if (text[:2] in ("if", "el") or how == 4) and not _OF_RANK.search(text):
             kept = [flags[name] for name in re.findall(r"\w+", text) if name in flags]
             text += "  # " + kept[0] if kept else ""
         if (how or 0) < 2 or (_OF_RANK.search(text) and (how != 4 or _SHORT.search(text))):

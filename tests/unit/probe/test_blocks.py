@@ -159,6 +159,7 @@ def test_what_a_program_keeps_of_the_rank_is_told_beside_its_name(tmp_path: Path
         "self.verbose = not quiet and int(os.environ.get('RANK', 0)) == 0\n"
         "log = Log(path, loud=rank == 0, step=rank)\n"
         "if step:  # on all ranks\n    if self.verbose:\n        if loud and log: save()\n"
+        "while loud: save()\n"
     )
     os.utime(file, (0, 0))
     found = sources.around(os.getpid(), str(file), 5, [procfs.Mount(1, "0:1", "/", "ext4", "x")])
@@ -168,6 +169,8 @@ def test_what_a_program_keeps_of_the_rank_is_told_beside_its_name(tmp_path: Path
         "if self.verbose:  # verbose = not quiet and int(os.environ.get('RANK', 0)) == 0",
         "if loud and log: save()  # loud=rank == 0",
     ]
+    found = sources.around(os.getpid(), str(file), 6, [procfs.Mount(1, "0:1", "/", "ext4", "x")])
+    assert found == ([(6, "while loud: save()")], [])
 
 
 AWKWARD = (

@@ -28,6 +28,9 @@ _ANY_RANK = re.compile(r"\w*rank\w*(?:\(\))?\s*(?:[!=]=|is not|is|>=?|<)\s*(?:-1
 _LEAVES = re.compile(r":\s*(?:return|continue|break)\b.*")
 _NOT_AROUND = ("past: ", "at: ", "@")
 """How what is no condition around a line begins: one that others left at, a line, a decorator."""
+_FLAG = "  # "
+"""Before what the program has that keeps the rank: `if verbose:  # verbose = rank == 0`."""
+_NAME = re.compile(r"\w+")
 _MAX_LINE = 500
 Block = tuple[int, str]
 
@@ -122,8 +125,12 @@ def rank_conditions(frame: Frame, called: Container[str] = ()) -> tuple[Block, .
 
 def _asks(text: str) -> bool:
     """Whether a condition, and not what it returns, asks which rank it is."""
+    text, _, flag = text.partition(_FLAG)
     if text.startswith("past: "):
         text = _LEAVES.sub("", text[len("past: ") :])
+    name = _NAME.match(flag)
+    if name is not None and re.search(rf"\b{name[0]}\b", text):
+        return True
     return _OF_RANK.search(_ANY_RANK.sub("", text)) is not None
 
 
@@ -131,7 +138,7 @@ def _depends(text: str, called: Container[str]) -> bool:
     """Whether a line calls one of these only if something in it that asks for the rank is so."""
     if "\\" in text or len(text) > _MAX_LINE:
         return False  # Python would warn of a backslash that means nothing
-    text = text.removeprefix("el")
+    text, mark, flag = text.removeprefix("el").partition(_FLAG)
     for whole in (text, f"{text} pass"):
         try:
             parts = list(ast.walk(ast.parse(whole)))
@@ -144,7 +151,7 @@ def _depends(text: str, called: Container[str]) -> bool:
                 asked, then = [one.test], [one.body, one.orelse]
             else:
                 continue
-            if any(_asks(ast.unparse(some)) for some in asked) and any(
+            if any(_asks(ast.unparse(some) + mark + flag) for some in asked) and any(
                 isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in called
                 for some in then
                 for call in ast.walk(some)
@@ -155,7 +162,7 @@ def _depends(text: str, called: Container[str]) -> bool:
 
 def worded(text: str) -> str:
     """A condition in a sentence: under `if rank == 0:`, or under the `else` of it."""
-    text, _, flag = text.partition("  # ")
+    text, _, flag = text.partition(_FLAG)
     kept = f" with `{flag}`" if flag else ""
     for start, how in (("past: ", "past"), ("at: ", "in")):
         if text.startswith(start):

@@ -76,6 +76,14 @@ def test_the_condition_may_be_around_a_caller_and_be_its_else() -> None:
         ((60, "past: if rank != 0: return"), "past `if rank != 0: return` (train.py:60)"),
         ((60, "past: if not self.is_main: continue"), "past `if not self.is_main: continue`"),
         ((60, "if verbose:  # verbose = rank == 0"), "under `if verbose:` with `verbose = rank =="),
+        (
+            (60, "past: if not loud: return 1  # loud=rank == 0"),
+            "past `if not loud: return 1` with `loud=rank == 0`",
+        ),
+        (
+            (66, "at: loud and dist.barrier()  # loud = rank == 0"),
+            "in `loud and dist.barrier()` with `loud = rank == 0` (train.py:66)",
+        ),
         ((60, "@rank_zero_only"), "under `@rank_zero_only` (train.py:60)"),
         ((60, "@accelerator.on_main_process"), "under `@accelerator.on_main_process`"),
         ((66, "at: rank == 0 and dist.barrier()"), "in `rank == 0 and dist.barrier()`"),
@@ -143,6 +151,8 @@ def test_who_does_not_come_where_all_others_wait_under_a_condition(text: str, ca
         ((LOOP, (60, "past: if stale: return rank")), (LOOP,)),
         ((LOOP, (60, "if cfg.lora_rank > 0:")), (LOOP,)),
         # what every rank calls, with another value
+        ((LOOP, (66, "at: dist.barrier(loud) and step  # loud = rank == 0")), (LOOP,)),
+        ((LOOP, (66, "at: step and dist.barrier(loud)  # loud = rank == 0")), (LOOP,)),
         ((LOOP, (66, "at: dist.barrier(a if rank == 0 else b())")), (LOOP,)),
         ((LOOP, (66, "at: x = rank == 0 and f(dist.barrier(")), (LOOP,)),
         ((LOOP, (66, "at: if dist.barrier() and rank == 0:")), (LOOP,)),
