@@ -19,12 +19,20 @@ _OF_RANK = re.compile(
     r"(?<!lora_)(?<!low_)(?<!matrix_)rank(?!ing|er|ed|_loss)"
     r"|is_(?:\w+_)?(?:main|master|chief|coordinator|leader|primary|root)"
     r"|\b(?:main|master|leader)\b|(?:main|master)_process|process_index|process_zero|global_zero"
-    r"|on_(?:last_)?process|procid",
+    r"|procid",
     re.IGNORECASE,
 )
 """Names by which programs ask which rank they are: torch, Lightning, Accelerate, transformers."""
-_ANY_RANK = re.compile(r"\w*rank\w*(?:\(\))?\s*(?:[!=]=|is not|is|>=?|<)\s*(?:-1|None)\b", re.I)
+_ANY_RANK = re.compile(
+    r"\w*rank\w*(?:\(\))?\s*(?:(?:[!=]=|is not|is|>=?|<)\s*(?:-1|None)\b|>=\s*0\b)", re.IGNORECASE
+)
 """What asks whether there are ranks at all."""
+_ON_ONE = re.compile(
+    r"@(?!.*broadcast).*(?:rank_?(?:zero|0)|(?:main|master|process)_only|only_(?:on|main|master|rank)"
+    r"|on_\w*process)",
+    re.IGNORECASE,
+)
+"""Decorators by which a function runs on one rank: of Lightning, Accelerate, mmengine."""
 _LEAVES = re.compile(r":\s*(?:return|continue|break)\b.*")
 _NOT_AROUND = ("past: ", "at: ", "@")
 """How what is no condition around a line begins: one that others left at, a line, a decorator."""
@@ -125,6 +133,8 @@ def rank_conditions(frame: Frame, called: Container[str] = ()) -> tuple[Block, .
 
 def _asks(text: str) -> bool:
     """Whether a condition, and not what it returns, asks which rank it is."""
+    if text.startswith("@"):
+        return _ON_ONE.match(text) is not None
     text, _, flag = text.partition(_FLAG)
     if text.startswith("past: "):
         text = _LEAVES.sub("", text[len("past: ") :])

@@ -85,6 +85,8 @@ def test_the_condition_may_be_around_a_caller_and_be_its_else() -> None:
             "in `loud and dist.barrier()` with `loud = rank == 0` (train.py:66)",
         ),
         ((60, "@rank_zero_only"), "under `@rank_zero_only` (train.py:60)"),
+        ((60, "@master_only"), "under `@master_only`"),
+        ((60, "@accelerator.on_process(process_index=1)"), "under `@accelerator.on_process(proc"),
         ((60, "@accelerator.on_main_process"), "under `@accelerator.on_main_process`"),
         ((66, "at: rank == 0 and dist.barrier()"), "in `rank == 0 and dist.barrier()`"),
         ((66, "at: x = dist.barrier() if is_main() else 0"), "in `x = dist.barrier() if is_main()"),
@@ -147,9 +149,13 @@ def test_who_does_not_come_where_all_others_wait_under_a_condition(text: str, ca
     [
         # what asks whether there are ranks, for the rank of a matrix, or names it elsewhere
         ((LOOP, (60, "if local_rank != -1:")), (LOOP,)),
+        ((LOOP, (60, "if args.local_rank >= 0:")), (LOOP,)),
         ((LOOP, (60, "past: if self.rank is None: return")), (LOOP,)),
         ((LOOP, (60, "past: if stale: return rank")), (LOOP,)),
         ((LOOP, (60, "if cfg.lora_rank > 0:")), (LOOP,)),
+        ((LOOP, (60, "@timed_per_rank")), (LOOP,)),
+        ((LOOP, (60, "@hydra.main(version_base=None)")), (LOOP,)),
+        ((LOOP, (60, "@broadcast_from_rank0")), (LOOP,)),
         # what every rank calls, with another value
         ((LOOP, (66, "at: dist.barrier(loud) and step  # loud = rank == 0")), (LOOP,)),
         ((LOOP, (66, "at: step and dist.barrier(loud)  # loud = rank == 0")), (LOOP,)),
