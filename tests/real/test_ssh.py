@@ -25,6 +25,7 @@ from support.booted import not_to_be_shared
 from support.cluster import Cluster, hangtop_files, run, why_not
 from support.judge import judge
 from support.processes import PATIENCE, wait_until
+from support.remote_jobs import torchrun
 from support.standing import main_stack, stand
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
 ]
 
-ROOT = Path(__file__).parents[2]
-SUPPORT = ROOT / "tests" / "support"
 PYENV = Path.home() / ".pyenv" / "versions"
 PLAIN = Login(connect_timeout=60)
 FAILED = ("unreachable", "denied", "no-python", "incompatible")
@@ -323,45 +322,10 @@ def test_no_probe_outlives_its_session(cluster: Cluster) -> None:
 
 
 @pytest.fixture(scope="module")
-def job(cluster: Cluster) -> Iterator[list[subprocess.Popen[bytes]]]:
+def job(cluster: Cluster) -> Iterator[None]:
     """Two nodes with two ranks each: 0, 1 and 3 wait in all_reduce, 2 on node-2 sleeps."""
-    with launched(cluster, (1, 2), "collective") as processes:
-        yield processes
-
-
-@contextlib.contextmanager
-def launched(
-    cluster: Cluster, numbers: Sequence[int], what: str
-) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Start torchrun on nodes, two ranks on each, and end it afterwards."""
-    processes = []
-    for index, number in enumerate(numbers):
-        node = cluster.node(number)
-        argv = node.argv(
-            "env",
-            "OMP_NUM_THREADS=1",
-            "GLOO_SOCKET_IFNAME=eth0",
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            f"--nnodes={len(numbers)}",
-            f"--node-rank={index}",
-            "--nproc-per-node=2",
-            f"--master-addr={cluster.node(numbers[0]).address}",
-            "--master-port=29500",
-            str(SUPPORT / "gloo_job.py"),
-            what,
-        )
-        null = subprocess.DEVNULL
-        processes.append(subprocess.Popen(argv, stdin=null, stdout=null, stderr=null))
-    try:
-        yield processes
-    finally:
-        for number in numbers:
-            cluster.node(number).sh("pkill -KILL -f '[t]orch.distributed.run|[g]loo_job' || true")
-        for process in processes:
-            process.kill()
-            process.wait(PATIENCE)
+    with torchrun(cluster, {1: 2, 2: 2}, "collective"):
+        yield
 
 
 def hangtop(*arguments: str) -> tuple[int, Any, str]:
@@ -371,7 +335,7 @@ def hangtop(*arguments: str) -> tuple[int, Any, str]:
 
 
 @pytest.fixture(scope="module")
-def hung(cluster: Cluster, job: list[subprocess.Popen[bytes]]) -> None:
+def hung(job: None) -> None:
     with Session(Options(), judge, launchers(["node-1", "node-2"])) as session:
         found = session.wait(
             lambda u: any(stand(u, job.ranks, 4) for job in u.snapshot.jobs), PATIENCE
@@ -490,7 +454,7 @@ def test_a_node_that_dies_under_a_job_is_to_blame(cluster: Cluster) -> None:
     options = Options(hang_after=5.0)
     node = cluster.node(4)
     names = ["node-3", "node-4"]
-    with launched(cluster, (3, 4), "steps"), contextlib.ExitStack() as stack:
+    with torchrun(cluster, {3: 2, 4: 2}, "steps"), contextlib.ExitStack() as stack:
         watch_a_node_go_and_come(node)
         session = stack.enter_context(Session(options, diagnose, launchers(names), timing))
         running = session.wait(

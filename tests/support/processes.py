@@ -48,11 +48,14 @@ def command_line(pid: int) -> str:
 
 def with_variable(name: str, value: str, without: str | None = None) -> list[int]:
     """Processes whose environment has this variable, except this one and those with another."""
+    wanted, other = f"{name}={value}".encode(), f"{without}=".encode() if without else None
     found = []
     for pid in all_pids():
-        variables = environment(pid)
-        if pid != os.getpid() and variables.get(name) == value and without not in variables:
-            found.append(pid)
+        with contextlib.suppress(OSError):
+            entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            spared = other is not None and any(entry.startswith(other) for entry in entries)
+            if wanted in entries and not spared and pid != os.getpid():
+                found.append(pid)
     return found
 
 
