@@ -128,12 +128,19 @@ def test_recorders_of_spawned_ranks_answer_while_the_gil_is_held(
     job = Run(tmp_path / "spawn", sys.executable, *script)
     with job.started:
         pids = job.wait_for_servers(2)
-        assert wait_until(lambda: hung(probe, pids))
+        told: dict[int, int] = {}
+
+        def all_wait() -> bool:
+            told.update(entries(probe, pids))
+            return sorted(told.values()) == [3, 4]
+
+        assert wait_until(all_wait), told
         logs = sorted(path.name for path in (job.directory / "logs").iterdir())
         assert logs == [f"rank{rank}-{NODE}.log" for rank in range(2)]
         # The one with three entries keeps the GIL: it cannot run any Python, but it answers.
-        [holder] = [pid for pid, count in entries(probe, pids).items() if count == 3]
-        [piece] = probe.pieces(op="stacks", pids=[holder])
+        [holder] = [pid for pid, count in told.items() if count == 3]
+        [piece] = probe.pieces(op="stacks", pids=[holder], deadline=PATIENCE)
+        assert "failure" not in piece, piece
         assert any(thread["gil"] for thread in piece["threads"]), piece
     for path in job.sockets():  # nobody was left to remove them: all were killed
         path.unlink()
