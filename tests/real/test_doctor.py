@@ -28,7 +28,6 @@ pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
 ]
 
-ROOT = Path(__file__).parents[2]
 CACHE = "/run/home/root/.cache"
 OLD_PYTHON = Path.home() / ".pyenv/versions/3.8.18/bin/python3"
 ALL = "node-[1-7]"

@@ -339,7 +339,7 @@ def test_a_step_by_hand_runs_beside_the_job(slurm: SlurmCluster, hung: str) -> N
     [launcher] = srun_launchers(job, Login(), [job.nodes[0]])
     argv = [*shlex.split(launcher.by_hand.shell), "echo $SLURMD_NODENAME"]
     assert "--gres=none" in argv, "where --overlap shares no GPUs, it would wait for the job"
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (0, f"{job.nodes[0]}\n"), done.stderr
 
 

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,14 +23,13 @@ from support.standing import stand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
+    from pathlib import Path
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
 ]
 
-ROOT = Path(__file__).parents[2]
 RANKS = 3
 NODES = "node-[1-2]"
 SOON = ("--hang-after", "4", "--observe", "1")

@@ -1,3 +1,5 @@
+"""Commands on captures in which something is missing, damaged or meant to do harm."""
+
 from __future__ import annotations
 
 import gzip
