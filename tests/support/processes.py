@@ -29,13 +29,16 @@ def all_pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
 
 
+def state(pid: int) -> str:
+    """The letter of a process's state; X when it is gone."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return "X"
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process exists and is no zombie."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] not in "ZX"
+    return state(pid) not in "ZX"
 
 
 def command_line(pid: int) -> str:
