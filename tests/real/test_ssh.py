@@ -6,11 +6,12 @@ import base64
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
@@ -23,8 +24,10 @@ from hangtop_probe import node as probe_node
 from support import nvml
 from support.booted import not_to_be_shared
 from support.cluster import Cluster, hangtop_files, run, why_not
+from support.jobs import hangtop_json, run_hangtop
 from support.judge import judge
 from support.processes import PATIENCE, wait_until
+from support.pythons import python_of
 from support.remote_jobs import torchrun
 from support.standing import main_stack, stand
 
@@ -39,7 +42,6 @@ pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
 ]
 
-PYENV = Path.home() / ".pyenv" / "versions"
 PLAIN = Login(connect_timeout=60)
 FAILED = ("unreachable", "denied", "no-python", "incompatible")
 
@@ -170,17 +172,17 @@ def test_without_a_usable_cache_it_runs_from_memory(cluster: Cluster, how: str) 
 
 
 def test_a_python_too_old_says_so_and_an_old_one_serves(cluster: Cluster) -> None:
-    for version, state in (("3.6.15", "no-python"), ("3.8.18", "ready")):
-        python = PYENV / version / "bin" / "python3"
-        if not python.exists():
-            pytest.skip(f"no Python {version} on this machine")
-        (seen,) = attach("node-1", login=Login(python=str(python)))
-        assert seen.state == state, seen
-        if state == "ready":
-            assert seen.python == version
-        else:
-            assert seen.reason == f"{python} is Python {version}; the probe needs 3.8 or newer"
-            assert "--python" in (seen.fix or "")
+    old, serves = python_of("3.6"), python_of("3.8")
+    if old is None or serves is None:
+        pytest.skip("no Python 3.6 or no 3.8 on this machine")
+    (seen,) = attach("node-1", login=Login(python=str(old)))
+    assert seen.state == "no-python"
+    told = rf"{old} is Python 3\.6\.\d+; the probe needs 3\.8 or newer"
+    assert re.fullmatch(told, seen.reason or ""), seen.reason
+    assert "--python" in (seen.fix or "")
+    (seen,) = attach("node-1", login=Login(python=str(serves)))
+    assert seen.state == "ready", seen
+    assert (seen.python or "").startswith("3.8.")
 
 
 LOGINS = {
@@ -328,12 +330,6 @@ def job(cluster: Cluster) -> Iterator[None]:
         yield
 
 
-def hangtop(*arguments: str) -> tuple[int, Any, str]:
-    argv = [sys.executable, "-m", "hangtop", *arguments]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
-
-
 @pytest.fixture(scope="module")
 def hung(job: None) -> None:
     with Session(Options(), judge, launchers(["node-1", "node-2"])) as session:
@@ -345,7 +341,7 @@ def hung(job: None) -> None:
 
 def test_the_hung_rank_is_named_with_its_node(hung: None) -> None:
     options = ("--hang-after", "6", "--observe", "2")
-    code, said, err = hangtop("diagnose", "-w", "node-[1-2]", "--json", *options)
+    code, said, err = hangtop_json("diagnose", "-w", "node-[1-2]", *options)
     assert code == 10, (said, err)
     assert said["job"]["ranks_seen"] == [0, 1, 2, 3]
     assert said["job"]["nodes"] == ["node-1", "node-2"]
@@ -356,25 +352,15 @@ def test_the_hung_rank_is_named_with_its_node(hung: None) -> None:
 
 
 def test_ranks_on_a_node_that_was_not_named_are_missed(hung: None) -> None:
-    code, said, err = hangtop(
-        "diagnose",
-        "-w",
-        "node-[1-2]",
-        "-x",
-        "node-2",
-        "--json",
-        "--hang-after",
-        "6",
-        "--observe",
-        "2",
-    )
+    options = ("-w", "node-[1-2]", "-x", "node-2", "--hang-after", "6", "--observe", "2")
+    code, said, err = hangtop_json("diagnose", *options)
     assert code in (10, 11), err
     spots = [spot for spot in said["blind_spots"] if spot["what"] == "ranks"]
     assert [spot["ranks"] for spot in spots] == [[2, 3]]
 
 
 def test_stacks_of_all_nodes_in_one_dump(hung: None) -> None:
-    code, said, err = hangtop("dump", "-w", "node-[1-2]", "--json")
+    code, said, err = hangtop_json("dump", "-w", "node-[1-2]")
     assert code == 0, err
     assert [(r["rank"], r["node"]) for r in said["ranks"]] == [
         (0, "node-1"),
@@ -389,9 +375,9 @@ def test_stacks_of_all_nodes_in_one_dump(hung: None) -> None:
 
 def test_a_dump_can_be_a_file_per_node(hung: None, tmp_path: Path) -> None:
     argv = ("dump", "-w", "node-[1-2],nowhere.invalid", "-o", str(tmp_path / "trace-%N.out"))
-    code, _, err = hangtop(*argv)
-    assert code == 0, err
-    assert "nowhere.invalid unreachable: its name cannot be resolved" in err
+    done = run_hangtop(*argv)
+    assert done.returncode == 0, done.stderr
+    assert "nowhere.invalid unreachable: its name cannot be resolved" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "trace-node-1.out",
         "trace-node-2.out",
@@ -404,7 +390,7 @@ def test_the_ranks_of_an_unreachable_node_are_a_blind_spot(hung: None, cluster: 
     cluster.node(2).stop_sshd()
     try:
         options = ("--hang-after", "6", "--observe", "2")
-        code, said, err = hangtop("diagnose", "-w", "node-[1-2]", "--json", *options)
+        code, said, err = hangtop_json("diagnose", "-w", "node-[1-2]", *options)
     finally:
         cluster.node(2).start_sshd()
     assert code in (10, 11), err
@@ -501,7 +487,7 @@ def test_sixteen_nodes_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["diagnose", "dump"])
 def test_that_no_node_answers_is_not_called_no_job(cluster: Cluster, command: str) -> None:
-    code, said, err = hangtop(command, "-w", "stranger,nosuchnode", "--json")
+    code, said, err = hangtop_json(command, "-w", "stranger,nosuchnode")
     assert code == 13, err
     assert said["job"] is None
     assert "none of the 2 nodes answers" in err

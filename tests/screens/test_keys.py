@@ -169,17 +169,6 @@ async def test_a_key_of_another_screen_says_where_it_works() -> None:
         assert app.told[0] == "", "it was about the key before"
 
 
-def test_no_key_stands_twice_on_a_screen() -> None:
-    for screen in PAGE_KEYS:
-        keys = [
-            key
-            for action in ACTIONS
-            if not action.screens or screen in action.screens
-            for key in action.keys
-        ]
-        assert len(keys) == len(set(keys)), screen
-
-
 def test_keys_that_terminals_take_are_free() -> None:
     taken = {"ctrl+b", "ctrl+a", "ctrl+p", "ctrl+n", "ctrl+t", "ctrl+o", "ctrl+s", "ctrl+g"}
     used = {key for action in ACTIONS for key in action.keys}

@@ -12,11 +12,8 @@ import pytest
 from hangtop.cli.again import again
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.main import build_parser, main
+from support.arguments import options_of
 from support.processes import PATIENCE
-
-
-def options_of(*words: str):  # type: ignore[no-untyped-def]
-    return complete(build_parser().parse_args(words))
 
 
 @pytest.mark.parametrize(

@@ -15,21 +15,12 @@ import pytest
 from hangtop import mandoc
 from hangtop.cli import config
 from hangtop.cli.arguments import in_file
-from hangtop.cli.config import config_path
 from hangtop.cli.main import build_parser, main
 from hangtop.keymap import ACTIONS
 from hangtop_core.errors import UsageError
 from support.processes import PATIENCE
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    path = config_path()
-    path.parent.mkdir()
-    return path
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
