@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hangtop.bridge import Bridge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.commandlog import CommandRecord
 from hangtop_core.model import Fact, Failure, StackSample
 from hangtop_core.updates import Update
 from support.build import SLEEP, STOP, World, user
-from support.player import Player, app_for, keys, later, picture, player_of, settled
+from support.player import app_for, keys, later, picture, player_of, settled
 from support.record import load
 
 if TYPE_CHECKING:
@@ -279,21 +278,6 @@ async def test_what_nodes_send_cannot_write_on_the_screen() -> None:
             assert "\x1b" not in text
             assert "\u202e" not in text
         assert await settled(pilot, lambda: "[bold red]" in picture(app))
-
-
-async def test_pictures_that_nobody_takes_do_not_pile_up() -> None:
-    update = load("skip")
-    posted: list[Any] = []
-    player = Player(update)
-    bridge = Bridge(player, posted.append)
-    bridge.start()
-    for second in range(5):
-        player.play(newest := later(update, second))
-    assert len(posted) == 1
-    assert bridge.taken() is newest
-    assert bridge.taken() is None
-    player.play(update)
-    assert len(posted) == 2
 
 
 async def test_an_unchanged_picture_repaints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,14 +15,13 @@ from hangtop.views.footer import FOOTERS
 from support.gpus import with_gpus
 from support.logs import recording, with_log
 from support.player import app_for, picture, player_of, settled
+from support.readonly_tour import PAGE_KEYS
 from support.record import load
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 BY_ID = Keymap().by_id
-PAGE_KEYS = {"overview": "1", "stacks": "2", "rank": "3", "recorder": "4", "verdict": "5",
-             "gpus": "6", "logs": "8", "nodes": "9"}  # fmt: skip
 RECORDED = {"nodes": "cluster", "recorder": "recorder"}
 
 BEFORE: dict[str, tuple[str, ...]] = {
