@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -72,13 +73,13 @@ def node(update: Update) -> Node:
 
 def probes() -> list[psutil.Process]:
     """Probes that this process has started; what they start to read dumps and GPUs is none."""
-    found = {
-        child.pid: child
-        for child in psutil.Process().children(recursive=True)
-        if child.status() != psutil.STATUS_ZOMBIE
-        and any("hangtop_probe" in word for word in child.cmdline())
-    }
-    return [child for child in found.values() if child.ppid() not in found]
+    found: dict[psutil.Process, int] = {}
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # as of a py-spy that ends just now
+            if any("hangtop_probe" in word for word in child.cmdline()):
+                found[child] = child.ppid()
+    pids = {child.pid for child in found}
+    return [child for child, parent in found.items() if parent not in pids]
 
 
 def test_a_hung_job_is_seen_whole_within_seconds(job: Started) -> None:
