@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core import launchline
-from hangtop_core.joining import Member, Parts, joined, master, once, without_earlier, world_size
+from hangtop_core.joining import (
+    Member,
+    Parts,
+    joined,
+    master,
+    once,
+    without_earlier,
+    without_older,
+    world_size,
+)
 from hangtop_core.nodesets import unfold
 from hangtop_core.places import Places
 
@@ -74,7 +83,7 @@ def group(members: Iterable[Member], places: Places = _NOWHERE) -> tuple[Group, 
             unnumbered.append(member)
         elif member.process.role == "rank":
             by_key[job_key(member, places)].append(member)
-    ranks = without_earlier(by_key)
+    ranks = without_older(without_earlier(by_key))
     of_job, free = _attach(launchers, ranks, places)
     parents = _parents(ranks, of_job)
     nameless: dict[str, list[Member]] = defaultdict(list)

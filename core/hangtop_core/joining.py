@@ -24,6 +24,11 @@ TOGETHER_S = 600.0
 EARLIER = " attempt "
 """In the key of what is left of an earlier attempt."""
 
+OLDER = " world "
+"""In the key of ranks that came to the port of another job."""
+BEFORE_S = 2.0
+"""Seconds by which ranks of one launch are started apart without being two jobs."""
+
 
 class Member(NamedTuple):
     """One process and where it runs."""
@@ -115,6 +120,35 @@ def without_earlier(ranks: Mapping[str, list[Member]]) -> dict[str, list[Member]
         elif member.process.gone_at is None:
             found[f"{key}{EARLIER}{attempt[0]}"].append(member)
     return found
+
+
+def without_older(ranks: Mapping[str, list[Member]]) -> dict[str, list[Member]]:
+    """Take apart jobs that were given one port: who was there before, and has all of its ranks.
+
+    Such a job waits for nobody else. Where ranks that were told another number of ranks come to its
+    port later, they meet at its store, not at their own.
+    """
+    found: dict[str, list[Member]] = {}
+    for key, members in ranks.items():
+        sizes = {world_size(one.process) for one in members}
+        own = [
+            size
+            for size in sizes
+            if size is not None and len(sizes) > 1 and _is_older(members, size)
+        ]
+        for one in members:
+            size = world_size(one.process)
+            home = f"{key}{OLDER}{size}" if own and size not in own else key
+            found.setdefault(home, []).append(one)
+    return found
+
+
+def _is_older(members: list[Member], size: int) -> bool:
+    """Whether those that were told a number of ranks are all there, and began before the others."""
+    some = [one.process for one in members if world_size(one.process) == size]
+    rest = [one.process.started_at for one in members if world_size(one.process) != size]
+    whole = {one.rank for one in some} == set(range(size)) if len(some) >= size else False
+    return whole and max(one.started_at for one in some) + BEFORE_S < min(rest)
 
 
 _Attempt = tuple[str, tuple[str, str] | None]

@@ -139,6 +139,7 @@ class Rank(Struct, frozen=True, gc=False):
     child_moved_at: Mapping[int, float] = field(default_factory=dict)
     """When the main thread of each child was last known to run, by pid, as `moved_at`."""
     child_left_at: Mapping[int, float] = field(default_factory=dict)  # likewise, as `left_at`
+    child_io_moved_at: Mapping[int, float] = field(default_factory=dict)  # as `io_moved_at`
     child_cpu_share: Mapping[int, float] = field(default_factory=dict)  # likewise
     child_descriptors: Mapping[int, DescriptorTable] = field(default_factory=dict)  # likewise
     descriptors: DescriptorTable | None = None
@@ -163,6 +164,8 @@ class Rank(Struct, frozen=True, gc=False):
     """When its main thread was last seen to write, and its log to grow."""
     wrote_at: float | None = None
     """When it last wrote much: a log line now and then is not."""
+    read_at: float | None = None
+    """Likewise when it last read much."""
     file_moved_at: float | None = None
     """When its position in `Process.file` last moved by more than noise."""
     file_rate: float | None = None  # bytes a second, at `file_moved_at`

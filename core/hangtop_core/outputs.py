@@ -14,6 +14,7 @@ import msgspec
 from hangtop_core.logs.names import places
 from hangtop_core.logs.output import Output
 from hangtop_core.logs.parse import Parser
+from hangtop_core.logs.siblings import siblings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -142,10 +143,12 @@ def wanted(job: Job, most: int | None = None, blamed: Collection[int | None] = (
     for _, _, node, process in everyone[:most]:
         nodes.setdefault(node, []).append(process)
     found = []
+    beside = siblings(job)
     for node, some in nodes.items():
         here = [one.pid for one in some if one.gone_at is None][:AT_ONCE]
         left = (one for one in some if one.gone_at is not None)
         paths = dict.fromkeys(path for one in left for path in one.outputs if path[:1] == "/")
+        paths |= dict.fromkeys(path for at, path in beside if at == node)
         if here or paths:
             found.append(Wanted(node, tuple(here), tuple(paths)[:AT_ONCE]))
     return found

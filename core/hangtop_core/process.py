@@ -13,7 +13,12 @@ from hangtop_core.meters import Meters, Stalled
 from hangtop_core.text import Text
 
 Helper = Literal[
-    "dataloader-worker", "resource-tracker", "forkserver", "compile-worker", "debug-server"
+    "dataloader-worker",
+    "resource-tracker",
+    "forkserver",
+    "compile-worker",
+    "debug-server",
+    "debug-adapter",
 ]
 Role = Literal["rank", "launcher", "subprocess", Helper]
 

@@ -13,7 +13,7 @@ from hangtop_core.samplerate import ASK_AGAIN, ASK_LAST, EARLY, QUIET, REAL_AGAI
 from hangtop_hook.numericsfile import VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from hangtop_core.nodeview import NodeView
     from hangtop_core.tracked import Tracked
@@ -37,6 +37,7 @@ STEADY_MOVES = 6
 WORKER_SERVER = "pt_workerserver"
 """Name of a rank's debug-server thread: torch 2.13 torch/csrc/distributed/c10d/control_plane."""
 
+_POLLS = ("poll", "ppoll", "select", "pselect", "epoll_")
 _SAMPLED_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
 
 _TABLE_ROLES = frozenset({"rank", "dataloader-worker", "subprocess"})
@@ -53,7 +54,7 @@ class Plan(NamedTuple):
 
 
 def plan(
-    processes: Iterable[Tracked],
+    processes: Collection[Tracked],
     now: float,
     rate: Rate,
     odd: frozenset[int],
@@ -88,7 +89,9 @@ def plan(
                 turns = moving if look.takes_turns(known) else due
                 turns.append(((0 if role == "rank" else 1, last), pid))
             last_any = max(last_any, known.full_sample_at)
-        if len(result.descriptors) < MAX_TABLES and look.table_due(known, pid in odd):
+        if len(result.descriptors) < MAX_TABLES and (
+            look.table_due(known, pid in odd) or look.talks(known, processes)
+        ):
             result.descriptors.append(pid)
         if role == "rank" and look.recorder_due(known):
             result.recorder.append(pid)
@@ -208,6 +211,21 @@ class _Look(NamedTuple):
             return self.now - table.at > (ASK_AGAIN if quiet else self.rate.tables)
         # Who is at the other ends is looked for in all processes of the node, and changes seldom.
         return self.now - table.at > self._again(known, 2 * ASK_AGAIN, REAL_AGAIN * REAL_MOST)
+
+    def talks(self, known: Tracked, processes: Iterable[Tracked]) -> bool:
+        """Whether to read the connections of a program that polls them, while its rank rests.
+
+        It may run every second all the same, and gives no stack: they are all that tells of it.
+        """
+        if known.process.role != "subprocess" or can_sample(known):
+            return False
+        main, table = main_thread(known.process), known.descriptors
+        if main is None or not (main.syscall or "").startswith(_POLLS):
+            return False
+        if table is not None and self.now - table.at < max(REAL_AGAIN, self.rate.tables):
+            return False
+        rank = next((p for p in processes if p.process.pid == known.process.rank_pid), None)
+        return rank is not None and self.quiet(rank)
 
     def _goes_round(self, known: Tracked) -> bool:
         """Whether it runs in the same functions: it may try to write to a full disk for ever."""

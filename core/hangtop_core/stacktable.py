@@ -16,7 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import dictionary
-from hangtop_core.analysis.frames import library_run
+from hangtop_core.analysis.frames import library_run, since_fork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,12 +56,15 @@ class StackTable:
         return len(self._stacks)
 
     def add(self, key: str, frames: tuple[Frame, ...]) -> None:
-        """Add a stack, innermost frame first; a key always means the same stack."""
+        """Add a stack, innermost frame first; a key always means the same stack.
+
+        Of a forked process without the frames that are its parent's.
+        """
         if self._told is not None:
             self._told.add(key)
         if key in self._stacks:
             return
-        shared = tuple(self._frames.setdefault(frame, frame) for frame in frames)
+        shared = tuple(self._frames.setdefault(frame, frame) for frame in since_fork(frames))
         self._stacks[key] = shared
         self._changed = True
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 MUCH = 65536.0
 """Bytes a second that a program writes which saves something, however slowly."""
+MUCH_READ = 16384.0
+"""Likewise of one that reads."""
 SHARE_WINDOW = 5.0
 """Seconds over which shares of a core are averaged."""
 MAX_POINTS = 64
@@ -77,6 +79,7 @@ class Tracked:
         self.io_moved_at: float | None = None
         self.printed_at: float | None = None
         self.wrote_at: float | None = None
+        self.read_at: float | None = None
         self.worked_at: float | None = None
         self.computed_at: float | None = None
         self.way = Way()
@@ -179,7 +182,8 @@ class Tracked:
             written = grown(old.write_bytes, new.write_bytes)
             # What a spinner or a heartbeat prints is no progress, however much it is.
             written = max(written - grown(old.printed_bytes, new.printed_bytes), 0)
-            count = grown(old.read_bytes, new.read_bytes) + written
+            read = grown(old.read_bytes, new.read_bytes)
+            count = read + written
             if new.main_printed_bytes > old.main_printed_bytes:
                 self.printed_at = at
                 news = True
@@ -188,6 +192,8 @@ class Tracked:
                 news = True
             if written / (at - before) > MUCH:
                 self.wrote_at = at
+            if read / (at - before) > MUCH_READ:
+                self.read_at = at
         return news
 
     def pass_time(self, at: float) -> None:
@@ -279,6 +285,7 @@ class Tracked:
                 child_samples=_each(children, "sample"),
                 child_moved_at=_each(children, "moved_at"),
                 child_left_at=_each(children, "left_at"),
+                child_io_moved_at=_each(children, "io_moved_at"),
                 child_cpu_share=_each(children, "cpu_share"),
                 child_descriptors=_each(children, "descriptors"),
                 descriptors=self.descriptors,
@@ -291,6 +298,7 @@ class Tracked:
                 io_moved_at=self.io_moved_at,
                 printed_at=self.printed_at,
                 wrote_at=self.wrote_at,
+                read_at=self.read_at,
                 worked_at=self.worked_at,
                 computed_at=self.computed_at,
                 file_moved_at=self.way.moved_at,

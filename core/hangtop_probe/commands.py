@@ -114,8 +114,8 @@ def _native_kind(cmdline: Sequence[str]) -> Optional[str]:
 def helper_role(comm: str, cmdline: Sequence[str]) -> Optional[str]:
     """Return the role of a process that serves a rank and is never one; None if unknown.
 
-    torch 2.13 torch/utils/data/_utils/worker.py, torch/_inductor/compile_worker and CPython
-    multiprocessing's own helper processes.
+    torch 2.13 torch/utils/data/_utils/worker.py, torch/_inductor/compile_worker, CPython
+    multiprocessing's own helper processes, and debugpy 1.8, whose adapter leaves its rank.
     """
     if comm == WORKER_COMM:
         return "dataloader-worker"
@@ -131,6 +131,8 @@ def helper_role(comm: str, cmdline: Sequence[str]) -> Optional[str]:
         "torch._inductor.compile_worker"
     ):
         return "compile-worker"
+    elif target[1].endswith("/debugpy/adapter"):
+        return "debug-adapter"
     return None
 
 

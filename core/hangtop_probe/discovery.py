@@ -295,11 +295,14 @@ class _Discovery:
         )
 
     def _add_orphans(self) -> None:
-        """Helpers whose rank is gone but which still hold its devices and ports."""
+        """Helpers whose rank is gone but which still hold its devices and ports.
+
+        A debug adapter is nobody's child while its rank lives, too.
+        """
         for pid, role in self.helpers.items():
             c = self.table[pid]
             number = rank_number(c.environ or {})
-            if pid not in self.found and number is not None:
+            if pid not in self.found and number is not None and role != "debug-adapter":
                 label = "%s of a rank that is gone" % _label(role, c, c.worker_id)
                 self.found[pid] = Attribution(role, label, number[0], worker_id=c.worker_id)
 
@@ -331,6 +334,7 @@ def _label(role: str, c: Candidate, worker: Optional[int]) -> str:
         "forkserver": "forkserver",
         "compile-worker": "inductor compile worker",
         "debug-server": "debug server",
+        "debug-adapter": "debug adapter",
     }
     return names.get(role, "subprocess %s" % c.comm)
 

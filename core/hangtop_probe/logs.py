@@ -1,14 +1,15 @@
 """What ranks and launchers have printed, where that goes to a file: bounded windows of it.
 
 Only files that are descriptor 1 or 2 of a process, through /proc/PID/fd, that a program like tee
-writes behind them, or that were one of a process of the table that has left. Nothing but regular
-files is opened for reading, nothing is ever written, and a file system that does not answer holds
-up nobody but a helper thread.
+writes behind them, or that were one of a process of the table that has left, or differ from one in
+numbers only: those of other ranks. Nothing but regular files is opened for reading, nothing is ever
+written, and a file system that does not answer holds up nobody but a helper thread.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat as stat_module
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
@@ -28,6 +29,7 @@ MAX_GIVEN = 4096
 MARK = 256
 """Bytes before the end of what was sent that are compared the next time: a file that was cut, and
 has grown beyond its old size since, has others there, unless its lines are all alike."""
+_NUMBER = re.compile(r"\d+")
 SECONDS = 3.0
 """Time in which a file must be read."""
 
@@ -82,7 +84,9 @@ class Logs:
                         piece = self._piece(one.link, one.path, window, since, told, True)
                         self._give(request, piece, pid, fd)
         for path in message.get("paths") or []:
-            if isinstance(path, str) and path in self._table.outputs:
+            if isinstance(path, str) and _NUMBER.sub("", path) in {
+                _NUMBER.sub("", one) for one in self._table.outputs
+            }:
                 self._give(request, self._piece(path, path, window, since, told, False), None, None)
         return {"files": len(told)}
 

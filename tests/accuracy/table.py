@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from accuracy.job import Job, each
 from accuracy.table_fifth import FIFTH
+from accuracy.table_knots import KNOTS
 from accuracy.table_models import MODELS
 from accuracy.table_more import MORE
 from accuracy.table_own import OWN
+from accuracy.table_pieces import PIECES
 from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_slow import SLOW
 from accuracy.table_third import THIRD
+from accuracy.table_ways import WAYS
 
 GPT = r"iter [6-9]"
 
@@ -36,7 +39,7 @@ JOBS: tuple[Job, ...] = (
     Job(
         "fit-log-rank0",
         "fit.py log-rank0",
-        "mismatched-collective",
+        "rank-conditional-collective",
         (0,),
         "a loop with hooks: a metric is gathered by rank 0 only",
         recorded=True,
@@ -442,8 +445,11 @@ JOBS: tuple[Job, ...] = (
     ),
     *MORE,
     *THIRD,
+    *WAYS,
     *ROLLOUTS,
+    *KNOTS,
     *OWN,
+    *PIECES,
     *FIFTH,
     *SLOW,
     *MODELS,

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from hangtop_core.model import Process, Rank, StackSample, ThreadStack
 
 
-_PROGRAM = frozenset({"<module>", "_run_module_as_main", "spawn_main", "_bootstrap"})
+_PROGRAM = frozenset(
+    {"<module>", "_run_module_as_main", "spawn_main", "_bootstrap", "BaseProcess._bootstrap"}
+)
 """One of these is at the bottom of a main thread until its program is through; handlers that were
 registered with atexit are called with nothing below them."""
 _AT_EXIT: frozenset[Kind] = frozenset({"lock", "join", "queue", "sleep", "waiting"})
@@ -120,7 +122,7 @@ class Reader:
         found = self.process(rank.process, rank.sample)
         if found.kind == "busy" and found.running and (slept := as_it_slept(rank)) is not None:
             found = self.process(slept, rank.sample)
-        return found if rank.descriptors is None else _resolve_store(found, _store_port(rank))
+        return found if rank.descriptors is None else _resolved(found, rank)
 
     def process(self, process: Process, sample: StackSample | None) -> Activity:
         """What the main thread of a rank, child or launcher does."""
@@ -303,6 +305,8 @@ _BLOCKING = frozenset(
     {"pipe-read", "pipe-write", "fifo-open", "file-lock", "child", "socket", "tty-read"}
 )
 
+_READS = frozenset({"read", "readv"})
+"""Also of a terminal, in which they sleep in `wait_woken`, as in a socket."""
 _EXCHANGES = ("/torch/distributed/", "/torch/futures/", "/torch/nn/parallel/distributed.py")
 """Torch's own code that waits for collectives in C, also where no function is known by name."""
 _OUTSTANDING: tuple[Kind, str] = ("work-wait", "waits for outstanding communication")
@@ -328,6 +332,8 @@ def _from_kernel(read_: Reading, family: str | None, main: Thread | None) -> tup
     inside = not read_.own and _exchanges(read_.top)
     told = dictionary.by_source(source) if read_.own or inside else None
     descriptor = main.fd if main is not None else None
+    if told is not None and told[0] == "prompt" and family == "poll":
+        return told  # GNU readline
     if told is not None and told[0] == "store" and family in ("socket", "poll", "futex", "sleep"):
         return told
     if family == "futex":
@@ -341,7 +347,7 @@ def _from_kernel(read_: Reading, family: str | None, main: Thread | None) -> tup
         )
     if family == "pipe-write":
         return "output", "is blocked writing to a pipe"
-    if family in ("pipe-read", "read") and descriptor == 0:
+    if family in ("pipe-read", "read", "socket") and descriptor == 0:
         return "prompt", "waits for input on its stdin"
     if family is not None and family in _FAMILIES:
         return _FAMILIES[family]
@@ -376,21 +382,16 @@ def _with_place(found: Activity, read_: Reading) -> Activity:
     )
 
 
-def _store_port(rank: Rank) -> str | None:
-    """Port of the store when the descriptor the main thread waits on is connected to it."""
-    main = main_thread(rank.process)
-    table = rank.descriptors
-    if main is None or main.fd is None or table is None:
-        return None
+def _resolved(found: Activity, rank: Rank) -> Activity:
+    """What leads to a terminal is a prompt, and to the store's port a wait for other ranks."""
+    main, table = main_thread(rank.process), rank.descriptors
+    if main is None or main.fd is None or table is None or found.kind not in ("remote", "waiting"):
+        return found
     port = rank.process.env.get("MASTER_PORT")
-    for one in table.descriptors:
-        if one.fd == main.fd and one.socket is not None and port:
-            return port if one.socket.remote.endswith(f":{port}") else None
-    return None
-
-
-def _resolve_store(found: Activity, store_port: str | None) -> Activity:
-    """A wait for the store's socket is a wait for other ranks, not for a remote service."""
-    if store_port is None or found.kind not in ("remote", "waiting"):
+    one = next((one for one in table.descriptors if one.fd == main.fd), None)
+    if one is not None and one.kind == "tty" and main.syscall in _READS:
+        kind, text = _FAMILIES["tty-read"]
+        return msgspec.structs.replace(found, kind=kind, text=text)
+    if one is None or one.socket is None or not port or not one.socket.remote.endswith(f":{port}"):
         return found
     return msgspec.structs.replace(found, kind="store", text="waits for a key in the store")

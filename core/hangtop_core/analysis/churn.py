@@ -1,4 +1,4 @@
-"""Children that end as fast as they are started: that there are ever new ones is no progress."""
+"""Children that run and get nothing done: they end as fast as they are started, or only look."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.idle import is_idle
+from hangtop_core.analysis.kernel import kernel_wait
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -22,6 +23,8 @@ _POOL, _TASK_LINE = "/multiprocessing/pool.py", 115
 """Where `worker` calls tasks, below where it calls the initializer: CPython 3.8 to 3.14."""
 STARTS = 2
 """So many that were met in their initializer, and none in a task, are no accident."""
+LOOKS_SHARE = 0.003
+"""Cores that take more than a look now and then."""
 SEVERAL = 3
 """So many of one kind in that time are started again and again."""
 
@@ -38,6 +41,18 @@ def churned(rank: Rank, at: float, reader: Reader) -> tuple[Process, ...]:
     seen = [_sampled(rank, child, reader) for child in some]
     fails = bool(codes) or seen.count("start") >= STARTS
     return some if fails and 0 not in codes and "task" not in seen else ()
+
+
+def only_looks(rank: Rank, child: Process) -> bool:
+    """Whether a child without threads waits for connections, and computes next to nothing.
+
+    One that sleeps in between may do its work in rounds.
+    """
+    main = next((one for one in child.threads if one.tid == child.pid), None)
+    if main is None or len(child.threads) > 1 or (child.thread_count or 1) > 1:
+        return False
+    waits = kernel_wait(main.wchan, main.syscall) == "poll"
+    return waits and rank.child_cpu_share.get(child.pid, 1.0) < LOOKS_SHARE
 
 
 def short_lived(rank: Rank, at: float) -> tuple[Process, ...]:

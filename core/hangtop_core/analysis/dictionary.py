@@ -141,10 +141,20 @@ def _pattern(kind: Kind, files: str, names: str | frozenset[str] | None, text: s
     return Pattern(kind, tuple(files.split()), plain, text)
 
 
+EDITOR = "waits for the debugger of an editor"
+"""In debugpy (1.8: pydevd.py): for one that attaches, or to be told to go on."""
+
 PATTERNS: tuple[Pattern, ...] = (
     _pattern("prompt", "/pdb.py /bdb.py /IPython/core/debugger.py", None, "sits in a debugger"),
     _pattern("prompt", "/cmd.py", "cmdloop", "sits at a prompt"),
     _pattern("prompt", "/code.py", "interact raw_input", "sits at an interactive prompt"),
+    _pattern(
+        "prompt",
+        "/pydevd.py",
+        "block_until_configuration_done _wait_for_attach do_wait_suspend _do_wait_suspend",
+        EDITOR,
+    ),
+    _pattern("prompt", "/getpass.py", None, "waits for a password at a prompt"),
     _pattern(
         "teardown",
         _C10D,

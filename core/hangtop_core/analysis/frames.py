@@ -66,6 +66,23 @@ def plain_name(name: str) -> str:
     return name.rpartition(".")[2]
 
 
+def since_fork(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """The frames of a stack that are its process's own, innermost first.
+
+    A child that was forked by multiprocessing (not spawned) keeps below them those of its parent,
+    at the place where that started it: it never goes on there.
+    """
+    inner = ""
+    for depth, frame in enumerate(stack):
+        if frame.native:
+            continue
+        name = plain_name(frame.name)
+        if (inner, name) == ("_bootstrap", "_launch") and frame.file.endswith("popen_fork.py"):
+            return stack[:depth]
+        inner = name
+    return stack
+
+
 def own_package(stack: Sequence[Frame]) -> str | None:
     """The installed package that is the training code, where no frame is of the user's own.
 

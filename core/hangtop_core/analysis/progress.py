@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.analysis.activity import GPU_THREADS
+from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.dictionary import COMMUNICATION, START_UP, Kind
 from hangtop_core.analysis.endless import without_end
 from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.analysis.activity import Activity, Reader
-    from hangtop_core.model import Job, Rank, Snapshot
+    from hangtop_core.model import Job, Snapshot
 
 HANG_AFTER_S = 30.0
 """Seconds without any progress after which a job that waits is called hung."""
@@ -29,8 +29,6 @@ one in a loop without an end of its own, as long as its functions change."""
 BUSY_NODE_S = 20.0
 """Seconds for which what a rank did last is believed: a node with far too much to do is read as
 seldom as that, and that it says nothing meanwhile does not mean that its ranks stand still."""
-COMPUTES_SHARE = 0.03
-"""Cores it takes at least, also on a machine with too much to do."""
 
 _AT_WORK: frozenset[Kind] = frozenset(
     {"busy", "sleep", "compiling", "checkpoint", "importing", "inline-data", "unknown", "waiting"}
@@ -88,7 +86,7 @@ def judge(
     waits = bool(kinds & COMMUNICATION) or not (kinds & _AT_WORK or loading)
     if waits and still >= hang_after:
         busy = [i for i in alive if activities[i].kind == "busy"]
-        computing = any(_computes(job.ranks[i], activities[i]) for i in busy)
+        computing = any(computes(job.ranks[i], activities[i]) for i in busy)
         if not computing or still >= patience:
             return Progress("hung", since, stalled, standings)
     if kinds <= START_UP:
@@ -100,15 +98,6 @@ def judge(
     runs = ran and not waits and len(sampled) == len(alive)
     moves = any(standings[i].moved and standings[i].since > lately[i] for i in sampled)
     return Progress("progressing" if moves or runs else "unknown", since, stalled, standings)
-
-
-def _computes(rank: Rank, activity: Activity) -> bool:
-    """Whether a main thread runs native code without the GIL, which no GPU makes it wait in."""
-    if activity.kind != "busy" or not activity.running or activity.owner is not None:
-        return False
-    takes = (rank.main_cpu_share or 0.0) >= COMPUTES_SHARE
-    gpu = any(thread.name.startswith(GPU_THREADS) for thread in rank.process.threads)
-    return takes and not gpu
 
 
 def _without_ranks(

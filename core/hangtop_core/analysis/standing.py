@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.analysis.churn import SHORT_S, churned
+from hangtop_core.analysis.atwork import (
+    all_awaited,
+    failed,
+    goes_through,
+    moved_much,
+    retries,
+)
+from hangtop_core.analysis.churn import SHORT_S, churned, only_looks
 from hangtop_core.analysis.dictionary import COMMUNICATION, POLLING, Kind
 from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.gpus import Slots, doing
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hangtop_core.analysis.activity import Activity, Reader
-    from hangtop_core.model import Process, Rank, Snapshot, StackSample
+    from hangtop_core.model import Frame, Process, Rank, Snapshot, StackSample
 
 FLOOR_S = 5.0
 """Seconds below which nothing is called stalled, however plain the cause looks."""
@@ -198,22 +205,24 @@ class Watcher:
         if _woken_by_data(activity):
             found = self._or_moved(found, rank.moved_at)
         if activity.kind == "sleep" and not (rank.node in self._full and retries(rank)):
-            found = self._or_moved(found, rank.wrote_at)
-            computes = rank.computed_at is not None and seen - found.since < PRINTS_S
-            if computes and not self._has_failed(rank):
-                found = self._or_moved(found, rank.computed_at)
+            found = self._or_moved(found, moved_much(rank))
+            lately = latest((rank.computed_at, rank.printed_at))
+            if lately is not None and lately > found.since > seen - PRINTS_S:
+                frames = next(iter(self._stacks(rank)), ())
+                printed = rank.printed_at if goes_through(frames) else None
+                computed = None if failed(frames) else rank.computed_at
+                found = self._or_moved(found, latest((computed, printed)))
         if activity.kind in ("child", "compiling"):
-            found = self._or_moved(found, self._children_moved(rank))
+            found = self._or_moved(found, self._children_moved(rank, activity))
         if activity.kind in _FOR_THREADS:
             found = self._or_worked(rank, self._or_threads(rank, found))
             found = self._or_helpers(rank, activity, found)
         return self._or_moved(found, self._flowed(rank, activity))
 
-    def _has_failed(self, rank: Rank) -> bool:
-        """Whether it sleeps in an `except`: what it computes in between is another attempt."""
+    def _stacks(self, rank: Rank) -> list[tuple[Frame, ...]]:
+        """The frames of its threads, of the main thread first."""
         threads = rank.sample.threads if rank.sample is not None else ()
-        frames = self._reader.frames(threads[0].stack) if threads else ()
-        return any(text.startswith("except") for one in frames for _, text in one.beside or ())
+        return [self._reader.frames(one.stack) for one in threads]
 
     def _flowed(self, rank: Rank, activity: Activity) -> float | None:
         """When a connection last got on that a rank waits for: its own, a thread's or a child's.
@@ -246,9 +255,16 @@ class Watcher:
             return None
         return latest((rank.io_moved_at, rank.file_moved_at))
 
-    def _children_moved(self, rank: Rank) -> float | None:
-        """When a child last ran; of those that end as fast as they are started none counts."""
-        moved = rank.child_moved_at
+    def _children_moved(self, rank: Rank, activity: Activity) -> float | None:
+        """When a child last ran; of those that end as fast as they are started none counts.
+
+        Of a program that only looks at its clock, or at its connections, it counts when bytes
+        moved: curl runs every second, also where nothing comes.
+        """
+        moved = dict(rank.child_moved_at)
+        for child in rank.children if activity.kind == "child" else ():
+            if child.pid in moved and only_looks(rank, child):
+                moved[child.pid] = rank.child_io_moved_at.get(child.pid, child.started_at)
         if churned(rank, self.at, self._reader):
             old = (c for c in rank.children if c.gone_at is None)
             return latest(
@@ -307,7 +323,11 @@ class Watcher:
         if activity.kind == "queue" and works and found.seen - found.since < PRINTS_S:
             return Standing(self.at, self.at, True, self.at)
         full = rank.node in self._full and retries(rank)
-        return found if full else self._or_moved(found, rank.wrote_at)
+        if activity.kind in ("join", "queue") and found.seen - found.since < PRINTS_S:
+            moved = rank.io_moved_at
+            if moved is not None and moved > found.since and all_awaited(self._stacks(rank)):
+                found = self._or_moved(found, moved)
+        return found if full else self._or_moved(found, moved_much(rank))
 
     def _or_worked(self, rank: Rank, found: Standing) -> Standing:
         """A main thread that did work, and not only woke up, has got what it waited for."""
@@ -360,17 +380,6 @@ def _woken_by_data(activity: Activity) -> bool:
         and plain_name(top.name) in _RECEIVES
     )
     return receives or activity.family in ("pipe-read", "socket")
-
-
-def retries(rank: Rank) -> bool:
-    """Whether a rank that writes much by turns may get nothing written, where a disk is full.
-
-    Whoever saves in pieces keeps its file open; who tries again has none open meanwhile, or one
-    that is full. Where nobody has looked at its files, it is taken to get on.
-    """
-    files = rank.descriptors.descriptors if rank.descriptors is not None else None
-    writes = [one for one in files or () if one.fd > 2 and one.kind == "file" and "w" in one.mode]
-    return files is not None and all(one.full for one in writes)
 
 
 def wakes_up(rank: Rank, standing: Standing) -> bool:

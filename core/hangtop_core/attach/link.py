@@ -193,6 +193,13 @@ class Link:
                 self._flooded(now, TOO_MUCH)
                 return
         self._take_noise()
+        self.due = self._nothing_until()
+
+    def _nothing_until(self) -> float:
+        """Until when (monotonic) nothing is to be done unless something comes; 0 where it may."""
+        if self.state != "ready" or self._beat != "good" or self._dying or self._failures:
+            return 0.0
+        return min(self._pulse.quiet_until, self._requests.deadline)
 
     def _flooded(self, now: Moment, reason: str, fix: str | None = None) -> None:
         """Leave at once a node that sends too much: reading on costs the others."""
@@ -229,8 +236,7 @@ class Link:
         for request in self._requests.overdue(now.mono):
             self._send({"op": "cancel", "id": request.id})
             request.time_out()
-        if self.state == "ready" and self._beat == "good" and not (self._dying or self._failures):
-            self.due = min(self._pulse.quiet_until, self._requests.deadline)
+        self.due = self._nothing_until()
 
     def _watch_over(self, now: Moment) -> None:
         pulse = self._pulse

@@ -28,7 +28,7 @@ _FRAME = re.compile(
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(?::\s|:$|$)")
 """What ends frames that nothing says are a traceback: `print_stack` and loggers print such, too."""
 HOW = (
-    ("thread", re.compile(r"Exception in thread ")),
+    ("thread", re.compile(r"Exception in thread (?P<thread>.{1,60}?)(?: \(.*\))?:\s*$")),
     ("ignored", re.compile(r"Exception ignored |--- Logging error ---|Exception in callback ")),
     ("task", re.compile(r"future: <(?:Task|Future) |handle: <|message: Task exception was never")),
     ("chained", re.compile("|".join(drawn.CHAINED))),
@@ -345,13 +345,11 @@ class Summary:
 
 def _how(own: bool, before: str) -> tuple[str, dict[str, str]]:
     """Who prints a traceback, and what the line before it names."""
-    if own:
-        return "hook", {}
-    for how, pattern in HOW:
+    for how, pattern in HOW[:1] if own else HOW:
         found = pattern.match(before[:400])
         if found is not None:
             return how, found.groupdict()
-    return "", {}
+    return "hook" if own else "", {}
 
 
 def _calls(lines: list[str], backwards: bool) -> tuple[Call, ...]:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct, field
 
 from hangtop_core.logs.parse import Parser
+from hangtop_core.logs.siblings import siblings
 from hangtop_core.logs.whose import FileLog, Place
 from hangtop_core.text import Text
 
@@ -78,9 +79,10 @@ def of_run(one: FileLog, job: Job) -> FileLog:
 
 
 def alive_of(job: Job) -> frozenset[int | None]:
-    """Ranks of a job whose processes are there; with None where all are."""
+    """Ranks of a job whose processes are there; with None where all are that it should have."""
     there = [r.rank for r in job.ranks if not r.ended]
-    return frozenset([*there, None] if len(there) == len(job.ranks) else there)
+    whole = len(there) == len(job.ranks) >= (job.world_size or 0)
+    return frozenset([*there, None] if whole else there)
 
 
 def outputs_of(outputs: Iterable[Output], job: Job) -> list[Output]:
@@ -101,7 +103,12 @@ def _with_rank(outputs: Iterable[Output], job: Job) -> Iterator[tuple[Output, in
     paths = {(r.node, path): r.rank for r in job.ranks for path in r.process.outputs}
     launchers = {(one.node, one.pid) for one in job.launchers}
     theirs = {(one.node, path) for one in job.launchers for path in one.outputs}
+    beside = siblings(job)
+    began = min((r.process.started_at for r in job.ranks), default=0.0)
     for one in outputs:
+        if (rank := beside.get((one.node, one.path))) is not None and one.changed >= began:
+            yield one, rank
+            continue
         keys = {(one.node, pid) for pid in one.pids}
         whose = {ranks[key] for key in keys if key in ranks}
         file = (one.node, one.path)

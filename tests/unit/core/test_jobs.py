@@ -347,3 +347,16 @@ def test_launchers_on_several_nodes_wait_for_one_another(endpoint: str) -> None:
     waiting = [member(launcher(99, *options), node) for node in ("n1", "n2")]
     (job,) = group(waiting, NODES)
     assert ([m.node for m in job.launchers], job.world_size) == (["n1", "n2"], 6)
+
+
+def test_who_comes_to_the_port_of_an_older_job_is_another_job() -> None:
+    # GIVEN a job of one rank, and two of three ranks that were started later, on its port
+    def told(size: int, number: int, started_at: float) -> Member:
+        more = env(29500, "localhost", WORLD_SIZE=str(size))
+        return rank(size * 10 + number, number, env=more, started_at=started_at)
+
+    old, new = told(1, 0, EPOCH - 3600), [told(3, 1, EPOCH), told(3, 2, EPOCH)]
+    assert sorted(numbers(job) for job in group([old, *new])) == [[0], [1, 2]]
+    # THEN not where they were started together: that one was told something wrong
+    assert len(group([told(1, 0, EPOCH), *new])) == 1
+    assert len(group([told(2, 0, EPOCH - 3600), *new])) == 1

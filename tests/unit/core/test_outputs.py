@@ -167,3 +167,27 @@ def test_files_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) ->
     for number in (1, 2, 1, 3):
         outputs.fold("n1", piece("x", inode=f"1:{number}", path=f"/{number}"), 0.0)
     assert [one.path for one in outputs.read()] == ["/1", "/3"]
+
+
+def test_the_log_of_a_rank_that_is_not_there_is_looked_for_beside_those_of_others() -> None:
+    # GIVEN two of three ranks, each with a file of its own
+    some = msgspec.structs.replace(
+        job(process(10, ("/logs/run7/worker-00.txt",)), process(11, ("/logs/run7/worker-01.txt",))),
+        world_size=3,
+    )
+    (one,) = wanted(some)
+    assert one.paths == ("/logs/run7/worker-02.txt",)
+    outputs = Outputs()
+    told = {"path": "/logs/run7/worker-02.txt", "pid": None}
+    outputs.fold("n1", piece("KeyError: 1\n", changed=90.0, **told), 0.0)
+    assert [one.place.rank for one in of_job(outputs.read(), some)] == [2]
+    # THEN not one of before this run, nor one that is not there
+    old = Outputs()
+    old.fold("n1", piece("x\n", changed=0.5, **told), 0.0)
+    failed = Failure("denied", "No such file or directory")
+    old.fold("n1", piece(None, inode=None, failure=failed, **told), 0.0)
+    assert of_job(old.read(), some) == []
+    # AND nothing is looked for where all are there, or files are shared
+    assert wanted(msgspec.structs.replace(some, world_size=2))[0].paths == ()
+    shared = job(process(10, ("/logs/all.log",)), process(11, ("/logs/all.log",)))
+    assert wanted(msgspec.structs.replace(shared, world_size=3))[0].paths == ()

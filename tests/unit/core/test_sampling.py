@@ -234,6 +234,16 @@ def test_descriptors_are_read_of_children_that_wait_on_a_file() -> None:
     assert asked.descriptors == [100, 101]
 
 
+def test_connections_are_read_of_a_program_that_polls_while_its_rank_rests() -> None:
+    polls = (Thread(101, "curl", "S", "poll_schedule_timeout", "poll"),)
+    curl = tracked(101, 1.0, role="subprocess", comm="curl", cmdline=("curl",), threads=polls,
+                   rank_pid=100)  # fmt: skip
+    assert plan(tracked(ran=60.0), curl).descriptors == [101]
+    assert plan(tracked(ran=0.0), curl).descriptors == []
+    curl.descriptors = DescriptorTable(NOW - 10)
+    assert plan(tracked(ran=60.0), curl).descriptors == []
+
+
 def test_descriptors_are_not_read_again_and_again() -> None:
     known = tracked()
     known.descriptors = DescriptorTable(NOW - 10)

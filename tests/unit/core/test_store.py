@@ -181,6 +181,14 @@ def test_a_thread_that_was_held_and_sent_back_has_not_left_its_wait(
     assert rank.child_left_at == {200: left}
 
 
+def test_when_bytes_of_a_child_last_moved(bench: Bench) -> None:
+    bench.fold(0, process(100, 0), child(200, 100))
+    bench.fold(5, {"pid": 200, "meters": meters(main_last_ran_s=1.0)})
+    assert bench.ranks()[0].child_io_moved_at == {}
+    bench.fold(9, {"pid": 200, "meters": meters(main_last_ran_s=1.0, read_bytes=1 << 24)})
+    assert bench.ranks()[0].child_io_moved_at == {200: EPOCH + 9}
+
+
 def test_without_the_scheduler_counters_tell_movement(bench: Bench) -> None:
     bench.fold(0, process(100, 0, meters=meters(main_last_ran_s=None)))
     assert bench.ranks()[0].moved_at is None

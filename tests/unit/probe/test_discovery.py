@@ -108,6 +108,13 @@ def test_children_are_named_after_what_they_do() -> None:
     assert {a.rank for a in found.values()} == {0}
 
 
+def test_a_debug_adapter_is_no_rank_and_no_remnant_of_one() -> None:
+    """It detaches itself from its rank, and has its environment."""
+    adapter = ("python", "/site/debugpy/adapter", "--for-server", "4000")
+    found = attribute(table(RANK0, process(40, 1, cmdline=adapter, environ=job_env(0))))
+    assert set(found) == {20}
+
+
 def test_a_learned_worker_id_wins_over_the_order() -> None:
     found = attribute(
         table(

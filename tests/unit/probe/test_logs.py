@@ -152,6 +152,15 @@ def test_paths_count_only_where_a_process_printed_to_them(tmp_path: Path) -> Non
     assert "No such file" in missing["failure"]["text"]
 
 
+def test_paths_of_other_ranks_count_which_differ_in_numbers_only(tmp_path: Path) -> None:
+    known = Known()
+    facts.remember(known.outputs, (str(tmp_path / "rank0.log"),))
+    for name in ("rank12.log", "rank.txt", "secret"):
+        (tmp_path / name).write_text("last words\n")
+    paths = [str(tmp_path / name) for name in ("rank12.log", "rank.txt", "secret")]
+    assert [one["path"] for one in ask(known, paths=paths)] == paths[:1]
+
+
 def test_what_is_remembered_is_bounded() -> None:
     known: dict[str, None] = {}
     for number in range(facts.MAX_PATHS + 10):

@@ -118,9 +118,11 @@ def shift_fact(world: World, group: int, shift: Shift) -> Evidence:
         f"{clean(shift.found.call.text, 120)}{at_site(shift.found)} here, "
         f"{clean(shift.expected.call.text, 120)}{at_site(shift.expected)} on the others"
     )
-    if shift.how == "skipped":
+    if shift.how == "skipped" and shift.moved < 2:
+        text += "; on the others the one here comes next after that"
+    elif shift.how == "skipped":
         text += "; from there on its calls are those of the others, one number early"
-    elif shift.how == "added":
+    elif shift.how == "added" and shift.moved > 1:
         text += "; from there on its calls are those of the others, one number late"
     if shift.first < shift.seq:
         text += f"; #{shift.first} to #{shift.seq} look alike: it was one of these"

@@ -80,7 +80,8 @@ def _mismatch(waits: Waits, operation: Operation, end: End) -> Verdict:
         confidence = confidence or 0.85
         extra = f"{clean(shift.found.call.op, 80)} #{shift.seq}{at_site(shift.found)}"
         text = (
-            f"{name(blamed)} issued {extra}, which the others do not call; noticed as "
+            f"{name(blamed)} issued {extra}, which the others do not call"
+            f"{' there' if shift.known else ''}; noticed as "
             f"#{operation.node.seq} on {operation.label}: {said}"
         )
     return verdict(pattern, text, blamed, victims, found, None, confidence)

@@ -38,6 +38,10 @@ class Shift(Struct, frozen=True):
     """What the others have at `seq`."""
     found: Entry
     """What this rank has there."""
+    known: bool
+    """Whether the others have issued the like of that, too, as far as their rings go back."""
+    moved: int
+    """How many operations after it are those of the others, moved by one."""
 
 
 def locate(world: World, rank: int, group: int, others: Iterable[int]) -> Shift | None:
@@ -63,13 +67,16 @@ def locate(world: World, rank: int, group: int, others: Iterable[int]) -> Shift 
     at = next((seq for seq in common if mine[seq] != theirs[seq]), None)
     if at is None or (at == common[0] and len(common) > 1 and _all_differ(mine, theirs, common)):
         return None
+    how, moved = _how(mine, theirs, at)
     return Shift(
         rank=rank,
-        how=_how(mine, theirs, at),
+        how=how,
         seq=at,
         first=_first_alike(mine, theirs, at),
         expected=usual[at],
         found=own[at],
+        known=mine[at] in theirs.values(),
+        moved=moved,
     )
 
 
@@ -112,29 +119,26 @@ def _all_differ(mine: dict[int, Key], theirs: dict[int, Key], common: Sequence[i
 
 def _how(
     mine: dict[int, Key], theirs: dict[int, Key], at: int
-) -> Literal["skipped", "added", "differs"]:
+) -> tuple[Literal["skipped", "added", "differs"], int]:
+    """Whether a rank is one ahead of the others or behind them, and how many operations show it."""
     ahead = [(mine[seq], theirs[seq + 1]) for seq in mine if seq >= at and seq + 1 in theirs]
     behind = [(mine[seq + 1], theirs[seq]) for seq in theirs if seq >= at and seq + 1 in mine]
     skipped = bool(ahead) and all(a == b for a, b in ahead)
     added = bool(behind) and all(a == b for a, b in behind)
     if skipped and (not added or len(ahead) >= len(behind)):
-        return "skipped"
-    if added:
-        return "added"
+        return "skipped", len(ahead)
+    # One alone that others call, too, may as well be a number of theirs that was left out.
+    if added and (len(behind) > 1 or mine[at] not in theirs.values()):
+        return "added", len(behind)
     if ahead or behind:
-        return "differs"
+        return "differs", 0
     # Nothing came after it. What followed this operation in earlier iterations?
     followers = [
         theirs[seq + 1]
         for seq in theirs
         if seq < at and theirs[seq] == theirs[at] and seq + 1 <= at
     ]
-    if followers and followers[-1] == mine[at]:
-        return "skipped"
-    followers = [
-        theirs[seq + 1] for seq in theirs if seq < at and theirs[seq] == mine[at] and seq + 1 <= at
-    ]
-    return "added" if followers and followers[-1] == theirs[at] else "differs"
+    return ("skipped" if followers and followers[-1] == mine[at] else "differs"), 0
 
 
 def _first_alike(mine: dict[int, Key], theirs: dict[int, Key], at: int) -> int:

@@ -19,12 +19,15 @@ from hangtop_core.analysis.peers import End, Peer, peers
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import GONE, Watcher
-from hangtop_core.analysis.verdict.base import Subject
+from hangtop_core.analysis.verdict.base import Hit, Subject
 from hangtop_core.analysis.verdict.callers import by_callers
+from hangtop_core.analysis.verdict.conditional import Condition, under_condition
 from hangtop_core.analysis.verdict.helpers import FOR_THREADS, with_helper
+from hangtop_core.analysis.verdict.knots import Knot, knot
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.presumed import with_presumed, with_threads
 from hangtop_core.analysis.verdict.recorded import by_recorders
+from hangtop_core.analysis.verdict.uneven import uneven
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.nodestates import AWAY
 from hangtop_core.text import duration, of_several
@@ -185,6 +188,21 @@ class Case:
     def by_recorders(self) -> Verdict | None:
         """What the recorders conclude first; None where it is left to the stacks."""
         return by_recorders(self)
+
+    @cached_property
+    def conditional(self) -> tuple[tuple[tuple[Subject, ...], Condition], ...]:
+        """Ranks in a collective under a condition on the rank that others are not under."""
+        return under_condition(self)
+
+    @cached_property
+    def uneven(self) -> tuple[Hit, ...]:
+        """Ranks that have left the loop over the data in which others still are, as verdicts."""
+        return tuple(uneven(self))
+
+    @cached_property
+    def knot(self) -> Knot | None:
+        """Ranks that send and receive, and wait for one another in a circle."""
+        return knot(self)
 
     @cached_property
     def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:

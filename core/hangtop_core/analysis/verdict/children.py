@@ -23,6 +23,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.naming import thread_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails
+from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
@@ -138,15 +139,13 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if subject.activity.kind != "child" and not (dying and subject.activity.kind in _MAY_WAIT):
             continue
         children = _stopped_first(programs(subject))
-        pool = any(
-            part in frame.file
-            for frame in library_run(stack_of(case.snapshot.stacks, subject))
-            for part in _POOLS
-        )
-        told, sure = "", True
-        if pool:
-            told = _pool(case, subject, children)
-        told = dying or told
+        pool = _in_pool(case, subject)
+        told, sure = dying, True
+        if pool and not told:
+            workers, busy = _workers(case, subject, children)
+            if workers and not busy:
+                continue  # asked about as a queue that nobody fills
+            told = _at_task(case, subject, workers, busy)
         if not told:
             named = _told(case, subject, children)
             told = "for a program it started" + (f": {named}" if named else "")
@@ -237,30 +236,69 @@ def _gone_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
         )
 
 
-def _pool(case: Case, subject: Subject, children: Sequence[Process]) -> str:
-    """What the workers of a multiprocessing.Pool do that a rank waits for."""
+def _in_pool(case: Case, subject: Subject) -> bool:
+    """Whether a rank waits for what a multiprocessing.Pool makes."""
+    run = library_run(stack_of(case.snapshot.stacks, subject))
+    return any(part in frame.file for frame in run for part in _POOLS)
+
+
+def _workers(
+    case: Case, subject: Subject, children: Sequence[Process]
+) -> tuple[list[Process], list[Process]]:
+    """The workers of a rank's pool, and those of them that have a task."""
     found = {c.pid: _worker(frames_of(case, subject, c)) for c in children}
     workers = [c for c in children if found[c.pid] is not None]
-    busy = [c for c in workers if found[c.pid] == "busy"]
-    if not workers:
+    return workers, [c for c in workers if found[c.pid] == "busy"]
+
+
+def _at_task(
+    case: Case, subject: Subject, workers: Sequence[Process], busy: Sequence[Process]
+) -> str:
+    """What those workers of a multiprocessing.Pool do that have a task."""
+    if not busy:
         return ""
-    if busy:
-        idle = len(workers) - len(busy)
-        more = f"; {idle} of its {len(workers)} workers wait for tasks" if idle else ""
-        return f"for a task of its pool, in {_told(case, subject, busy)}{more}"
-    began = min(c.started_at for c in workers)
-    late = [c for c in workers if c.started_at - began > LATER_S]
-    all_of_it = f"all {len(workers)} workers of it wait" if len(workers) > 1 else "its worker waits"
-    text = (
-        f"for a task of its pool, but {all_of_it} for tasks: most likely another one has gone with "
-        "the task it had"
-    )
-    if late:
-        text += (
-            f"; pid {late[0].pid} was started {duration(late[0].started_at - began)} after the "
-            "others, as in the place of one that has gone"
+    idle = len(workers) - len(busy)
+    more = f"; {idle} of its {len(workers)} workers wait for tasks" if idle else ""
+    return f"for a task of its pool, in {_told(case, subject, busy)}{more}"
+
+
+def _lost(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Who waits for a pool of which nobody has a task: whoever had it is gone."""
+    for subject in left:
+        if subject.activity.kind != "child" or not _in_pool(case, subject):
+            continue
+        children = programs(subject)
+        workers, busy = _workers(case, subject, children)
+        if not workers or busy or _dying(case, subject):
+            continue
+        began = min(c.started_at for c in workers)
+        late = [c for c in workers if c.started_at - began > LATER_S]
+        all_of_it = f"all {len(workers)} workers of it wait"
+        text = (
+            f"for a task of its pool, but {all_of_it if len(workers) > 1 else 'its worker waits'} "
+            "for tasks: most likely another one has gone with the task it had"
         )
-    return text
+        if late:
+            text += (
+                f"; pid {late[0].pid} was started {duration(late[0].started_at - began)} after the "
+                "others, as in the place of one that has gone"
+            )
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case, f"{who([subject])} waits at {subject.activity.at}", case.since(subject), text
+            ),
+            evidence=(
+                *_child_facts(case, subject, workers),
+                *_gone_facts(case, subject),
+                *common_facts(case, [subject]),
+            ),
+            steps=(
+                *(on(subject, text) for text in tails(subject.rank)),
+                on(subject, f"{KERNEL_LOG} | grep -i -e oom -e killed -e segfault"),
+                "a pool does not notice a worker that dies: concurrent.futures does",
+            ),
+        )
 
 
 def _worker(stack: Sequence[Frame]) -> str | None:
@@ -298,13 +336,24 @@ PIPED = Rule(
     find=_piped,
     needs=(More("descriptors", "who has the other end of what it reads"),),
 )
+LOST = Rule(
+    cause="queue-wait",
+    title="A pool has lost a worker, and the task that this had",
+    seen="A rank waits for a result of a multiprocessing.Pool, and all its workers wait for tasks: "
+    "the one that had the task is gone, and nobody will put the result into the pool's queue.",
+    excluded="A worker has a task, or they end as fast as they are started: `child-process-wait`.",
+    confidence=0.9,
+    next_steps=("Look for a worker that was killed", "Use concurrent.futures, which notices that"),
+    find=_lost,
+)
 CHILD = Rule(
     cause="child-process-wait",
     title="A rank waits for a program it started",
     seen="subprocess or multiprocessing waits in the stack, or waitpid in user code. Told is what "
-    "the child does; of a pool whether its workers have anything to do, and whether they end as "
-    "fast as they are started.",
-    excluded="The child is a DataLoader worker, or compiles.",
+    "the child does; of a pool which worker has a task, or that they end as fast as they are "
+    "started.",
+    excluded="The child is a DataLoader worker, or compiles. All workers of a pool wait for tasks: "
+    "`queue-wait`.",
     confidence=0.92,
     next_steps=("Look at what the child does", "Give subprocess a timeout"),
     find=_child,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
 from hangtop_core.analysis.frames import place
+from hangtop_core.analysis.progress import PATIENCE
 from hangtop_core.analysis.standing import JITTER_S, left_at
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import worded
@@ -13,8 +15,8 @@ from hangtop_core.analysis.verdict.conditional import conditions
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
-    fact,
     is_are,
+    loop_of_its_own,
     sentence,
     several,
     who,
@@ -23,6 +25,7 @@ from hangtop_core.analysis.verdict.filestore import file_steps, over_a_file
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.peertopeer import heads, unmet
+from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.analysis.verdict.storewait import alone_with_keys
 from hangtop_core.analysis.verdict.uneven import left_loop, unused
@@ -33,8 +36,10 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.diagnosis import Evidence, JobState
+    from hangtop_core.diagnosis import JobState
 
+KNOWN_WHY = 0.75
+"""Most that is said of ranks in another operation where lines of the program tell why."""
 _NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
 _OPEN: Mapping[str, tuple[More, ...]] = {
     "poll": (More("descriptors", "to whom the connections lead that it may wait on"),),
@@ -51,21 +56,6 @@ _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importin
 def _lacking(case: Case, numbers: set[int]) -> Operation | None:
     """What the recorders say others wait for that these ranks have not issued."""
     return next((one for one in case.in_flight if numbers & set(one.missing)), None)
-
-
-def _flight_facts(one: Operation | None, numbers: Sequence[int]) -> list[Evidence]:
-    if one is None:
-        return []
-    issued = one.classes[0][1]
-    text = (
-        f"{name_ranks(issued)} issued {one.entry.name} on group {one.label.removeprefix('group ')}"
-    )
-    if one.missing:
-        text += f"; the last operation of {name_ranks(one.missing)} comes before it"
-    for entry, ranks in one.classes[1:]:
-        text += f"; {name_ranks(ranks)} issued {entry.call.text} as #{entry.seq}"
-    rank = numbers[0] if len(numbers) == 1 else None
-    return [fact("flight", rank, text)]
 
 
 def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -87,7 +77,7 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{case.since(group[0])}"
             ),
             evidence=(
-                *_flight_facts(one, numbers),
+                *flight_facts(one, numbers),
                 *common_facts(case, group),
             ),
             steps=(
@@ -141,6 +131,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if one is not None:
         blamed = set(one.mismatched)
         minority = [s for s in case.waiters if s.number in blamed]
+        tied = len(one.classes[1][1]) == len(one.classes[0][1])
     elif tied:
         # Two halves: the flow of the program gives no majority to trust.
         minority = list(classes[1][1])
@@ -148,7 +139,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     minority = starting or minority
     if not minority:
         return
-    confidence = 0.95 if one else 0.45 if tied else 0.8 if len(classes) == 2 else 0.55
+    confidence = 0.45 if tied else 0.95 if one else 0.8 if len(classes) == 2 else 0.55
     early = ""
     if one is None and (op := most[0].activity.op) in ROOTED:
         confidence = min(confidence, 0.5)
@@ -158,8 +149,10 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         for text, members in classes[:4]
     )
     seq = f" as #{one.node.seq} on group {one.label.removeprefix('group ')}" if one else ""
-    than = f"in another operation than {'the other half' if tied and not one else 'most'}"
+    than = f"in another operation than {'the other half' if tied else 'most'}"
     why = "Ranks skipped or added an operation before, or took another branch"
+    if _told(case, minority, tied):
+        confidence = min(confidence, KNOWN_WHY)
     if starting:
         than = "not through with init_process_group, which others have left"
         why = "Their connections may not have been made, as where the store has keys of old ranks"
@@ -170,7 +163,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             f"{_branch(case, minority, most)}"
         ),
         evidence=(
-            *_flight_facts(one, [s.number for s in minority]),
+            *flight_facts(one, [s.number for s in minority]),
             *common_facts(case, minority),
         ),
         steps=(
@@ -182,22 +175,62 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     )
 
 
+def _told(case: Case, odd: Sequence[Subject], tied: bool) -> bool:
+    """Whether the lines of the program tell why ranks are where the others are not.
+
+    Which ranks these are, one half or the other, they may say alone.
+    """
+    blamed = {s.number for s in odd}
+    known = [group for group, _ in case.conditional]
+    known += [hit.subjects for hit in case.uneven if hit.confidence in (None, AGREED)]
+    return any(tied or {s.number for s in group} == blamed for group in known)
+
+
 def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not case.waiters or case.waited_s < 5.0:
         return
+    if case.progress.state == "unknown":
+        yield from _computing(case, left)
+        return
     slow = [s for s in left if s.activity.kind in _AT_WORK]
     for group in alike(slow, lambda s: (s.activity.kind, s.activity.site)):
+        loop = loop_of_its_own(case, group[0])
+        on_ = f"and {is_are(group, 'gets', 'get')} on"
+        if loop:
+            on_ = f"in the loop at {loop}; whether that comes to its end does not show"
         yield Hit(
             subjects=group,
             summary=sentence(
                 case,
-                f"{who(group)} {is_are(group, 'is', 'are')} slow, not stuck: "
-                f"{is_are(group, 'it', 'they')} {_does(group)} at "
-                f"{group[0].activity.at}, and {is_are(group, 'gets', 'get')} on; the others have "
-                f"waited {duration(case.waited_s)}",
+                f"{who(group)} {is_are(group, 'is', 'are')} {'most likely ' if loop else ''}slow, "
+                f"not stuck: {is_are(group, 'it', 'they')} {_does(group)} at "
+                f"{group[0].activity.at}, {on_}; the others have waited {duration(case.waited_s)}",
             ),
+            confidence=0.6 if loop else None,
             evidence=common_facts(case, group),
             steps=(on(group[0], f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}"),),
+        )
+
+
+def _computing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Ranks in native code without the GIL: until that returns, nothing shows how far it is."""
+    slow = [s for s in left if s.activity.running and computes(s.rank, s.activity)]
+    for group in alike(slow, lambda s: s.activity.site):
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                f"{who(group)} {is_are(group, 'computes', 'compute')} in native code, called at "
+                f"{group[0].activity.at}, and {is_are(group, 'is', 'are')} most likely slow, not "
+                "stuck: how far that is shows only when it returns; the others have waited "
+                f"{duration(case.waited_s)}",
+            ),
+            evidence=common_facts(case, group),
+            steps=(
+                f"wait: after {duration(PATIENCE * case.hang_after)} of that it is called hung",
+                on(group[0], f"py-spy record --native -d 10 -o profile.svg --pid {group[0].pid}"),
+            ),
+            confidence=0.6,
         )
 
 
@@ -233,7 +266,8 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             steps=trace_steps(group[0]),
             confidence=0.5 if case.waiters and len(group) < len(case.waiters) else 0.3,
         )
-    if case.suspects or len(case.waiting_classes) != 1 or case.progress.state != "hung":
+    alike_ = len(case.waiting_classes) == 1 and case.knot is None
+    if case.suspects or not alike_ or case.progress.state != "hung":
         return
     text, members = case.waiting_classes[0]
     size = case.job.world_size
@@ -301,12 +335,14 @@ MISSING = Rule(
 STRAGGLER = Rule(
     cause="straggler",
     title="A rank is slow, not stuck",
-    seen="Others have waited for seconds, and this rank's functions change between samples.",
-    excluded="Its stack stays the same for the hang time.",
+    seen="Others have waited for seconds, and this rank's functions change between samples. With "
+    "less confidence: it computes in native code without the GIL, for less than ten times the "
+    "hang time.",
+    excluded="Otherwise its stack stays the same for the hang time.",
     confidence=0.8,
     next_steps=("Profile it",),
     find=_straggler,
-    states=_NOT_STUCK,
+    states=_NOT_STUCK | {"unknown"},
 )
 LONG_PHASE = Rule(
     cause="long-phase",

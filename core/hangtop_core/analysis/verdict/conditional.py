@@ -23,6 +23,7 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.recorded import AGREED, apart, flight_facts, held
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,30 +34,41 @@ if TYPE_CHECKING:
 Condition = tuple["Frame", Block]
 
 
-def _conditional(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.suspects or len(case.waiting_classes) < 2 or case.by_recorders is not None:
-        return
+def under_condition(case: Case) -> tuple[tuple[tuple[Subject, ...], Condition], ...]:
+    """Ranks that wait alike in a collective under a condition on the rank, and that condition.
+
+    Where recorders show that ranks differ, only those that do.
+    """
+    if case.suspects or len(case.waiting_classes) < 2:
+        return ()
     if any(s.activity.kind == "new-group" for s in case.waiters):
-        return
-    if any(one.mismatched for one in case.in_flight):
-        return
+        return ()
     collective = [s for s in case.waiters if s.activity.kind == "collective"]
     under = conditions(case, collective)
     found = [s for s in collective if id(s) in under]
     # Branches of one condition are two sides of one operation, unless only one side waits in it.
     if not found or 2 * len(found) > len(case.waiters):
-        return
-    for group in alike(found, lambda s: (s.activity.site, under[id(s)])):
-        first = group[0]
-        frame, (line, text) = under[id(first)]
-        blamed = {id(s) for s in group}
-        others = [s for s in case.waiters if id(s) not in blamed]
+        return ()
+    groups = alike(found, lambda s: (s.activity.site, under[id(s)]))
+    differ = any(one.mismatched for one in case.in_flight)
+    return tuple(
+        (group, under[id(group[0])])
+        for group in groups
+        if not differ or apart(case, [s.number for s in group]) is not None
+    )
+
+
+def _conditional(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for group, (frame, (line, text)) in case.conditional if case.by_recorders is None else ():
+        first, numbers = group[0], {s.number: s for s in group}
+        one = apart(case, numbers)
+        others = [s for s in case.waiters if s.number not in numbers]
         file = place(frame).rpartition(":")[0]
         yield Hit(
             subjects=group,
             summary=sentence(
                 case,
-                f"{who(group)} alone {is_are(group, 'waits', 'wait')} in {first.activity.op} at "
+                f"{who(group)} alone {is_are(group, 'waits', 'wait')} in {held(case, first)} at "
                 f"{first.activity.at} {case.since(first)}, under {worded(text)} "
                 f"({file}:{line}), where {name_ranks(others)} "
                 f"{is_are(others, 'does', 'do')} not come",
@@ -64,12 +76,14 @@ def _conditional(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=(
                 fact("stacks", first.number, f"{where(frame)} is under line {line}, `{text}`"),
+                *flight_facts(one, tuple(numbers)),
                 *common_facts(case, group),
             ),
             steps=(
-                f"move {first.activity.op} out of the `if` at {file}:{line}: all ranks of its "
-                f"group have to call it",
+                f"move {held(case, first).partition(' ')[0]} out of the `if` at {file}:{line}: all "
+                "ranks of its group have to call it",
             ),
+            confidence=AGREED if one is not None else None,
         )
 
 
@@ -101,12 +115,6 @@ def conditions(case: Case, subjects: Iterable[Subject]) -> dict[int, Condition]:
     return {id(s): one for s in subjects if (one := alone[_stack(s)]) is not None}
 
 
-def _blocks(way: Iterable[Frame]) -> Iterator[tuple[str, str, Block]]:
-    for frame in way:
-        for block in frame.within or ():
-            yield frame.file, frame.name, block
-
-
 def _stack(subject: Subject) -> str:
     """Key of the stack of a subject's main thread; empty where there is none."""
     sample = subject.rank.sample
@@ -119,8 +127,9 @@ CONDITIONAL = Rule(
     seen="At most half of the ranks wait in a collective that, in its function or one of its "
     "callers, stands under an `if` (or its `else`) that names the rank, as the file of the program "
     "has it; all others wait elsewhere, and not under that.",
-    excluded="Somebody is outside communication, or makes a group. The recorders of all ranks tell "
-    "it: see the other rule of this cause. The file is newer than the process, or on a network.",
+    excluded="Somebody is outside communication, or makes a group. Recorders show that another "
+    "rank differs, or sends and receives in a circle or a chain, or groups in another order where "
+    "the others have made that call before. The file is newer than the process, or on a network.",
     confidence=0.85,
     next_steps=("Move the collective out of the `if`",),
     find=_conditional,

@@ -4,52 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec import Struct
-
-from hangtop_core.analysis.activity import Activity, main_thread
+from hangtop_core.analysis.activity import main_thread
 from hangtop_core.analysis.frames import where
-from hangtop_core.analysis.standing import Standing
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
-    name_descriptor,
     sentence,
     stack_fact,
     who,
 )
-from hangtop_core.analysis.verdict.naming import thread_text
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.verdict.workers import Worker, file_of, worker_facts
 from hangtop_core.logs.steps import KERNEL_LOG
-from hangtop_core.model import Process
 from hangtop_core.text import how_ended, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.descriptors import Descriptor
     from hangtop_core.diagnosis import Evidence
+    from hangtop_core.model import Process
 
 _AT_WORK = frozenset({"busy", "importing", "compiling"})
 _LOCKS = frozenset({"lock", "waiting", "gil"})
-
-
-class Worker(Struct, frozen=True):
-    """One DataLoader worker of a subject that is neither idle nor gone."""
-
-    process: Process
-    activity: Activity
-    standing: Standing
-
-    @property
-    def name(self) -> str:
-        """`DataLoader worker 1 (pid 5001)`."""
-        number = self.process.worker_id
-        return f"DataLoader worker {'' if number is None else f'{number} '}(pid {self.process.pid})"
 
 
 def _workers(case: Case, subject: Subject) -> list[Worker]:
@@ -189,7 +169,7 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             continue
         first = stuck[0]
         place = f"{first.activity.text} at {first.activity.at}"
-        file = _file_of(subject, first)
+        file = file_of(subject, first)
         more = f" (and {plural(len(stuck) - 1, 'more worker')})" if len(stuck) > 1 else ""
         more = _crossed(case, subject, stuck) or more
         yield Hit(
@@ -201,7 +181,7 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case.ago(first.standing.since) + more,
             ),
             evidence=(
-                *(fact for worker in stuck[:4] for fact in _worker_facts(case, subject, worker)),
+                *(fact for worker in stuck[:4] for fact in worker_facts(case, subject, worker)),
                 *common_facts(case, [subject]),
             ),
             steps=(
@@ -231,63 +211,6 @@ def _crossed(case: Case, subject: Subject, stuck: Sequence[Worker]) -> str:
     return ""
 
 
-def _file_of(subject: Subject, worker: Worker) -> str:
-    """The file a worker is blocked on, from its descriptors."""
-    table = subject.rank.child_descriptors.get(worker.process.pid)
-    main = worker.activity.main
-    if table is None:
-        return ""
-    if main is not None and main.fd is not None:
-        for one in table.descriptors:
-            if one.fd == main.fd:
-                return _queue_of(subject, worker, one) or name_descriptor(one)
-    return ""
-
-
-def _queue_of(subject: Subject, worker: Worker, one: Descriptor) -> str:
-    """Of a queue between processes, whether any but this worker and its rank could fill it.
-
-    Both have its other end open, whether they put anything in or not.
-    """
-    own = {subject.pid, worker.process.pid}
-    if worker.activity.kind != "queue" or one.kind != "pipe" or not one.holders:
-        return ""
-    rest = tuple(holder for holder in one.holders if holder.pid not in own)
-    told = name_descriptor(msgspec.structs.replace(one, holders=rest))
-    if rest:
-        return told
-    told += ", which only this worker and its rank have open"
-    ended = [c for c in subject.rank.children if c.role == "subprocess" and c.ended]
-    if ended:
-        how = "has ended" if ended[0].exit_code is None else how_ended(ended[0].exit_code)
-        told += f" ({ended[0].label}, pid {ended[0].pid}, {how})"
-    return told
-
-
-def _worker_facts(case: Case, subject: Subject, worker: Worker) -> Iterator[Evidence]:
-    site, source = worker.activity.site, ""
-    if site is not None and site.source:
-        source = f": `{site.source.strip()}`"
-    since = case.ago(worker.standing.since)
-    yield fact(
-        "stacks",
-        subject.number,
-        f"{worker.name} {worker.activity.text} at {worker.activity.at}{source} {since}",
-    )
-    main = worker.activity.main
-    if main is not None:
-        yield fact(
-            "process",
-            subject.number,
-            f"{worker.name} {thread_text(main)}",
-        )
-    table = subject.rank.child_descriptors.get(worker.process.pid)
-    if table is not None:
-        files = [d for d in table.descriptors if d.kind in ("file", "fifo", "socket") and d.fd > 2]
-        for one in files[:3]:
-            yield fact("process", subject.number, f"{worker.name} has {name_descriptor(one)}")
-
-
 def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if case.progress.state == "progressing" and case.waited_s < 5.0:
         return
@@ -302,7 +225,7 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=(subject,),
             summary=sentence(case, f"{who([subject])} waits for data: {text}"),
             evidence=(
-                *(f for w in workers[:4] for f in _worker_facts(case, subject, w)),
+                *(f for w in workers[:4] for f in worker_facts(case, subject, w)),
                 *common_facts(case, [subject]),
             ),
             steps=(

@@ -8,6 +8,7 @@ from hangtop_core.analysis import kernel
 from hangtop_core.analysis.activity import main_thread
 from hangtop_core.analysis.frames import plain_name, where
 from hangtop_core.analysis.idle import is_idle
+from hangtop_core.analysis.verdict.pipes import command, connected, program_below
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +42,12 @@ def does(case: Case, subject: Subject, child: Process) -> str:
         return f"{back}{at}"
     if sample is not None and sample.threads and activity.kind != "unknown":
         return f"{activity.text}{at}"
+    below = program_below(subject.rank, child)
+    if below is not None:
+        return (
+            f"waits for a program that it started itself: pid {below.pid} {command(below)} "
+            f"(state {below.state}){connected(subject.rank, [below.pid])}"
+        )
     main = main_thread(child)
     family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
     told = {

@@ -15,6 +15,7 @@ from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.callers import block_at
 from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks, name_subject
+from hangtop_core.analysis.verdict.pipes import at_work, command
 from hangtop_core.diagnosis import Culprit, Evidence, Source
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration, of_several, plural, size
@@ -194,9 +195,12 @@ def full_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
 
 
 def loop_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
-    """The loop without an end of its own that a subject is in, and none of those that wait."""
-    loop = _loop(case, subject)
-    if loop:
+    """The loop without an end of its own that a subject is in, and none of those that wait.
+
+    Who has not run since it is blocked does not go round in any.
+    """
+    loop = loop_of_its_own(case, subject)
+    if loop and wakes_up(subject.rank, subject.standing):
         text = f"is in the loop at {loop}, which only a line in it ends; no rank that waits is"
         yield fact("stacks", subject.number, text)
 
@@ -205,10 +209,11 @@ def never_left(case: Case, subject: Subject) -> str:
     """That loop, where the subject is called hung although its functions change; else empty."""
     sample = subject.rank.sample
     changes = sample is not None and (sample.same_functions_since or 0) > subject.standing.since
-    return _loop(case, subject) if changes and not subject.standing.moved else ""
+    return loop_of_its_own(case, subject) if changes and not subject.standing.moved else ""
 
 
-def _loop(case: Case, subject: Subject) -> str:
+def loop_of_its_own(case: Case, subject: Subject) -> str:
+    """A loop without an end of its own that a subject is in, and none of those that wait."""
     loop = endless_loop(case.reader, subject.rank, [s.rank for s in case.waiters])
     return block_at(loop[0], loop[1:]) if loop else ""
 
@@ -269,7 +274,8 @@ def descriptor(subject: Subject, number: int | None = None) -> Descriptor | None
         return None
     if wanted is None:
         return table.opening
-    return next((one for one in table.descriptors if one.fd == wanted), None)
+    one = next((one for one in table.descriptors if one.fd == wanted), None)
+    return None if one is None else at_work(subject.rank, one)
 
 
 def silent_servers(subject: Subject) -> list[FileServer]:
@@ -347,5 +353,4 @@ def reads(subject: Subject) -> bool:
 
 def name_process(process: Process) -> str:
     """`pid 4712 'sleep 1000000' (state S)`."""
-    command = " ".join(process.cmdline) or process.comm
-    return clean(f"pid {process.pid} '{clean(command, 80)}' (state {process.state})")
+    return clean(f"pid {process.pid} {command(process)} (state {process.state})")

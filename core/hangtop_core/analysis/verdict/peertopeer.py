@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import PEER_TO_PEER
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import common_facts, is_are, several, who
+from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, several, who
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.knots import Knot
 
 _OTHER = {"send": "recv", "recv": "send"}
 _PEER = re.compile(r"\b(?:dst|src)\s*=\s*(\d+)\b")
@@ -26,7 +27,7 @@ def heads(case: Case) -> tuple[Subject, ...]:
     """Ranks in another operation, where most wait in send or recv: what they wait for is theirs."""
     passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
     others = tuple(s for s in case.waiters if s.activity.kind not in PEER_TO_PEER)
-    told = case.suspects or case.by_recorders is not None
+    told = case.suspects or case.by_recorders is not None or case.knot
     return others if not told and len(passing) > max(len(others), 1) else ()
 
 
@@ -58,6 +59,9 @@ def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     waiting = tuple(s for s in case.waiters if s.activity.kind in PEER_TO_PEER)
     kinds = {s.activity.kind for s in waiting}
+    if case.by_recorders is None and case.knot is not None:
+        yield _tied(case, case.knot)
+        return
     if case.suspects or len(waiting) < 2 or case.by_recorders is not None:
         return
     if len(waiting) < len(case.waiters):
@@ -68,20 +72,61 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     kind = waiting[0].activity.kind
     other = _OTHER[kind]
-    # Who stands at the same call wait for one another; who stands elsewhere waits for them.
-    circle = case.waiting_classes[0][1]
-    circle = waiting if len(circle) < 2 else circle
+    alone = len(waiting) == 2 or len(case.waiting_classes) == 1
     yield Hit(
-        subjects=circle,
-        explained=waiting,
+        subjects=waiting,
         summary=(
             f"{name_ranks(waiting)} all wait in {waiting[0].activity.op or kind} "
             f"{case.ago(case.progress.since)}, and nobody is in the matching {other}"
-            + (f"; {name_ranks(circle)} at the same call" if len(circle) < len(waiting) else "")
+            + ("" if alone else "; which of them wait for each other is not known")
         ),
-        evidence=common_facts(case, circle),
-        steps=("let neighbours call send and recv in opposite order, or use batch_isend_irecv",),
+        evidence=common_facts(case, waiting),
+        steps=(_ORDER,),
     )
+
+
+def _tied(case: Case, knot: Knot) -> Hit:
+    """Some wait for one another in a circle, and all others for these."""
+    some = knot.subjects
+    rest = [s for s in knot.passing if s not in some]
+    said = "; ".join(
+        f"{name_ranks([s])} {s.activity.text.rstrip(',')} at {s.activity.at}, for rank "
+        f"{knot.peers[s.number]} (`{knot.names[s.number]}`)"
+        for s in some[:4]
+    )
+    more = f"; and so on, {len(some)} in all" if len(some) > 4 else ""
+    after = ", ".join(f"rank {s.number} for rank {knot.peers[s.number]}" for s in rest[:4])
+    calls = {s.activity.kind for s in case.waiters if s.activity.kind in PEER_TO_PEER}
+    calls = calls if all(s.activity.kind in calls for s in some) else set()
+    lacking = f", and nobody is in a {_OTHER[min(calls)]}" if calls in ({"send"}, {"recv"}) else ""
+    others = case.victims_clause(knot.passing)
+    return Hit(
+        subjects=some,
+        explained=case.waiters,
+        summary=(
+            f"{name_ranks(some)} wait for each other {case.ago(case.progress.since)}: {said}{more}"
+            f"{lacking}"
+            + (f"; behind them {after}" if after else "")
+            + (f"; {others}" if others else "")
+        ),
+        evidence=(
+            fact(
+                "stacks",
+                None,
+                "for whom each of them waits is as its line, or the name of its function, says; "
+                "the next and the previous one are taken to be neighbours by rank",
+            ),
+            *common_facts(case, some),
+        ),
+        steps=(
+            f"compare how often {name_ranks(some)} send and receive before that, and in which "
+            f"order{_tags(some)}: one may have left out a part, as of a micro-batch",
+            _ORDER,
+        ),
+    )
+
+
+_ORDER = "let neighbours call send and recv in opposite order, or use batch_isend_irecv"
 
 
 def unmet(case: Case) -> tuple[Subject, ...]:
@@ -91,6 +136,8 @@ def unmet(case: Case) -> tuple[Subject, ...]:
     some send and some receive, those in send and recv have come to these out of step. A source or
     destination that stands in the line as a number, and is none of them, says whom they wait for.
     """
+    if case.knot is not None and case.by_recorders is None:
+        return case.knot.subjects
     passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
     others = [s for s in case.waiters if s.activity.kind not in PEER_TO_PEER]
     told = case.suspects or case.by_recorders is not None or heads(case)
@@ -167,9 +214,11 @@ def _tags(waiting: Sequence[Subject]) -> str:
 P2P = Rule(
     cause="p2p-deadlock",
     title="All ranks send or receive, and nothing meets",
-    seen="All that wait are in send, or all in recv, and nobody is outside communication; with "
-    "less confidence, some in send and some in recv. Or some are in sends and receives from "
-    "different lines that cannot meet, and all others wait in one operation (confidence 0.70).",
+    seen="Ranks wait for one another in a circle, as the lines of their sends and receives or the "
+    "names of their functions have it. Or all that wait are in send, or all in recv, and nobody is "
+    "outside communication; with less confidence, some in send and some in recv. Or some are "
+    "in sends and receives from different lines that cannot meet, and all others wait in one "
+    "operation (confidence 0.70).",
     excluded="A rank is outside communication: it is the head of the chain.",
     confidence=0.85,
     next_steps=("Order send and recv by rank", "Use batch_isend_irecv"),

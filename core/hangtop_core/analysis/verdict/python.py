@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.activity import DISTRIBUTED_BREAKPOINT
+from hangtop_core.analysis.atwork import computes
+from hangtop_core.analysis.dictionary import EDITOR
 from hangtop_core.analysis.sourcelines import may_backtrack
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.endings import awaited
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
     alike,
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from hangtop_core.descriptors import Descriptor, Socket
     from hangtop_core.diagnosis import Evidence
 
+WAITS_FOR_ENDS = frozenset({"_shutdown", "_exit_function", "_python_exit"})
+"""What Python calls at the end of a program, and waits in for threads and children."""
 BUSY_SHARE = 0.5
 """Cores that a thread takes at least which has one for itself."""
 
@@ -69,7 +74,9 @@ def _inputs(group: Sequence[Subject]) -> Iterator[Evidence]:
 def _answering(subject: Subject) -> Iterator[Step]:
     """Where somebody could answer the prompt, if anywhere."""
     read = descriptor(subject)
-    if read is None:
+    if subject.activity.text == EDITOR:
+        yield "attach from the editor (its launch.json tells host and port), and let it go on"
+    elif read is None:
         yield on(subject, f"ls -l /proc/{subject.pid}/fd/0")
     elif read.kind == "tty":
         go_on = "c goes on; up goes to your own frame"
@@ -202,6 +209,8 @@ def _busy(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         activity = subject.activity
         if activity.kind not in ("busy", "gil") or not case.waiters:
             continue
+        if case.progress.state == "unknown" and computes(subject.rank, activity):
+            continue  # a `straggler` until that has lasted far too long
         owner = next((one for one in threads_of(case, subject) if one.stack.gil), None)
         text = f"is busy at {activity.at}"
         if activity.kind == "gil" and owner is not None:
@@ -262,6 +271,8 @@ def _compiling(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     leaving = [s for s in left if s.activity.kind == "teardown"]
     for group in alike(leaving, lambda s: (s.activity.text, s.activity.op)):
+        ends = awaited(case, group[0]) if group[0].activity.op in WAITS_FOR_ENDS else ""
+        ends = f"({ends})" if ends and len(group) == 1 else ""
         yield Hit(
             subjects=group,
             summary=sentence(
@@ -269,6 +280,7 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 who(group),
                 several(group[0].activity.text, group),
                 case.since(group[0]),
+                ends,
             ),
             evidence=common_facts(case, group),
             steps=(

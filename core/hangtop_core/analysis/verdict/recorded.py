@@ -2,34 +2,77 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight import patterns
+from hangtop_core.analysis.flight.waits import kind
+from hangtop_core.analysis.verdict.evidence import fact
+from hangtop_core.analysis.verdict.naming import name_ranks
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from hangtop_core.analysis.activity import Activity
+    from hangtop_core.analysis.flight.waits import Operation
+    from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.diagnosis import Verdict
+    from hangtop_core.diagnosis import Evidence, Verdict
     from hangtop_core.model import Rank
 
+AGREED = 0.95
+"""Confidence where recorders show the ranks that stacks blame to be in another operation."""
 _DIFFER = frozenset({patterns.SIZES.cause, patterns.TYPES.cause})
+_ORDER = _DIFFER | {patterns.INVERSION.cause, patterns.SKIPPED.cause, patterns.ALONE.cause}
+"""What is seen where a rank has left the order of the others, and a condition may be why."""
 
 
 def by_recorders(case: Case) -> Verdict | None:
     """What recorders conclude first, where all ranks wait for one another.
 
-    None where stacks tell more: a rank is elsewhere, was not read, or makes a group; or operations
-    differ, be it only in size, that were called from different lines.
+    None where stacks tell more: a rank is elsewhere, was not read, or makes a group; operations
+    differ, be it only in size, that were called from different lines; or the same ranks are in
+    a collective under a condition on the rank.
     """
     seen, making = case.picture, any(s.activity.kind == "new-group" for s in case.waiters)
     if case.suspects or making or seen is None or not seen.diagnosis.verdicts:
         return None
     first, world = seen.diagnosis.verdicts[0], seen.world
+    if first.cause in _ORDER and _under_condition(case, first):
+        return None
     if first.cause == patterns.INVERSION.cause:
         return first  # those in a circle prove it, whatever others do
     if world.absent or world.blank or first.cause == patterns.MISMATCHED.cause:
         return None
     return None if first.cause in _DIFFER and _other_lines(case, first) else first
+
+
+def _under_condition(case: Case, one: Verdict) -> bool:
+    """Whether all that are blamed, or half of those in a circle, are under one on the rank."""
+    blamed = {culprit.rank for culprit in one.culprits}
+    tied = 2 * len(blamed) >= len(case.waiters)
+    return any(
+        (own == blamed or (tied and own < blamed))
+        and not (one.cause == patterns.INVERSION.cause and _usual(case, group[0], own))
+        for group, _ in case.conditional
+        for own in [{s.number for s in group}]
+    )
+
+
+def _usual(case: Case, subject: Subject, own: Collection[int]) -> bool:
+    """Whether another of its group has called before what a rank waits in.
+
+    Then all do, in their turn: what differs is the order.
+    """
+    seen = case.picture
+    if seen is None:
+        return False
+    for node in seen.waits.in_flight(subject.number)[:1]:
+        entry = seen.waits.operations[node].entries[subject.number]
+        others = (rank for rank in seen.world.groups[node.group].by_rank if rank not in own)
+        before = (seen.world.collectives(rank, node.group) for rank in islice(others, 1))
+        return any(kind(past) == kind(entry) for some in before for past in some)
+    return False
 
 
 def _other_lines(case: Case, one: Verdict) -> bool:
@@ -44,3 +87,45 @@ def outstanding(rank: Rank, activity: Activity) -> bool:
     asleep = activity.kind == "waiting" and activity.family == "futex"
     trace = rank.recorder.trace if asleep and rank.recorder is not None else None
     return trace is not None and any(trace.pending())
+
+
+def apart(case: Case, ranks: Collection[int]) -> Operation | None:
+    """The collective in which, as recorders have it, these ranks differ from all others.
+
+    They issued another one as its number, or have not issued it.
+    """
+    own = set(ranks)
+    for one in case.in_flight:
+        inside = [own.issuperset(members) for _, members in one.classes]
+        split = any(own.intersection(members) and not whole
+                    for whole, (_, members) in zip(inside, one.classes, strict=True))  # fmt: skip
+        if any(inside) and not all(inside) and not split:
+            return one
+    return next((one for one in case.in_flight if own <= set(one.missing)), None)
+
+
+def held(case: Case, subject: Subject) -> str:
+    """`all_gather #111 on group default_pg`: what a rank waits in; else what its stack calls it."""
+    op, seen = subject.activity.op, case.picture
+    own = seen.waits.in_flight(subject.number) if seen is not None else ()
+    for one in [seen.waits.operations[node] for node in own] if seen is not None else ():
+        if op is None or "wait" in op or one.entries[subject.number].call.op == op:
+            name = one.entries[subject.number].name
+            return f"{name} on group {one.label.removeprefix('group ')}"
+    return op or "a collective"
+
+
+def flight_facts(one: Operation | None, numbers: Sequence[int]) -> list[Evidence]:
+    """Who has issued what as the number of an operation."""
+    if one is None:
+        return []
+    issued = one.classes[0][1]
+    text = (
+        f"{name_ranks(issued)} issued {one.entry.name} on group {one.label.removeprefix('group ')}"
+    )
+    if one.missing:
+        text += f"; the last operation of {name_ranks(one.missing)} comes before it"
+    for entry, ranks in one.classes[1:]:
+        text += f"; {name_ranks(ranks)} issued {entry.call.text} as #{entry.seq}"
+    rank = numbers[0] if len(numbers) == 1 else None
+    return [fact("flight", rank, text)]

@@ -26,7 +26,8 @@ from hangtop_core.analysis.verdict.callers import (
 )
 from hangtop_core.analysis.verdict.evidence import common_facts, is_are, several
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.uneven import UNEVEN, unused
+from hangtop_core.analysis.verdict.recorded import AGREED
+from hangtop_core.analysis.verdict.uneven import unused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,8 +49,7 @@ def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterato
     one = case.by_recorders
     if one is None:
         return
-    uneven = next(iter(UNEVEN.find(case, left)), None)
-    sure = uneven is not None and uneven.confidence is None
+    sure = any(hit.confidence in (None, AGREED) for hit in case.uneven)
     if sure and one.cause != patterns.SKIPPED.cause:
         return
     if one.cause == patterns.INVERSION.cause and (told := _by_stacks(case, one)) is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis import cgroups
-from hangtop_core.analysis.standing import retries, wakes_up
+from hangtop_core.analysis.atwork import retries
+from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     alike,

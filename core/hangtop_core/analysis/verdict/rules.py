@@ -75,6 +75,7 @@ RULES: tuple[Rule, ...] = (
     retrying.TRIES_AGAIN,
     threads.LOCK_WAIT,
     threads.QUEUE_WAIT,
+    children.LOST,
     python.COMPILING,
     storage.CHECKPOINT,
     python.TEARDOWN,

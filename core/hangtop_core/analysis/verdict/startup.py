@@ -18,6 +18,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.logs import overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.recorders import SUBSET
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, trace_steps
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence, JobState
     from hangtop_core.model import Node, Process
@@ -160,23 +162,49 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         told = f"{place_text(some)} never joined" if node else f"{numbers} never joined"
         if node:
             told += f", and no such process is on {node}"
+        died = _died_first(case, some)
         yield Hit(
             subjects=(),
             absent=absent(some),
-            summary=sentence(case, f"{told}: WORLD_SIZE is {size} and {len(here)} ranks are there"),
+            summary=sentence(
+                case,
+                f"{told}: WORLD_SIZE is {size} and {len(here)} ranks are there"
+                + (f"; {died[0]}" if died else ""),
+            ),
             evidence=(
+                *(died[1:] if died else ()),
                 fact(
                     "environment", joining[0].number, f"WORLD_SIZE={size}; seen: {name_ranks(here)}"
                 ),
                 *place_facts(some),
             ),
             steps=(
+                *(("mend what that error tells of, and start the job again",) if died else ()),
                 f"start {numbers}{f' on {node}' if node else ''}, or look in the log of the "
                 f"launcher there why {'it' if len(some) == 1 else 'they'} ended",
                 f"check from there that {_store(case)} can be reached",
             ),
             confidence=0.6 if blind and node is None else 0.75 if node and some[0].named else None,
         )
+
+
+def _died_first(case: Case, some: Sequence[Seat]) -> tuple[str, Evidence] | None:
+    """Of what ranks have most likely died before they joined: an error that none printed who lives.
+
+    In a launch by a shell all ranks print into one file, in which nothing tells whose a line is.
+    """
+    first = case.said.judged.first if case.said.judged is not None else None
+    record = first.record if first is not None else None
+    missing = {seat.rank for seat in some}
+    if first is None or record is None or record.part != "root" or record.code != "traceback":
+        return None
+    if set(first.ranks) - missing or overtaken(case, [record.at if record.exact else None]):
+        return None
+    where = f" at {record.where.text}" if record.where is not None else ""
+    they = "it" if len(some) == 1 else "one of them"
+    whose = f"of {name_ranks(first.ranks)}" if first.ranks else "without saying whose it is"
+    told = f"a log has, {whose}, {record.text}{where}"
+    return f"most likely {they} was started and died: {told}", fact("log", None, told)
 
 
 def _store(case: Case) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.openers import process_names
@@ -44,6 +45,7 @@ _BATON_STEPS = (
     "folder it builds in, below TORCH_EXTENSIONS_DIR or ~/.cache/torch_extensions: delete one that "
     "is older than the job",
 )
+_DATABASE = re.compile(r"(.+)(-shm|-wal|-journal)")
 _PIPES = frozenset({"pipe-read", "pipe-write", "fifo-open"})
 _READS = frozenset({"io", "inline-data", "importing"})
 
@@ -141,7 +143,7 @@ def _tried_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(
                 case,
                 f"{who(group)} {is_are(group, 'sleeps', 'sleep')} at {first.activity.at} "
-                f"{case.since(first)} with {lock.target} open (fd {lock.fd}), and most likely "
+                f"{case.since(first)} with {_opened(lock)}, and most likely "
                 f"{is_are(group, 'tries', 'try')} to lock it again and again: it is locked by "
                 f"{told or 'another process'}",
             ),
@@ -154,6 +156,14 @@ def _tried_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 on(first, f"lslocks | grep -F {word(lock.target)}"),
             ),
         )
+
+
+def _opened(lock: Descriptor) -> str:
+    """`/data/cache.db open (fd 12)`: of the files that SQLite has beside a database, that one."""
+    whole = _DATABASE.fullmatch(lock.target)
+    if whole is None:
+        return f"{lock.target} open (fd {lock.fd})"
+    return f"the database {whole[1]} open (its {whole[2]} file is fd {lock.fd})"
 
 
 def _locked_by_others(subject: Subject) -> list[Descriptor]:

@@ -10,6 +10,7 @@ from hangtop_core.analysis.idle import FUTURES
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.doing import does
+from hangtop_core.analysis.verdict.endings import dead_thread
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
@@ -51,12 +52,15 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             yield _joining(case, subject, threads)
             continue
         main = f"{who([subject])} {wait_text(activity, threads[0])} {case.since(subject)}".rstrip()
-        why = why_others(threads[0])
-        text = f"{main}: {tangle.text}" if tangle else f"{main}; {_owners(threads, why)}"
+        told = _owners(threads, why_others(threads[0]))
+        dead = dead_thread(case, subject, threads) if not tangle else None
+        told += f"{':' if told.startswith('no ') else ';'} {dead.text}" if dead else ""
+        text = f"{main}: {tangle.text}" if tangle else f"{main}; {told}"
         yield Hit(
             subjects=(subject,),
             summary=sentence(case, text),
             evidence=(
+                *(dead.facts if dead else ()),
                 *_thread_facts(subject, threads),
                 *common_facts(case, [subject]),
             ),
@@ -64,7 +68,7 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
                 *trace_steps(subject),
             ),
-            confidence=tangle.confidence if tangle else None,
+            confidence=tangle.confidence if tangle else dead and dead.confidence,
             decisive=tangle is not None,
         )
 
@@ -167,7 +171,9 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if subject.activity.kind != "queue":
             continue
         threads = threads_of(case, subject)
+        dead = dead_thread(case, subject, threads)
         told = _who_could(case, subject, threads)
+        told += f"; {dead.text}" if dead else ""
         yield Hit(
             subjects=(subject,),
             summary=sentence(
@@ -177,6 +183,7 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{case.since(subject)}: {told}".lstrip(": "),
             ),
             evidence=(
+                *(dead.facts if dead else ()),
                 *_thread_facts(subject, threads),
                 *common_facts(case, [subject]),
             ),
@@ -184,6 +191,7 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
                 *trace_steps(subject),
             ),
+            confidence=dead.confidence if dead else None,
         )
 
 

@@ -22,9 +22,10 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.recorded import AGREED, apart, flight_facts, held
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Frame
@@ -35,35 +36,45 @@ _WRAPPERS = (
     "/torch/distributed/_composable/",
 )
 """Code that communicates by itself, wherever the program calls the model."""
+MAX_CLASSES = 4
+"""So many classes of ranks that wait apart are compared with one another."""
 _PARTS = re.compile(r"micro|accum|chunk", re.IGNORECASE)
 """Loops over the parts of one batch: they are entered anew in every step."""
 _DATA = re.compile(r"load|data|batch|sampl|epoch", re.IGNORECASE)
 """Loops over batches, also where a loop over epochs is around them."""
 
 
-def _uneven(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+def uneven(case: Case) -> Iterator[Hit]:
+    """Ranks that are out of the loop over the data in which others are, or the few still in it."""
     if case.suspects or len(case.waiting_classes) < 2:
         return
-    training = [s for s in case.waiters if _reduces(case, s)]
+    # Who is in a branch of its own is not there because of its data.
+    branched = {id(s) for group, _ in case.conditional for s in group}
+    others = [s for s in case.waiters if id(s) not in branched]
+    training = [s for s in others if _reduces(case, s)] or _in_data(case, branched)
     if not training:
         return
-    past = [s for s in case.waiters if s.activity.kind == "collective" and not _reduces(case, s)]
+    inside = {id(s) for s in training}
+    past = [s for s in others if s.activity.kind == "collective" and id(s) not in inside]
     met = [(s, _parting(_stack(case, training[0]), _stack(case, s))) for s in past]
     ahead = {id(s): where for s, where in met if where is not None}
     for group in alike((s for s in past if id(s) in ahead), lambda s: s.activity.site):
         first = group[0]
-        here, there, loop, sure, _ = ahead[id(first)]
+        here, there, loop, sure, *_ = ahead[id(first)]
         step = training[0].activity
         # Most are right: a few that are still in it have got more than the others.
         few = len(group) <= len(training)
         odd, got = (group, "fewer batches") if few else (training, "more batches, or reduces more")
+        got += ", or left that loop early" if few else ""
         got = got if sure else f"{got}, or went on without what the others wait in"
+        numbers = [s.number for s in odd]
+        one = apart(case, numbers) if sure else None
         named = [name_ranks(some) if some is not odd else who(some) for some in (group, training)]
         yield Hit(
             subjects=tuple(odd),
             summary=(
                 f"{named[0]} {is_are(group, 'is', 'are')} {loop} and "
-                f"{is_are(group, 'waits', 'wait')} in {first.activity.op} at "
+                f"{is_are(group, 'waits', 'wait')} in {held(case, first)} at "
                 f"{place(there)} {case.since(first)}, while {named[1]} "
                 f"{is_are(training, 'is', 'are')} still in it and "
                 f"{several(step.text.rstrip(','), training)} at {step.at}: "
@@ -76,6 +87,7 @@ def _uneven(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     f"both are in {here.name} of {here.short or here.file}: those that train at "
                     f"line {here.line}, this one at line {there.line}",
                 ),
+                *flight_facts(one, numbers),
                 *common_facts(case, odd),
             ),
             steps=(
@@ -84,8 +96,27 @@ def _uneven(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"compare len(dataloader) on {name_ranks(odd)} and on the others",
                 *(() if sure else unused(case, odd)),
             ),
-            confidence=None if sure else 0.6,
+            confidence=AGREED if one is not None else None if sure else 0.6,
         )
+
+
+def _in_data(case: Case, branched: Container[int]) -> list[Subject]:
+    """Those who wait in a collective that the program calls itself, in a loop over data.
+
+    Only where another class of ranks has left that loop; none where nobody knows of loops.
+    """
+    classes = [some for _, some in case.waiting_classes[:MAX_CLASSES]]
+    classes = [
+        some
+        for some in classes
+        if some[0].activity.kind == "collective" and id(some[0]) not in branched
+    ]
+    for past in classes:
+        met = [_parting(_stack(case, some[0]), _stack(case, past[0])) for some in classes]
+        inside = [some for some, one in zip(classes, met, strict=True) if one and one.over_data]
+        if inside:
+            return [s for some in inside for s in some]
+    return []
 
 
 def _stack(case: Case, subject: Subject) -> tuple[Frame, ...]:
@@ -119,6 +150,8 @@ class _Parting(NamedTuple):
     """Whether that loop can only be the one over the data."""
     known: bool = True
     """Whether it was read where loops are."""
+    over_data: bool = False
+    """Whether the line of that loop says that it goes over data."""
 
 
 def unused(case: Case, blamed: Sequence[Subject]) -> tuple[str, ...]:
@@ -155,26 +188,33 @@ def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> _Parting | Non
         if inner is None and not is_library(frame):
             return further
         left += [(frame, block) for block in inner or ()]
-    left = [(frame, block) for frame, block in left if not _PARTS.search(block[1])]
-    if not left:
-        return None
     both = any(block in around for block in known)
     both = both or any(loops(frame) for frame in training[len(training) - depth :])
-    sure = not both or bool(_DATA.search(left[0][1][1]))
-    return _Parting(here, there, f"through with the loop at {block_at(*left[0])}", sure)
+    left = [(frame, block) for frame, block in left if not _PARTS.search(block[1])]
+    over_data = next((one for one in left if _DATA.search(one[1][1])), None)
+    # A loop of a callee is entered anew in every round of the one that both are in, and may be left
+    # by return: of attempts, say.
+    counted = [one for one in left if one[0] is here or not both]
+    one = over_data or next(iter(counted), None)
+    if one is None:
+        return None
+    text = f"through with the loop at {block_at(*one)}"
+    data = over_data is not None and not one[1][1].startswith("while")
+    return _Parting(here, there, text, not both or over_data is not None, over_data=data)
 
 
 UNEVEN = Rule(
     cause="uneven-inputs",
     title="A rank has run out of data before the others",
-    seen="Some wait in what DistributedDataParallel or FSDP reduces by itself in every step; this "
-    "rank waits in an operation further down in the same function, and outside the loop that they "
-    "are in (as the program's file has it, where that can be read). Where most have left it, those "
-    "that are still in it are to blame. Where both are in a loop around that one, and its line "
-    "does not name what it goes over as data, with less confidence (0.60).",
-    excluded="Somebody is outside communication. The loop goes over parts of one batch. Both "
-    "wait in operations that the program calls itself: `mismatched-collective`.",
+    seen="Some wait in what DistributedDataParallel or FSDP reduces by itself in every step, or in "
+    "a collective in a `for` whose line names what it goes over as data; this rank waits in an "
+    "operation further down in the same function, and outside the loop that they are in (as the "
+    "program's file has it, where that can be read). Where most have left it, those that are still "
+    "in it are to blame. Where both are in a loop around that one, and its line does not name what "
+    "it goes over as data, with less confidence (0.60).",
+    excluded="Somebody is outside communication. The loop goes over parts of one batch, or is in a "
+    "callee and entered anew in every round. This rank is under a condition on the rank.",
     confidence=0.8,
     next_steps=("Compare len(dataloader) between ranks", "drop_last=True, or Join"),
-    find=_uneven,
+    find=lambda case, left: case.uneven,
 )

@@ -105,6 +105,7 @@ LIBRARY_DATASET = (
         (build.CHILD, WAITPID, "child"),
         (user("system", 9, "os.system(x)"), WAITPID, "child"),
         (build.PDB, STDIN_READ, "prompt"),
+        (build.EDITOR, FUTEX, "prompt"),
         (FILELOCK, SLEEP, "file-lock"),
         (user("refresh", 9), FLOCK, "file-lock"),
         (build.URLLIB, RECVFROM, "remote"),

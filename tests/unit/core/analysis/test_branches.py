@@ -53,6 +53,14 @@ def test_a_collective_under_a_condition_on_the_rank_is_told_with_its_line() -> N
     assert "uneven-inputs" not in [one.cause for one in found.verdicts]
 
 
+def test_who_evaluates_alone_under_a_condition_has_not_got_more_batches() -> None:
+    evaluates = inside(c10d("all_gather", at=66), FIRST, (65, "for x in val_loader:"))
+    barrier = inside(c10d("barrier", 5356, 70))
+    found = one_elsewhere(evaluates, barrier)
+    assert found.verdicts[0].cause == "rank-conditional-collective"
+    assert "uneven-inputs" not in [one.cause for one in found.verdicts]
+
+
 def test_the_condition_may_be_around_a_caller_and_be_its_else() -> None:
     helper = frame("mean", "metrics.py", 9)
     stack = inside(c10d("all_reduce", 3252, 66), LOOP, (60, "else: if not is_main_process():"))
@@ -110,12 +118,34 @@ def test_who_has_left_the_loop_has_run_out_of_data_and_the_loop_is_named() -> No
     assert "through with the loop at train.py:50 (`for x, y in loader:`)" in first.summary
 
 
-def test_who_has_left_a_loop_of_collectives_is_in_another_operation_and_the_loop_is_named() -> None:
+def test_who_has_left_a_loop_of_collectives_over_data_has_run_out_of_it() -> None:
     barrier, reduces = inside(c10d("barrier", 5356, 92)), inside(c10d("all_reduce"), LOOP)
-    first = one_elsewhere(barrier, reduces).verdicts[0]
+    first, second = one_elsewhere(barrier, reduces).verdicts
+    assert (first.cause, [one.rank for one in first.culprits]) == ("uneven-inputs", [2])
+    assert first.summary.endswith("rank 2 got fewer batches, or left that loop early")
+    assert (second.cause, [one.rank for one in second.culprits]) == ("mismatched-collective", [2])
+    assert second.confidence < first.confidence
+
+
+@pytest.mark.parametrize("text", ["for step in range(steps):", "while not loader.empty():"])
+def test_who_has_left_another_loop_of_collectives_is_in_another_operation(text: str) -> None:
+    barrier = inside(c10d("barrier", 5356, 92))
+    first = one_elsewhere(barrier, inside(c10d("all_reduce"), (50, text))).verdicts[0]
     assert (first.cause, [one.rank for one in first.culprits]) == ("mismatched-collective", [2])
     assert "Rank 2 is through with the loop at train.py:50" in first.summary
     assert "in which ranks 0-1 still are" in first.summary
+
+
+@pytest.mark.parametrize("text", ["while True:", "for attempt in range(3):"])
+def test_a_loop_of_attempts_in_a_callee_is_not_one_over_data(text: str) -> None:
+    # GIVEN most in a step that is tried until it returns, and one rank below the call of it
+    below = inside(c10d("all_gather", 3252, 60), LOOP)
+    step = inside(BACKWARD, LOOP)
+    at = next(i for i, one in enumerate(step) if one.file.endswith("train.py"))
+    attempts = replace(frame("training_step", "step.py", 9), within=((8, text),))
+    found = one_elsewhere(below, (*step[:at], attempts, *step[at:]))
+    assert [one.cause for one in found.verdicts] == ["mismatched-collective"]
+    assert "through with" not in found.verdicts[0].summary
 
 
 def test_a_few_that_still_train_have_got_more_batches() -> None:

@@ -675,11 +675,20 @@ def test_all_ranks_receive_and_none_sends() -> None:
 
 def test_a_rank_that_receives_elsewhere_waits_for_those_that_stand_together() -> None:
     world = World()
-    world.waiters(2, RECV)
-    world.waiters(1, c10d("recv", 2799, 30))
+    for line, source in ((61, "dist.recv(x, src=1 - rank)"),) * 2 + ((30, "dist.recv(x, src=1)"),):
+        world.add((c10d("recv", 2799, line)[0], *build.user("step", line, source)), FUTEX)
     (verdict,) = judged(world).verdicts
     assert (verdict.cause, culprits(verdict)) == ("p2p-deadlock", [0, 1])
     assert verdict.victims == (2,)
+
+
+def test_of_ranks_that_receive_from_nobody_knows_whom_none_is_told_from_the_others() -> None:
+    world = World()
+    world.waiters(2, RECV)
+    world.waiters(1, c10d("recv", 2799, 30))
+    (verdict,) = judged(world).verdicts
+    assert (verdict.cause, culprits(verdict)) == ("p2p-deadlock", [0, 1, 2])
+    assert "which of them wait for each other is not known" in verdict.summary
 
 
 def test_all_in_the_same_call_is_unknown_and_says_what_was_ruled_out() -> None:

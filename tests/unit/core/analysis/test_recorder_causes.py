@@ -11,7 +11,7 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.columns import trace_of
 from hangtop_core.model import Recorder
 from hangtop_probe.columns import reduce
-from support.build import FUTEX, HUNG_SINCE, NOW, Stack, World, c10d, frame, user
+from support.build import BACKWARD, FUTEX, HUNG_SINCE, NOW, Stack, World, c10d, frame, user
 from support.flight import Job
 
 if TYPE_CHECKING:
@@ -122,6 +122,80 @@ def test_stacks_tell_a_step_left_out_from_groups_in_another_order(
 ) -> None:
     [one] = judge(waiting(crossed(3, 2), {0: theirs, 1: theirs, 2: mine}))
     assert (one.cause, [culprit.rank for culprit in one.culprits]) == (cause, [2])
+
+
+MAIN = (54, "if self.rank == 2:")
+GATHER = inside(c10d("all_gather", at=55), LOOP, MAIN)
+
+
+def apart(op: str, group: str = "0") -> Job:
+    """Rank 2 issues an all_gather where the others issue something else."""
+    job = Job(3, {"1": ("dp", (0, 1, 2))}, "gloo", with_frames=False)
+    for _ in range(3):
+        job.call("all_reduce", group=group).call(op)
+    job.call("all_reduce", [0, 1], group, done=False)
+    return job.call("all_gather", [2], done=False)
+
+
+@pytest.mark.parametrize(
+    ("job", "what"),
+    [
+        # another call as that number, which might be the next one of the others or none of theirs
+        (apart("all_gather"), "all_gather #7 on group default_pg"),
+        (apart("barrier"), "all_gather #7 on group default_pg"),
+        # a circle of two groups
+        (apart("barrier", "1"), "all_gather #4 on group default_pg"),
+    ],
+)
+def test_a_condition_on_the_rank_comes_before_what_recorders_show(job: Job, what: str) -> None:
+    others = inside(c10d("all_reduce", at=57), LOOP)
+    found = judge(waiting(job, {0: others, 1: others, 2: GATHER}))
+    assert found[0].cause == "rank-conditional-collective"
+    assert [one.rank for one in found[0].culprits] == [2]
+    assert f" alone waits in {what} at " in found[0].summary
+    assert any(fact.source == "flight" for fact in found[0].evidence)
+    assert all(one.confidence <= 0.75 for one in found[1:])
+
+
+@pytest.mark.parametrize("job", [apart("all_gather", "1"), crossed(3, 2)])
+def test_what_all_call_in_turn_is_in_another_order_under_a_condition(job: Job) -> None:
+    others = inside(c10d("all_reduce", at=57), LOOP)
+    first = judge(waiting(job, {0: others, 1: others, 2: GATHER}))[0]
+    assert (first.cause, [one.rank for one in first.culprits]) == ("group-order-inversion", [2])
+    assert "is in another branch than the others, under `if self.rank == 2:`" in first.summary
+
+
+def test_a_condition_on_the_rank_says_nothing_where_another_rank_differs() -> None:
+    job = Job(4, with_frames=False, backend="gloo").call("all_reduce")
+    job.call("all_reduce", [0, 1, 2], done=False).call("barrier", [3], done=False)
+    alike, odd = inside(c10d("all_reduce", at=57), LOOP), inside(c10d("barrier", at=60), LOOP)
+    under = inside(c10d("all_reduce", at=55), LOOP, MAIN)
+    found = judge(waiting(job, {0: alike, 1: alike, 2: under, 3: odd}))
+    assert found[0].cause == "mismatched-collective"
+    assert [[one.rank for one in verdict.culprits] for verdict in found] == [[3]]
+
+
+@pytest.mark.parametrize("odd", [0, 1])
+def test_of_two_ranks_the_one_under_a_condition_is_blamed(odd: int) -> None:
+    job = Job(2, with_frames=False, backend="gloo").call("all_reduce")
+    job.call("all_reduce", [1 - odd], done=False).call("all_gather", [odd], done=False)
+    other = inside(c10d("all_reduce", at=57), LOOP)
+    found = judge(waiting(job, {odd: GATHER, 1 - odd: other}))
+    assert found[0].cause == "rank-conditional-collective"
+    assert [one.rank for one in found[0].culprits] == [odd]
+    assert all(one.confidence < 0.5 for one in found[1:])
+
+
+def test_who_has_left_the_loop_over_data_comes_before_what_recorders_show() -> None:
+    job = Job(3, with_frames=False, backend="gloo").call("all_reduce").call("all_reduce")
+    job.call("all_reduce", [0, 1], done=False).call("barrier", [2], done=False)
+    data = (50, "for x, y in loader:")
+    train, after = inside(BACKWARD, data), inside(c10d("barrier", at=80))
+    found = judge(waiting(job, {0: train, 1: train, 2: after}))
+    assert (found[0].cause, found[0].confidence) == ("uneven-inputs", 0.95)
+    assert "waits in barrier #3 on group default_pg at train.py:80" in found[0].summary
+    assert any(fact.source == "flight" for fact in found[0].evidence)
+    assert (found[1].cause, found[1].confidence) == ("mismatched-collective", 0.75)
 
 
 def test_of_two_ranks_the_one_in_a_branch_of_its_own_is_blamed() -> None:

@@ -226,6 +226,7 @@ def test_a_pool_whose_workers_all_wait_has_lost_one_with_its_task() -> None:
         ],
     )
     verdict = first(world)
+    assert (verdict.cause, len(run(world).verdicts)) == ("queue-wait", 1)
     assert "all 2 workers of it wait for tasks: most likely another one has gone" in verdict.summary
     assert "pid 5002 was started 1:40 after the others" in verdict.summary
     assert "wait for each other" not in " ".join(one.text for one in verdict.evidence)
@@ -423,4 +424,83 @@ def test_who_was_met_running_without_using_a_cpu_is_where_it_sleeps() -> None:
     assert "busy-in-python" not in [one.cause for one in found.verdicts]
     world.ranks.pop()
     world.add(user("mark", 30), RUN, main_cpu_share=0.9, slept=slept)
-    assert run(world).verdicts[0].cause == "busy-in-python"
+    assert run(world).verdicts[0].cause == "straggler"  # it computes in native code
+
+
+# -- shells and what they have started
+
+
+def program(
+    world: World, rank: Rank, facts: Facts, pid: int, *words: str, **more: Any
+) -> tuple[Process, None]:
+    """A child that is no Python, and has one thread."""
+    made, _ = child(world, rank, facts, None, pid, cmdline=words, comm=words[0], **more)
+    return msgspec.structs.replace(made, threads=made.threads[:1]), None
+
+
+POLLS = ("S", "poll_schedule_timeout", "poll", None, None)
+PIPE_WRITE = ("S", "pipe_write", "write", 1, None)
+
+
+def pipeline(world: World) -> Rank:
+    """A rank that waits for a shell, which waits for `tar | curl`, and curl for its store."""
+    rank = world.add(CHILD, WAITPID)
+    sh, url = rank.process.pid + 5000, "https://store/run-7.tar"
+    pairs = [
+        program(world, rank, WAITPID, sh, "bash", "-c", f"tar -cf - logs | curl -T - {url}"),
+        program(world, rank, PIPE_WRITE, sh + 1, "tar", ppid=sh),
+        program(world, rank, POLLS, sh + 2, "curl", "-T", "-", url, ppid=sh),
+    ]
+    away = Socket("tcp", "ESTABLISHED", "10.0.0.1:4000", "10.0.0.9:443")
+    tables = {sh + 2: table(Descriptor(5, "socket", "socket:[9]", "rw", socket=away))}
+    return world.give_children(rank, pairs, tables=tables)
+
+
+def test_the_program_that_a_shell_waits_for_is_told_with_its_connection() -> None:
+    world = World()
+    world.waiters(2)
+    pipeline(world)
+    verdict = first(world)
+    assert verdict.cause == "child-process-wait"
+    said = "'curl -T - https://store/run-7.tar' (state S), connected to 10.0.0.9:443"
+    assert said in verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("share", "moved", "state"),
+    [(0.0001, None, "hung"), (0.0001, NOW, "progressing"), (0.2, None, "progressing")],
+)
+def test_a_program_that_only_looks_every_second_gets_nowhere(
+    share: float, moved: float | None, state: str
+) -> None:
+    # GIVEN curl, which runs every second, whether anything comes or not
+    world = World()
+    world.waiters(2)
+    rank = pipeline(world)
+    pids = [one.pid for one in rank.children]
+    world.ranks[-1] = msgspec.structs.replace(
+        rank,
+        child_moved_at={**dict.fromkeys(pids[:2], NOW - 300.0), pids[2]: NOW},
+        child_cpu_share=dict.fromkeys(pids, share),
+        child_io_moved_at={} if moved is None else {pids[2]: moved},
+    )
+    assert run(world).state == state
+
+
+def test_a_pipe_that_a_shell_only_has_open_is_filled_by_another() -> None:
+    world = World()
+    world.waiters(2)
+    writes = tuple(Holder(5000 + i, name, "S", "writes") for i, name in enumerate(("sh", "curl")))
+    pipe = Descriptor(13, "pipe", "pipe:[7]", "r", holders=writes)
+    rank = world.add(user("clip", 34), PIPE_READ, descriptors=table(pipe))
+    world.give_children(
+        rank,
+        [
+            program(world, rank, WAITPID, 5000, "sh", "-c", "curl x"),
+            program(world, rank, POLLS, 5001, "curl", "x", ppid=5000),
+        ],
+    )
+    verdict = first(world)
+    assert "pid 5001 'curl x' (state S)" in verdict.summary
+    assert "pid 5000" not in verdict.summary
+    assert not any("pid 5000" in one.text for one in verdict.evidence)

@@ -220,6 +220,30 @@ def test_a_call_too_many() -> None:
     assert (one.cause, blamed(one)) == ("rank-conditional-collective", [3])
 
 
+def test_a_call_that_all_make_now_and_then_is_no_call_too_many() -> None:
+    """One number differs, and nothing follows it: a rank may have left out one before, too."""
+    job = Job(3, with_frames=False)
+    for _ in range(2):
+        job.call("all_reduce").call("all_reduce").call("all_gather")
+    job.call("all_reduce").call("all_reduce", [0, 2], done=False)
+    job.call("all_gather", [1], done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("mismatched-collective", [1])
+    assert not any("one number" in fact.text for fact in one.evidence)
+
+
+def test_one_operation_is_no_sequence() -> None:
+    job = Job(3)
+    for _ in range(3):
+        job.call("all_reduce").call("all_gather")
+    job.call("all_reduce", [0, 2], done=False).call("all_gather", [1], done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("missing-collective", [1])
+    (differs,) = (fact.text for fact in one.evidence if "first number" in fact.text)
+    assert "one number early" not in differs
+    assert differs.endswith("; on the others the one here comes next after that")
+
+
 def test_a_rank_that_went_on_in_another_group_is_blamed_for_what_it_left_out() -> None:
     groups = {"1": ("ep", (0, 1, 2)), "2": ("dp", (0, 1, 2))}
     program = [Step("all_reduce", "1", line=5), Step("all_gather", "2", line=6)] * 4

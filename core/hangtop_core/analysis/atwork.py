@@ -1,0 +1,99 @@
+"""Whether a rank that is always met in one place works, or only looks or tries again."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.activity import GPU_THREADS
+from hangtop_core.analysis.frames import is_library
+from hangtop_core.analysis.idle import in_task, is_idle
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.analysis.activity import Activity
+    from hangtop_core.model import Frame, Rank
+
+_COUNTS = re.compile(
+    r"for\s(?:(?!\sin\s).)*\sin\s+(?:\w+\.)*(?:range|count|repeat|cycle|iter)\s*\((?!\s*len\b)"
+)
+"""A `for` that says only how often: of attempts as well as of work."""
+COMPUTES_SHARE = 0.03
+"""Cores it takes at least which computes, also on a machine with too much to do."""
+
+
+def failed(frames: Sequence[Frame]) -> bool:
+    """Whether it sleeps in an `except`: what it computes in between is another attempt."""
+    return any(text.startswith("except") for one in frames for _, text in one.beside or ())
+
+
+def goes_through(frames: Sequence[Frame]) -> bool:
+    """Whether the innermost loop around a sleep of the user's own goes from one thing to the next.
+
+    A `while` looks again whether something has come, and a `for` over a number may count attempts.
+    """
+    if not frames or is_library(frames[0]):
+        return False
+    for depth, frame in enumerate(frames):
+        loops = [text for _, text in frame.within or () if text.startswith(("for ", "while "))]
+        if loops:
+            last = loops[-1]
+            things = last.startswith("for ") and _COUNTS.match(last) is None
+            return things and not failed(frames[: depth + 1])
+    return False
+
+
+def all_awaited(stacks: Sequence[Sequence[Frame]]) -> bool:
+    """Whether all that a rank's threads read and write is of those its main thread waits for.
+
+    A heartbeat is a thread of its own. Whoever fills a queue may be none of those that live.
+
+    Args:
+        stacks: of its threads, that of the main thread first.
+    """
+    others = [one for one in stacks[1:] if not is_idle(one)]
+    if stacks and any("/concurrent/futures/" in frame.file for frame in stacks[0]):
+        return bool(others) and all(map(in_task, others))
+    return len(others) == 1 and any(frame.name.endswith("join") for frame in stacks[0][:8])
+
+
+def moved_much(rank: Rank) -> float | None:
+    """When it last wrote much, or read much of a file that it keeps open."""
+    read = rank.read_at if rank.read_at is not None and _reads_on(rank) else None
+    return max((at for at in (rank.wrote_at, read) if at is not None), default=None)
+
+
+def _reads_on(rank: Rank) -> bool:
+    """Whether it has a file open in whose midst it reads.
+
+    Whoever looks again whether a file says something else opens it each time, or is at its end.
+    """
+    files = rank.descriptors.descriptors if rank.descriptors is not None else ()
+    return any(
+        one.fd > 2
+        and one.kind == "file"
+        and "r" in one.mode
+        and 0 < (one.position or 0) < (one.size or 0)
+        for one in files
+    )
+
+
+def retries(rank: Rank) -> bool:
+    """Whether a rank that writes much by turns may get nothing written, where a disk is full.
+
+    Whoever saves in pieces keeps its file open; who tries again has none open meanwhile, or one
+    that is full. Where nobody has looked at its files, it is taken to get on.
+    """
+    files = rank.descriptors.descriptors if rank.descriptors is not None else None
+    writes = [one for one in files or () if one.fd > 2 and one.kind == "file" and "w" in one.mode]
+    return files is not None and all(one.full for one in writes)
+
+
+def computes(rank: Rank, activity: Activity) -> bool:
+    """Whether a main thread runs native code without the GIL, which no GPU makes it wait in."""
+    if activity.kind != "busy" or not activity.running or activity.owner is not None:
+        return False
+    takes = (rank.main_cpu_share or 0.0) >= COMPUTES_SHARE
+    gpu = any(thread.name.startswith(GPU_THREADS) for thread in rank.process.threads)
+    return takes and not gpu

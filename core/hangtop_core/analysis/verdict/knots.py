@@ -1,0 +1,223 @@
+"""Ranks in send and recv that wait for one another in a circle: for whom each of them waits.
+
+That is read from the line that calls (`src=rank - 1`, `dst=self.next`), or from the names of
+functions (`recv_forward`). Where it cannot be read nothing is said.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from hangtop_core.analysis.dictionary import PEER_TO_PEER
+from hangtop_core.analysis.frames import package, plain_name
+from hangtop_core.analysis.verdict.callers import stack_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hangtop_core.analysis.verdict.base import Subject
+    from hangtop_core.analysis.verdict.case import Case
+
+_CALLS = {"send": "dst", "recv": "src", "isend": "dst", "irecv": "src"}
+_RANK = re.compile(r"_?(my_?|global_?|self_?)?rank(_id)?", re.IGNORECASE)
+_WORLD = re.compile(r"_?(world|world_?size|n_?ranks|num_ranks|n_?procs)", re.IGNORECASE)
+_NEXT = re.compile(r"next|following|right|\+ 1\b", re.IGNORECASE)
+_PREVIOUS = re.compile(r"prev|preceding|left|- 1\b", re.IGNORECASE)
+_PARTNER = re.compile(r"peer|partner|other|buddy|neighbo", re.IGNORECASE)
+_PASSES = re.compile(
+    r"(send|recv|receive)_?(?:to_?|from_?)?"
+    r"(?:(forward|fwd|activation)|(backward|bwd|grad)|(next)|(prev))",
+    re.IGNORECASE,
+)
+"""What stages of pipelines call what they do: activations go to the next stage, gradients back."""
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.BitXor: operator.xor,
+}
+_SENDS = re.compile(r"send|recv")
+LONGEST = 200
+"""Characters of a line that are read: of more, one may be nested deeper than Python can follow."""
+
+
+class Knot(NamedTuple):
+    """Ranks that wait for one another in circles, and who waits for whom."""
+
+    subjects: tuple[Subject, ...]
+    peers: Mapping[int, int]
+    """For whom each rank in send or recv waits, by rank; also of those that are in no circle."""
+    passing: tuple[Subject, ...]
+    """All of which that is known."""
+    names: Mapping[int, str]
+    """What says so, by rank: `self.next` of its line, or the name of a function."""
+
+
+def knot(case: Case) -> Knot | None:
+    """The ranks in sends and receives of which each waits for another; None where none are seen."""
+    if case.suspects or len(case.waiters) < 2:
+        return None
+    world = case.job.world_size or len(case.subjects)
+    passing = [s for s in case.waiters if s.activity.kind in (*PEER_TO_PEER, "work-wait")]
+    names: dict[str, str] = {}
+    met = ((s.number, _way_of(case, s, world, names)) for s in passing)
+    found = {number: way for number, way in met if way is not None}
+    found.update(_pair([s for s in case.waiters if s.number not in found]))
+    peers = {number: way.peer for number, way in found.items() if way.peer != number}
+    tied = _circles({n: peer for n, peer in peers.items() if not _meets(found, n, peer)})
+    if not tied:
+        return None
+    known = tuple(s for s in passing if s.number in peers)
+    said = {number: way.name for number, way in found.items()}
+    return Knot(tuple(s for s in known if s.number in tied), peers, known, said)
+
+
+def _pair(left: Sequence[Subject]) -> dict[int, _Way]:
+    """Two ranks in one line that exchanges with a `peer`, where of all others it is known.
+
+    They are meant for each other: nobody else is left.
+    """
+    if len(left) != 2 or left[0].activity.site != left[1].activity.site:
+        return {}
+    one, other = left
+    site, call = one.activity.site, one.activity.kind
+    node = _argument(site.source or "") if site is not None and call in PEER_TO_PEER else None
+    name = ast.unparse(node) if node is not None else ""
+    if not _PARTNER.search(name):
+        return {}
+    return {a.number: _Way(b.number, call, name, False) for a, b in ((one, other), (other, one))}
+
+
+class _Way(NamedTuple):
+    """For whom a rank waits."""
+
+    peer: int
+    call: str
+    name: str
+    exact: bool
+    """Whether its line gives the number."""
+
+
+def _meets(found: Mapping[int, _Way], number: int, peer: int) -> bool:
+    """Whether one sends what the other receives, so that only other tags could keep them apart.
+
+    Where the names of functions alone say so, they say something else: workers that send gradients
+    to a server are no stages.
+    """
+    one, other = found[number], found.get(peer)
+    if other is None or other.peer != number or (one.exact and other.exact):
+        return False
+    return {one.call, other.call} == {"send", "recv"}
+
+
+def _circles(peers: Mapping[int, int]) -> set[int]:
+    """Those that come back to themselves, going from each to the one it waits for."""
+    tied: set[int] = set()
+    done: set[int] = set()
+    for first in peers:
+        way: dict[int, int] = {}
+        one: int | None = first
+        while one is not None and one not in way and one not in done:
+            way[one] = len(way)
+            one = peers.get(one)
+        if one is not None and one in way:
+            tied.update(other for other, at in way.items() if at >= way[one])
+        done.update(way)
+    return tied
+
+
+def _way_of(case: Case, subject: Subject, world: int, names: dict[str, str]) -> _Way | None:
+    """For which rank another one waits; ``names`` keeps what was found, by stack."""
+    site = subject.activity.site
+    call = subject.activity.kind if subject.activity.kind in PEER_TO_PEER else ""
+    step, name = None, ""
+    if call:
+        node = _argument(site.source) if site is not None and site.source else None
+        if node is not None:
+            name = ast.unparse(node)
+            number = _number(node, subject.number, world)
+            if number is not None:
+                return _Way(number, call, name, True) if 0 <= number < world else None
+            step = _step(name)
+    if step is None:
+        name = _function(case, subject, names)
+        calls = set(_SENDS.findall(name))
+        call = call or ("send" if calls == {"send"} else "recv" if "send" not in calls else "")
+        step = _way(name) or None
+    return None if step is None else _Way((subject.number + step) % world, call, name, False)
+
+
+def _function(case: Case, subject: Subject, names: dict[str, str]) -> str:
+    """The innermost function whose name tells the way; empty where there is none."""
+    sample = subject.rank.sample
+    key = sample.threads[0].stack if sample is not None and sample.threads else ""
+    if key not in names:
+        frames = (f for f in stack_of(case.snapshot.stacks, subject) if not f.native)
+        own = (plain_name(f.name) for f in frames if package(f.file) not in ("torch", "python"))
+        names[key] = next((name for name in own if _way(name) is not None), "")
+    return names[key]
+
+
+@lru_cache(maxsize=1024)
+def _argument(source: str) -> ast.expr | None:
+    """To or from whom the call in a line sends or receives; None where there are several."""
+    if len(source) > LONGEST:
+        return None
+    try:
+        tree = ast.parse(source.strip() + (" pass" if source.rstrip().endswith(":") else ""))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    found = []
+    for node in ast.walk(tree):
+        called = getattr(node, "func", None)
+        name = getattr(called, "attr", getattr(called, "id", None))
+        if isinstance(node, ast.Call) and name in _CALLS:
+            given = [one.value for one in node.keywords if one.arg == _CALLS[name]]
+            found += given or node.args[1:2]
+    return found[0] if len(found) == 1 else None
+
+
+def _number(node: ast.expr, rank: int, world: int) -> int | None:
+    """What an expression of numbers, the rank and the world size is; None for any other."""
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else None
+    if isinstance(node, ast.BinOp):
+        left, right = _number(node.left, rank, world), _number(node.right, rank, world)
+        if left is None or right is None:
+            return None
+        if isinstance(node.op, (ast.Mod, ast.FloorDiv)):
+            found = divmod(left, right) if right else None
+            return None if found is None else found[isinstance(node.op, ast.Mod)]
+        made = _OPERATORS.get(type(node.op))
+        return None if made is None else int(made(left, right))
+    if isinstance(node, ast.Call):
+        if node.args or node.keywords:
+            return None
+        name = ast.unparse(node.func).rpartition(".")[2].removeprefix("get_")
+    else:
+        name = ast.unparse(node).rpartition(".")[2]
+    return rank if _RANK.fullmatch(name) else world if _WORLD.fullmatch(name) else None
+
+
+@lru_cache(maxsize=1024)
+def _step(text: str) -> int | None:
+    """1 for what is called the next one, -1 for the previous; None where neither is said."""
+    following, previous = bool(_NEXT.search(text)), bool(_PREVIOUS.search(text))
+    return None if following == previous else 1 if following else -1
+
+
+@lru_cache(maxsize=4096)
+def _way(name: str) -> int | None:
+    """The same of a function's name; 0 where it goes both ways."""
+    ways = set()
+    for call, onward, _, following, previous in _PASSES.findall(name):
+        sends = call.lower() == "send"
+        if following or previous:
+            ways.add(1 if following else -1)
+        else:
+            ways.add(1 if sends == bool(onward) else -1)
+    return None if not ways else ways.pop() if len(ways) == 1 else 0

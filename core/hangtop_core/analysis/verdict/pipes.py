@@ -1,0 +1,101 @@
+"""Programs at the other end of a pipe that somebody waits on, and the connections they have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hangtop_core.analysis import kernel
+from hangtop_core.analysis.activity import main_thread
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.model import Process, Rank
+
+_COMMAND = 90
+"""Characters of a command line in a sentence."""
+
+
+def command(process: Process) -> str:
+    """`'curl -s http://store/train-7.tar'`: of a long one both ends, since files stand last."""
+    text = " ".join(process.cmdline) or process.comm
+    if len(text) > _COMMAND:
+        text = f"{text[: _COMMAND // 3]} ... {text[-(_COMMAND * 2 // 3 - 5) :]}"
+    return clean(f"'{text}'", _COMMAND + 2)
+
+
+def commands(rank: Rank) -> Mapping[int, str]:
+    """The command lines of the programs that a rank and its children have started, by pid."""
+    own = rank.process.cmdline
+    some = (c for c in rank.children if c.role == "subprocess" and c.cmdline != own)
+    return {child.pid: command(child) for child in some}
+
+
+def at_work(rank: Rank, one: Descriptor) -> Descriptor:
+    """A descriptor without those of its holders that only have it open.
+
+    Who waits for a child of its own, as a shell does for what it has started, neither reads nor
+    writes meanwhile.
+    """
+    if len(one.holders) < 2:
+        return one
+    waiting = {child.pid for child in rank.children if _waits_for_child(child)}
+    rest = tuple(holder for holder in one.holders if holder.pid not in waiting)
+    return msgspec.structs.replace(one, holders=rest) if rest else one
+
+
+def _waits_for_child(process: Process) -> bool:
+    main = main_thread(process)
+    alone = len(process.threads) < 2 and (process.thread_count or 1) < 2
+    return alone and main is not None and kernel.kernel_wait(main.wchan, main.syscall) == "child"
+
+
+def connections(rank: Rank, pid: int) -> list[Descriptor]:
+    """The connections of a child of a rank that are its own: forked ones have their parent's, too.
+
+    None where they may be, and the rank's own are not known. A program has none that it inherits.
+    """
+    table, parent = rank.child_descriptors.get(pid), rank.descriptors
+    if table is None or (parent is None and pid not in commands(rank)):
+        return []
+    inherited = {one.target for one in (parent.descriptors if parent is not None else ())}
+    return [
+        one
+        for one in table.descriptors
+        if one.socket is not None
+        and one.socket.family == "tcp"
+        and one.socket.state != "LISTEN"
+        and one.target not in inherited
+    ]
+
+
+def connected(rank: Rank, pids: Iterable[int]) -> str:
+    """`, connected to 10.0.0.7:443`, of the first ones; empty where none is known."""
+    found = {
+        one.socket.remote: None
+        for pid in pids
+        for one in connections(rank, pid)
+        if one.socket is not None
+    }
+    return f", connected to {', '.join(list(found)[:3])}" if found else ""
+
+
+def program_below(rank: Rank, process: Process) -> Process | None:
+    """The program that a shell waits for: of a pipeline one that does not wait for the others."""
+    found = None
+    while process is not None and _waits_for_child(process):
+        some = [c for c in rank.children if c.ppid == process.pid and not c.ended]
+        if not some:
+            break
+        process = found = min(some, key=lambda c: (not connections(rank, c.pid), _in_pipe(c)))
+    return found
+
+
+def _in_pipe(process: Process) -> bool:
+    main = main_thread(process)
+    family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
+    return family in ("pipe-read", "pipe-write")

@@ -1,0 +1,120 @@
+"""A DataLoader worker that is neither idle nor gone: what it waits on, and what it has open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from hangtop_core.analysis.activity import Activity
+from hangtop_core.analysis.standing import Standing
+from hangtop_core.analysis.verdict.evidence import fact, name_descriptor
+from hangtop_core.analysis.verdict.naming import thread_text
+from hangtop_core.analysis.verdict.pipes import at_work, commands, connected, connections
+from hangtop_core.model import Process
+from hangtop_core.text import how_ended
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hangtop_core.analysis.verdict.base import Subject
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.diagnosis import Evidence
+
+
+class Worker(Struct, frozen=True):
+    """One DataLoader worker of a subject that is neither idle nor gone."""
+
+    process: Process
+    activity: Activity
+    standing: Standing
+
+    @property
+    def name(self) -> str:
+        """`DataLoader worker 1 (pid 5001)`."""
+        number = self.process.worker_id
+        return f"DataLoader worker {'' if number is None else f'{number} '}(pid {self.process.pid})"
+
+
+def file_of(subject: Subject, worker: Worker) -> str:
+    """What a worker is blocked on, from its descriptors; of a pipe who fills it, and from where."""
+    one = _waited_on(subject, worker)
+    if one is None:
+        return ""
+    text = _queue_of(subject, worker, one)
+    if text:
+        return text
+    text = name_descriptor(one, names=commands(subject.rank))
+    return text + connected(subject.rank, (holder.pid for holder in one.holders))
+
+
+def _waited_on(subject: Subject, worker: Worker) -> Descriptor | None:
+    table = subject.rank.child_descriptors.get(worker.process.pid)
+    main = worker.activity.main
+    if table is None or main is None or main.fd is None:
+        return None
+    one = next((one for one in table.descriptors if one.fd == main.fd), None)
+    return None if one is None else at_work(subject.rank, one)
+
+
+def _queue_of(subject: Subject, worker: Worker, one: Descriptor) -> str:
+    """Of a queue between processes, whether any but this worker and its rank could fill it.
+
+    Both have its other end open, whether they put anything in or not.
+    """
+    own = {subject.pid, worker.process.pid}
+    if worker.activity.kind != "queue" or one.kind != "pipe" or not one.holders:
+        return ""
+    rest = tuple(holder for holder in one.holders if holder.pid not in own)
+    told = name_descriptor(msgspec.structs.replace(one, holders=rest))
+    if rest:
+        return told
+    told += ", which only this worker and its rank have open"
+    ended = [c for c in subject.rank.children if c.role == "subprocess" and c.ended]
+    if ended:
+        how = "has ended" if ended[0].exit_code is None else how_ended(ended[0].exit_code)
+        told += f" ({ended[0].label}, pid {ended[0].pid}, {how})"
+    return told
+
+
+def worker_facts(case: Case, subject: Subject, worker: Worker) -> Iterator[Evidence]:
+    """Where a worker is, what the kernel says of it, and what it and its programs have open."""
+    site, source = worker.activity.site, ""
+    if site is not None and site.source:
+        source = f": `{site.source.strip()}`"
+    since = case.ago(worker.standing.since)
+    yield fact(
+        "stacks",
+        subject.number,
+        f"{worker.name} {worker.activity.text} at {worker.activity.at}{source} {since}",
+    )
+    main = worker.activity.main
+    if main is not None:
+        yield fact(
+            "process",
+            subject.number,
+            f"{worker.name} {thread_text(main)}",
+        )
+    for one in _opened(subject, worker)[:3]:
+        yield fact("process", subject.number, f"{worker.name} has {name_descriptor(one)}")
+    waited = _waited_on(subject, worker)
+    for holder in waited.holders if waited is not None else ():
+        for one in connections(subject.rank, holder.pid)[:2]:
+            text = f"pid {holder.pid} ({holder.comm}) has {name_descriptor(one)}"
+            yield fact("process", subject.number, text)
+
+
+def _opened(subject: Subject, worker: Worker) -> list[Descriptor]:
+    """Files and sockets that a worker has opened itself, and not inherited from its rank."""
+    rank, pid = subject.rank, worker.process.pid
+    table = rank.child_descriptors.get(pid)
+    parent = rank.descriptors.descriptors if rank.descriptors is not None else ()
+    inherited = {(one.fd, one.target) for one in parent}
+    files = [
+        one
+        for one in (table.descriptors if table is not None else ())
+        if one.kind in ("file", "fifo") and one.fd > 2 and (one.fd, one.target) not in inherited
+    ]
+    return files + connections(rank, pid)

@@ -1,0 +1,110 @@
+"""What is not a process's own: frames and sockets of its parent, loops that it is blocked in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from hangtop_core.analysis.frames import since_fork
+from hangtop_core.descriptors import Descriptor, Holder, Socket
+from hangtop_core.model import DescriptorTable
+from hangtop_core.stacktable import StackTable
+from support.build import (
+    BASE,
+    FIFO_OPEN,
+    LOADER,
+    NOW,
+    PIPE_READ,
+    POLL,
+    RUN,
+    SLEEP,
+    World,
+    frame,
+    judged,
+    user,
+    worker_in,
+)
+
+if TYPE_CHECKING:
+    from support.build import Facts, Stack
+
+OWN: Stack = (
+    frame("Pipe.read", "webdataset/gopen.py", 104),
+    frame("_worker_loop", "torch/utils/data/_utils/worker.py", 349),
+    frame("BaseProcess.run", "py:multiprocessing/process.py", 108),
+    frame("BaseProcess._bootstrap", "py:multiprocessing/process.py", 314),
+)
+PARENT: Stack = (
+    frame("Popen._launch", "py:multiprocessing/popen_fork.py", 71),
+    frame("Popen.__init__", "py:multiprocessing/popen_fork.py", 19),
+    frame("BaseProcess.start", "py:multiprocessing/process.py", 121),
+    *user("fit", 59),
+)
+
+
+@pytest.mark.parametrize(
+    ("stack", "kept"),
+    [
+        (OWN + PARENT, OWN),
+        (PARENT, PARENT),  # the parent itself, as it forks
+        (OWN + PARENT[:3] + OWN[1:] + PARENT, OWN),  # forked by who was forked
+        (OWN + BASE, OWN + BASE),  # spawned
+        ((frame("_bootstrap", "py:multiprocessing/process.py", 1),
+          frame("_launch", "billiard/popen_fork.py", 2), *BASE),
+         (frame("_bootstrap", "py:multiprocessing/process.py", 1),)),
+    ],
+)  # fmt: skip
+def test_the_frames_of_the_parent_are_left_out(stack: Stack, kept: Stack) -> None:
+    assert since_fork(stack) == kept
+
+
+def test_stacks_are_kept_without_them() -> None:
+    table = StackTable()
+    table.add("a", OWN + PARENT)
+    assert table.publish()["a"] == OWN
+
+
+def sockets(*targets: str) -> tuple[Descriptor, ...]:
+    one = Socket("tcp", "ESTABLISHED", "10.0.0.1:9", "10.0.0.2:1")
+    return tuple(
+        Descriptor(3 + i, "socket", target, "rw", socket=one) for i, target in enumerate(targets)
+    )
+
+
+def test_what_a_worker_has_inherited_is_not_told_as_its_own() -> None:
+    world = World()
+    world.waiters(2)
+    parent = DescriptorTable(NOW, (*sockets("socket:[1]"), Descriptor(9, "file", "/log", "w")))
+    rank = world.add(LOADER, POLL, moved_at=NOW - 2.0, descriptors=parent)
+    stuck = world.worker(rank, worker_in("read_shard", 71), FIFO_OPEN, 0)
+    own = (*sockets("socket:[1]", "socket:[2]"), Descriptor(9, "file", "/log", "w"))
+    world.give_children(rank, [stuck], tables={stuck[0].pid: DescriptorTable(NOW, own)})
+    told = "\n".join(one.text for one in judged(world).verdicts[0].evidence)
+    assert "has fd 4 = socket:[2]" in told
+    assert "socket:[1]" not in told
+    assert "/log" not in told
+
+
+def test_of_sqlite_the_database_is_named() -> None:
+    world = World()
+    world.waiters(3)
+    holder = (Holder(9, "python3", "S", "holds the lock"),)
+    file = Descriptor(11, "file", "/data/seen.db-shm", "rw", locked="by others", holders=holder)
+    table = DescriptorTable(NOW, (file,))
+    world.add(user("count", 95, "db.execute(sql)"), SLEEP, descriptors=table, moved_at=NOW)
+    summary = judged(world).verdicts[0].summary
+    assert "with the database /data/seen.db open (its -shm file is fd 11)" in summary
+
+
+@pytest.mark.parametrize(("facts", "moved", "told"), [(PIPE_READ, 0.0, False), (RUN, 300.0, True)])
+def test_the_loop_of_who_is_blocked_in_it_is_no_evidence(
+    facts: Facts, moved: float, told: bool
+) -> None:
+    world = World()
+    world.waiters(2)
+    looping = replace(frame("frame", "train.py", 29), within=((27, "while True:"),))
+    world.add((looping, *BASE), facts, moved_at=NOW - 300.0 + moved)
+    verdict = judged(world).verdicts[0]
+    assert any("which only a line in it ends" in one.text for one in verdict.evidence) == told

@@ -1,0 +1,123 @@
+"""Sends and receives of which each waits for another: who is in the knot, and who behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hangtop_core.analysis.verdict.knots import _step, _way
+from support import build
+from support.build import FUTEX, World, c10d, frame, judged, user
+
+
+def told(world: World, **job: Any) -> tuple[str, list[int | None]]:
+    verdict = judged(world, **job).verdicts[0]
+    return verdict.cause, [one.rank for one in verdict.culprits]
+
+
+def passing(*calls: tuple[str, int, str]) -> World:
+    """Ranks in `send` or `recv`, each with the line that calls it."""
+    world = World()
+    for name, line, source in calls:
+        world.add((c10d(name, 2799, line)[0], *user("step", line, source)), FUTEX)
+    return world
+
+
+BACK, ON = "dist.recv(grad, src=self.next)", "dist.recv(x, src=self.prev)"
+
+
+@pytest.mark.parametrize(
+    ("sources", "culprits"),
+    [
+        ((BACK, BACK, ON, ON), [1, 2]),
+        ((BACK, ON, ON, ON), [0, 1]),
+        (("recv(g, rank + 1)", "recv(g, rank + 1)", "recv(g, rank + 1)", "recv(x, rank - 1)"),
+         [2, 3]),
+        (("recv(x, (rank - 1) % world_size)",) * 4, [0, 1, 2, 3]),
+        (("recv(x, src=rank ^ 1)",) * 2 + ("recv(x, src=0)",) * 2, [0, 1]),
+        # A pair that exchanges, and one behind it.
+        (("recv(x, src=peer)", "recv(x, src=peer)", "recv(y, src=self.index - 1)"), [0, 1]),
+        (("recv(x, src=peer)", "recv(x, src=peer)"), [0, 1]),
+        # Nobody can tell: all of them, and that it is not known.
+        (("recv(x, src=peer)", "recv(x, src=peer)", "recv(", "recv("), [0, 1, 2, 3]),
+    ],
+)  # fmt: skip
+def test_who_waits_for_whom_is_as_the_line_says(
+    sources: tuple[str, ...], culprits: list[int]
+) -> None:
+    world = passing(*(("recv", 40 + len(text), text) for text in sources))
+    assert told(world) == ("p2p-deadlock", culprits)
+    assert len(judged(world).verdicts) == 1
+
+
+def test_those_behind_the_knot_are_victims_and_the_sentence_says_why() -> None:
+    world = passing(*(("recv", 40 + len(text), text) for text in (BACK, BACK, ON, ON)))
+    (verdict,) = judged(world).verdicts
+    assert verdict.victims == (0, 3)
+    assert "for rank 2 (`self.next`)" in verdict.summary
+    assert "rank 0 for rank 1, rank 3 for rank 2" in verdict.summary
+
+
+def waits_in(*names: str) -> build.Stack:
+    inner = frame("_communicate", "train.py", 22, "req.wait()")
+    return (inner, *(frame(name, "train.py", 30 + i) for i, name in enumerate(names)), *build.BASE)
+
+
+def test_stages_that_wait_for_what_they_posted_are_told_by_their_functions() -> None:
+    world = World()
+    for name in ("recv_backward", "recv_backward", "send_forward_recv_backward", "recv_forward"):
+        world.add(waits_in(name, "train_step"), FUTEX)
+    assert told(world) == ("p2p-deadlock", [2, 3])
+    assert len(judged(world).verdicts) == 1
+
+
+def test_a_knot_of_some_while_the_others_reduce() -> None:
+    world = World()
+    world.waiters(2)
+    for line, source in ((50, "dist.recv(x, src=3)"), (58, "dist.recv(x, src=2)")):
+        world.add((c10d("recv", 2753, line)[0], *user("step", line, source)), FUTEX)
+    assert told(world) == ("p2p-deadlock", [2, 3])
+
+
+def test_workers_that_send_gradients_to_a_server_are_no_stages() -> None:
+    world = World()
+    world.add(waits_in("recv_grads"), FUTEX)
+    for _ in range(3):
+        world.add(waits_in("send_grads"), FUTEX)
+    assert told(world)[0] != "p2p-deadlock"
+
+
+def test_somebody_outside_communication_is_the_cause_and_no_knot() -> None:
+    world = passing(*(("recv", 40 + len(text), text) for text in (BACK, ON)))
+    world.add(user("load", 12, "time.sleep(1)"), build.SLEEP)
+    assert told(world)[1] == [2]
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("recv_forward", -1), ("send_forward_recv_backward", 1), ("_exec_recv_grads", 1),
+        ("send_backward_recv_forward", -1), ("recv_from_prev", -1), ("send_next", 1),
+        ("send_forward_recv_forward", 0), ("forward", None), ("receive_batch", None),
+    ],
+)  # fmt: skip
+def test_functions_of_pipelines_say_which_way_they_go(name: str, way: int | None) -> None:
+    assert _way(name) == way
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [("self.next_rank", 1), ("ranks[i - 1]", -1), ("left", -1), ("peer", None), ("ranks[2]", None)],
+)
+def test_what_a_neighbour_is_called(text: str, step: int | None) -> None:
+    assert _step(text) == step
+
+
+@pytest.mark.parametrize("opens", ["(", "[", "-", "not ", "lambda:"])
+def test_a_line_that_is_nested_beyond_measure_tells_nothing(opens: str) -> None:
+    """Lines come from nodes."""
+    closes = {"(": ")", "[": "]"}.get(opens, "")
+    for depth in (40, 90, 1000, 20_000):
+        nested = f"dist.recv(x, src={opens * depth}1{closes * depth})"
+        assert told(passing(*[("recv", 1, nested)] * 3))[1] == [0, 1, 2]
