@@ -183,12 +183,13 @@ PDB: Stack = (
     frame("Bdb.trace_dispatch", "py:bdb.py", 90),
     *user("train_step", 41),
 )
+BUNDLED = "/home/me/.vscode-server/extensions/ms-python.debugpy-2025.8.0/bundled/libs/debugpy"
 EDITOR: Stack = (
     frame("Condition.wait", "py:threading.py", 331),
     frame("Event.wait", "py:threading.py", 629),
-    frame("PyDB.block_until_configuration_done", "debugpy/_vendored/pydevd/pydevd.py", 981),
-    frame("_wait_for_attach", "debugpy/_vendored/pydevd/pydevd.py", 3040),
-    frame("wait_for_client_cls.__call__", "debugpy/server/api.py", 325),
+    frame("PyDB.block_until_configuration_done", f"{BUNDLED}/_vendored/pydevd/pydevd.py", 981),
+    frame("_wait_for_attach", f"{BUNDLED}/_vendored/pydevd/pydevd.py", 3040),
+    frame("wait_for_client_cls.__call__", f"{BUNDLED}/server/api.py", 325),
     *user("main", 26, "debugpy.wait_for_client()"),
 )
 URLLIB: Stack = (

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _STDLIB = re.compile(r"/lib(64)?/python\d(\.\d+)?/|/python\d+\.zip/|^<")
 _PACKAGE = re.compile(r"(?:^|/)(?:site|dist)-packages/([^/]+)")
 _TORCH = re.compile(r"(?:^|/)torch/(?:\w+/)*+\w++\.py$")
+_DEBUGGER = re.compile(r"/debugpy/(?:_vendored|server|common)/|/debugpy/[^/]+$")
+"""Of an editor, which brings it along in a folder of its own."""
 _SCRIPT = re.compile(r"/s?bin/[^/]+$")
 _OWN_PACKAGES = frozenset({"hangtop"})
 """Packages whose files are training scripts: the demo jobs."""
@@ -48,6 +50,8 @@ def package(file: str) -> str | None:
         return "python"
     if _TORCH.search(file):
         return "torch"
+    if _DEBUGGER.search(file):
+        return "debugpy"
     return "script" if _SCRIPT.search(file) else None
 
 
