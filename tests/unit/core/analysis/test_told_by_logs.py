@@ -15,6 +15,7 @@ from hangtop_core.model import Node
 from support import build
 from support.build import FUTEX, POLL, SLEEP, World, c10d
 from support.logs import parsed
+from support.verdicts import first
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -40,11 +41,6 @@ def run(world: World, text: str, world_size: int | None = None) -> Diagnosis:
     snapshot = world.snapshot(world_size=world_size or len(world.ranks))
     snapshot = msgspec.structs.replace(snapshot, outputs=(output,))
     return diagnose(snapshot, snapshot.job(None))
-
-
-def first(found: Diagnosis) -> tuple[str, list[int | None]]:
-    verdict = found.verdicts[0]
-    return verdict.cause, [one.rank for one in verdict.culprits]
 
 
 def test_a_child_that_gets_no_shared_memory_is_why_its_rank_waits_for_a_queue() -> None:
