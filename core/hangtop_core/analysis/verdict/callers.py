@@ -39,7 +39,8 @@ _NOT_AROUND = ("past: ", "at: ", "@")
 _FLAG = "  # "
 """Before what the program has that keeps the rank: `if verbose:  # verbose = rank == 0`."""
 _NAME = re.compile(r"\w+")
-_MAX_LINE = 500
+_MAX_LINE = 200
+"""Of more characters one may be nested deeper than Python can follow."""
 Block = tuple[int, str]
 
 
