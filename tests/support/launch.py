@@ -38,14 +38,16 @@ class Started:
         self.mark = uuid.uuid4().hex
         full = {**os.environ, MARK: self.mark, "OMP_NUM_THREADS": "1", **(env or {})}
         with output.open("ab", buffering=0) as file:
-            self.process = subprocess.Popen(argv, env=full, stdout=file, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                argv, env=full, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
+            )
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
     def pids(self) -> list[int]:
-        """Return every live process that carries the mark."""
+        """Return every live process that carries the mark, also on nodes that are namespaces."""
         return with_variable(MARK, self.mark)
 
     def __enter__(self) -> Self:

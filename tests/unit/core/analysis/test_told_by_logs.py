@@ -66,6 +66,35 @@ def test_what_a_rank_printed_before_it_left_is_told_before_that_it_left() -> Non
     assert "rank-exited" not in [one.cause for one in found.verdicts]
 
 
+WENT_ON = (
+    "ERROR:trainer:evaluation failed\n"
+    'Traceback (most recent call last):\n  File "/job/train.py", line 13, in predict\n'
+    "    raise ValueError(label)\nValueError: label 17\nstep 10\nstep 11\nstep 12\nstep 13\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "said"),
+    [
+        ("", "a rank, which one is not told, printed ValueError: label 17"),
+        ("[rank0]: ", "rank 0 printed ValueError: label 17"),
+        ("[rank2]: ", "printed ValueError: label 17"),
+    ],
+)
+def test_an_error_that_somebody_went_on_after_is_told_of_who_is_elsewhere(
+    prefix: str, said: str
+) -> None:
+    world = World()
+    for _ in range(2):
+        world.add(c10d("all_gather"), FUTEX)
+    world.add(build.BACKWARD, FUTEX)
+    text = "".join(f"{prefix}{line}\n" for line in WENT_ON.splitlines())
+    found = run(world, text)
+    assert first(found) == ("mismatched-collective", [2])
+    logged = [one for one in found.verdicts[0].evidence if one.source == "log"]
+    assert any(said in one.text and "train.py:13 (predict)" in one.text for one in logged)
+
+
 def test_who_has_the_port_that_rank_0_could_not_have_is_told() -> None:
     world = World()
     world.nodes["n1"] = Node("n1", "ready")
