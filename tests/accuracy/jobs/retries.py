@@ -69,7 +69,8 @@ class Pooled(Dataset[Tensor]):
 def batches(rank: int) -> itertools.count[int] | DataLoader[Tensor]:
     if MODE != "forked":
         return itertools.count()
-    return DataLoader(Pooled(rank == 1), batch_size=2, num_workers=1)
+    data = Pooled(rank == 1)
+    return DataLoader(data, batch_size=2, num_workers=1, multiprocessing_context="fork")
 
 
 def train(rank: int, world: int) -> None:
