@@ -48,9 +48,9 @@ def by_recorders(case: Case) -> Verdict | None:
 
 
 def _under_condition(case: Case, one: Verdict) -> bool:
-    """Whether all that are blamed, or half of those in a circle, are under one on the rank."""
+    """Whether all that are blamed, or some of those in a circle, are under one on the rank."""
     blamed = {culprit.rank for culprit in one.culprits}
-    tied = 2 * len(blamed) >= len(case.waiters)
+    tied = 2 * len(blamed) >= len(case.waiters) or one.cause == patterns.INVERSION.cause
     return any(
         (own == blamed or (tied and own < blamed))
         and not (one.cause == patterns.INVERSION.cause and _usual(case, group[0], own))

@@ -84,7 +84,7 @@ def uneven(case: Case) -> Iterator[Hit]:
             summary=(
                 f"{named[0]} {is_are(group, 'is', 'are')} {loop} and "
                 f"{is_are(group, 'waits', 'wait')} in {held(case, first)} at "
-                f"{place(there)} {case.since(first)}, while {named[1]} "
+                f"{first.activity.at} {case.since(first)}, while {named[1]} "
                 f"{is_are(training, 'is', 'are')} still in it and "
                 f"{several(step.text.rstrip(','), training)} at {step.at}: "
                 f"{name_ranks(odd)} got {got}"
