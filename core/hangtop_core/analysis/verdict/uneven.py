@@ -50,6 +50,7 @@ _SETS = re.compile(r"load|data_?set|shard|file|split|domain|task|epoch", re.IGNO
 _EPOCHS = re.compile(r"epoch|cycle|round|phase", re.IGNORECASE)
 _STEPS = re.compile(r"step|iter|update", re.IGNORECASE)
 _MEASURES = re.compile(r"valid|eval", re.IGNORECASE)
+_NAME = re.compile(r"[^\W\d]\w*")
 _ATTEMPTS = re.compile(r"attempt|retr(?:y|ies)|tries", re.IGNORECASE)
 
 
@@ -203,7 +204,7 @@ def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> _Parting | Non
     # In a loop over batches that both are in, another one is over the parts of one.
     if any(map(_over_batches, shared)):
         return None
-    left = [one for one in left if not _PARTS.search(one[1][1])]
+    left = [one for one in left if not _over_parts(one[1], shared)]
     over_data = next((one for one in left if _DATA.search(one[1][1])), None)
     # A loop of a callee is entered anew in every round of the one that both are in, and may be left
     # by return: of attempts, say.
@@ -214,7 +215,9 @@ def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> _Parting | Non
         return None
     text = f"through with the loop at {block_at(*one)}"
     data = over_data is not None and not one[1][1].startswith("while")
-    sure = not shared or over_data is not None or epoch is not None
+    # A loop over data in one over steps may be over what is to be one batch.
+    in_step = any(map(_over_steps, shared[-1:])) and one is not epoch
+    sure = not in_step and (not shared or over_data is not None or epoch is not None)
     return _Parting(here, there, text, sure, over_data=data)
 
 
@@ -224,6 +227,24 @@ def _over_batches(block: Block) -> bool:
     if block[1].startswith("while"):
         return _BATCH.search(block[1]) is not None and "next(" in block[1]
     return not _SETS.search(what) and bool(_BATCH.search(what) or _BATCHES.search(of))
+
+
+def _over_parts(block: Block, around: Sequence[Block]) -> bool:
+    """Whether a loop goes over the parts of one batch, as its line says, or that of one around."""
+    if _PARTS.search(block[1]):
+        return True
+    _, _, of = block[1].partition(" in ")
+    given = (text.partition(" in ")[0] for _, text in around if text.startswith("for"))
+    named = {name for what in given if not _SETS.search(what) for name in _NAME.findall(what)[1:]}
+    return not _DATA.search(block[1]) and not named.isdisjoint(_NAME.findall(of))
+
+
+def _over_steps(block: Block) -> bool:
+    return block[1].startswith("for") and _counts(block)
+
+
+def _counts(block: Block) -> bool:
+    return bool(_STEPS.search(block[1])) and not _EPOCHS.search(block[1])
 
 
 def _epoch(
@@ -238,12 +259,14 @@ def _epoch(
     validates. In loops over steps these are no epochs, but parts of them.
     """
     one = next((one for one in left if not _ATTEMPTS.search(one[1][1])), None)
-    if one is None or any(_STEPS.search(text) and not _EPOCHS.search(text) for _, text in shared):
+    if one is None:
         return None
     within = training[training.index(one[0]) :]
-    if any(_EPOCHS.search(text) for _, text in shared[-1:]):
-        return one
     if any("epoch" in frame.name.lower() for frame in within[:-1]):
+        return one
+    if any(map(_counts, shared)):
+        return None
+    if any(_EPOCHS.search(text) for _, text in shared[-1:]):
         return one
     own = (frame.name for frame in past if not is_library(frame))
     return one if any(map(_MEASURES.search, own)) else None

@@ -166,6 +166,9 @@ EPOCHS = (50, "for epoch in range(start, cfg.epochs):")
         (LOOP, "for i in range(n):", None),
         ((50, "for samples in grouped(reader, 4):"), "for i, s in enumerate(samples):", None),
         ((50, "while (batch := next(it, None)) is not None:"), "for x in batch.split(8):", None),
+        ((50, "for parts, last in reader(rank):"), "for i, x in enumerate(parts):", None),
+        ((50, "for update in range(updates):"), "for batch in islice(it, 4):", 0.6),
+        ((50, "while step < max_steps:"), "for batch in loader:", 0.8),
         # an epoch inside of the loop over epochs, or who knows what
         (EPOCHS, "for x, y in train_loader:", 0.8),
         (EPOCHS, "for i in range(n):", 0.8),
@@ -196,6 +199,7 @@ def test_a_loop_inside_of_one_that_both_are_in_may_be_over_the_parts_of_a_batch(
         ("while not self.done:", "_EpochLoop.run", "while not self.done:", "barrier", True),
         ("while not self.done:", "fit", "for i in count():", "Validator.run", True),
         ("while not self.done:", "fit", "for i in count():", "save", False),
+        ("while self.step < self.max_steps:", "train_epoch", "while True:", "save", True),
         ("while not self.done:", "train_epoch", "while True:  # retry", "save", False),
         ("while self.step < self.max_steps:", "train_step", "while True:", "evaluate", False),
         ("for batch in self.loader:", "train_step", "while True:", "evaluate", False),

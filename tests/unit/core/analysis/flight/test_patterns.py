@@ -104,7 +104,9 @@ def test_only_those_in_the_circle_are_to_blame() -> None:
     (one,) = judge(job.dumps())
     assert (one.cause, blamed(one)) == ("group-order-inversion", [0, 1])
     assert one.victims == (2, 3)
-    assert "ranks 0-1 wait for one another in a circle: rank 0 waits in all_reduce #1" in one.summary
+    assert (
+        "ranks 0-1 wait for one another in a circle: rank 0 waits in all_reduce #1" in one.summary
+    )
 
 
 def test_groups_in_another_order_all_enqueued() -> None:
