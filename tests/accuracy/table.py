@@ -13,6 +13,7 @@ from accuracy.table_more import MORE
 from accuracy.table_own import OWN
 from accuracy.table_pieces import PIECES
 from accuracy.table_rollouts import ROLLOUTS
+from accuracy.table_rounds import ROUNDS
 from accuracy.table_slow import SLOW
 from accuracy.table_third import THIRD
 from accuracy.table_ways import WAYS
@@ -447,6 +448,7 @@ JOBS: tuple[Job, ...] = (
     *THIRD,
     *WAYS,
     *ROLLOUTS,
+    *ROUNDS,
     *KNOTS,
     *OWN,
     *PIECES,
