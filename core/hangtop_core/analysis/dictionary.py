@@ -224,12 +224,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "load_by_key_path _do_compile",
         "is compiling",
     ),
-    _pattern(
-        "data",
-        _LOADER,
-        "_try_get_data _get_data",
-        "waits for its DataLoader workers",
-    ),
+    _pattern("data", _LOADER, "_try_get_data _get_data", "waits for its DataLoader workers"),
     _pattern(
         "pin-memory",
         "/torch/utils/data/_utils/pin_memory.py",
@@ -339,12 +334,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern("lock", "/threading.py", "wait acquire wait_for __enter__ _wait", "waits for a lock"),
     _pattern("lock", "/multiprocessing/synchronize.py", None, "waits for a lock of processes"),
     _pattern("lock", "/logging/__init__.py", "acquire", "waits for the lock of a log handler"),
-    _pattern(
-        "inline-data",
-        f"{_LOADER} /torch/utils/data/dataset.py",
-        None,
-        "loads data",
-    ),
+    _pattern("inline-data", f"{_LOADER} /torch/utils/data/dataset.py", None, "loads data"),
     _pattern(
         "importing",
         "<frozen importlib._bootstrap>",
