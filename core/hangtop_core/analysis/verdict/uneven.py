@@ -243,6 +243,11 @@ def _over_steps(block: Block) -> bool:
     return block[1].startswith("for") and _counts(block)
 
 
+def _over_epochs(block: Block) -> bool:
+    what, _, of = block[1].partition(" in ")
+    return _EPOCHS.search(block[1]) is not None or bool(of and _SETS.search(what))
+
+
 def _counts(block: Block) -> bool:
     return bool(_STEPS.search(block[1])) and not _EPOCHS.search(block[1])
 
@@ -255,8 +260,8 @@ def _epoch(
 ) -> tuple[Frame, Block] | None:
     """The loop of an epoch, as what is around it says, and not its line; None for any other.
 
-    It is in a loop over epochs, or in a function that is called after one; or who has left it
-    validates. In loops over steps these are no epochs, but parts of them.
+    It is in a loop over epochs, or over what holds data, or in a function that is called after an
+    epoch; or who has left it validates. In loops over steps these are no epochs, but parts of them.
     """
     one = next((one for one in left if not _ATTEMPTS.search(one[1][1])), None)
     if one is None:
@@ -266,7 +271,7 @@ def _epoch(
         return one
     if any(map(_counts, shared)):
         return None
-    if any(_EPOCHS.search(text) for _, text in shared[-1:]):
+    if any(map(_over_epochs, shared[-1:])):
         return one
     own = (frame.name for frame in past if not is_library(frame))
     return one if any(map(_MEASURES.search, own)) else None

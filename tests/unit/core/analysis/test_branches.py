@@ -281,6 +281,7 @@ EPOCHS = (50, "for epoch in range(start, cfg.epochs):")
         # an epoch inside of the loop over epochs, or who knows what
         (EPOCHS, "for x, y in train_loader:", 0.8),
         (EPOCHS, "for i in range(n):", 0.8),
+        ((50, "for shard in range(shards):"), "for i in range(n):", 0.8),
         ((50, "for name, loader in loaders.items():"), "for batch in loader:", 0.8),
         ((50, "for batch_size in (8, 16):"), "for batch in loader:", 0.8),
         ((50, "while True:"), "for i in range(n):", 0.6),
