@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from hangtop_core.model import Process, Rank, StackSample, ThreadStack
 
-
 _PROGRAM = frozenset(
     {"<module>", "_run_module_as_main", "spawn_main", "_bootstrap", "BaseProcess._bootstrap"}
 )
