@@ -283,9 +283,9 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             + (
                 f"differs between them, but WORLD_SIZE is {size}: look on the other nodes"
                 if partial
-                else "differs between them, as far as stacks and processes tell: ruled out are a "
-                "rank that stays away, another call site, stopped and lost processes. What is left "
-                f"is {_what_is_left(case, members)}"
+                else "differs between them, as far as stacks and processes tell: ruled out are "
+                f"{'' if size is None else 'a rank that stays away, '}another call site, stopped "
+                f"and lost processes. What is left is {_what_is_left(case, members)}"
             )
         ),
         steps=(
@@ -300,10 +300,13 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _what_is_left(case: Case, members: Sequence[Subject]) -> str:
     """What may keep ranks that wait alike, and cannot be seen from outside."""
     kind = members[0].activity.kind
+    more = ""
+    if case.job.world_size is None:
+        more = f"a rank beyond these {len(members)}, as world_size may say (it is not known here), "
     if over_a_file(members):
-        return "the file that they seem to meet over (FileStore): another one, or an old one"
+        return f"{more}the file that they seem to meet over (FileStore): another one, or an old one"
     if kind == "init":
-        return "what they were told there (init_method, store), the network or the library"
+        return f"{more}what they were told there (init_method, store), the network or the library"
     if case.picture is None and kind in _SAME_LINE:
         return "the network, the library, or a group, root or tensor that differs at that line"
     return "the network or the library"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
-from hangtop_core.analysis.verdict.meeting import port_holder
+from hangtop_core.analysis.verdict.meeting import HOST, port_holder, store_host
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import as_host, on
 from hangtop_core.kernelline import KernelLine
@@ -76,6 +76,10 @@ class Said:
             for record in one.members
             if record.cause == cause and record.exact and record.at is not None
         ]
+
+    def texts(self, cause: str) -> list[str]:
+        """What lines of a cause say."""
+        return [r.text for one in self._folds for r in one.members if r.cause == cause]
 
     @cached_property
     def kernel_lines(self) -> Mapping[str, tuple[KernelLine, ...]]:
@@ -236,15 +240,20 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         owner = _by_segment(case, one) if not ranks else None
         blamed = blamed or ((owner,) if owner is not None else ())
         told_why = any(s.activity.kind in GONE for s in blamed) or bool(away or owner)
+        notes: list[str] = []
         if cause == "store-port-taken":
             gone = any(s.activity.kind in GONE for s in case.subjects)
-            told_why = gone or any(seat.beside for seat in case.seats)
+            host = store_host(case, case.said.texts(cause))
+            away += [host] if host is not None and host not in away else []
+            told_why = gone or bool(away) or any(seat.beside for seat in case.seats)
+            notes += [HOST] if host is not None else []
         has = port_holder(case) if cause == "store-port-taken" else None
+        notes += [has.text] if has else []
         yield Hit(
             subjects=blamed,
             absent=absent(away),
             explained=(*case.waiters, *(_ended(case) if told_why else ())),
-            summary=sentence(case, one.summary + (f"; {has.text}" if has else ""), blamed=blamed),
+            summary=sentence(case, "; ".join([one.summary, *notes]), blamed=blamed),
             evidence=(*one.evidence, *(has.facts if has else ())),
             steps=(*(has.steps if has else ()), *live_steps(case, cause, blamed)),
             needs=_WHO if cause == "store-port-taken" else None,

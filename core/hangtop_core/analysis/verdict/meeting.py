@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.descriptors import Socket
@@ -264,6 +266,22 @@ def port_holder(case: Case) -> PortHolder | None:
             (Command(node, f"ps -o pid,user,etime,args -p {others[0].pid}"),),
         )
     return None
+
+
+HOST = "most likely that was rank 0, which is not there and should have the store"
+
+
+def store_host(case: Case, texts: Sequence[str]) -> Seat | None:
+    """Rank 0, where it is not there and texts tell that somebody could not listen on its port.
+
+    Without a launcher nobody else listens there.
+    """
+    port = case.subjects[0].rank.process.env.get("MASTER_PORT") if case.subjects else None
+    seat = next((one for one in case.seats if one.rank == 0 and one.unseen is None), None)
+    if not port or seat is None or seat.beside or case.job.launchers:
+        return None
+    said = re.compile(rf"\b{re.escape(port)}\b")
+    return seat if any(said.search(text) for text in texts) else None
 
 
 def _to_store(subject: Subject) -> Iterator[Socket]:

@@ -160,6 +160,17 @@ def test_ranks_that_meet_and_what_is_left(
     assert left in verdict.summary
 
 
+@pytest.mark.parametrize("size", [3, None])
+def test_that_none_stays_away_is_said_only_of_a_world_whose_size_is_known(size: int | None) -> None:
+    world = World()
+    for _ in range(3):
+        world.add(SLEEPS_IN_INIT, SLEEP)
+    verdict = judged(world, world_size=size).verdicts[0]
+    assert verdict.cause == "unknown"
+    assert ("a rank that stays away" in verdict.summary) == (size is not None)
+    assert ("a rank beyond these 3" in verdict.summary) == (size is None)
+
+
 def test_a_folder_for_each_rank_blames_nobody() -> None:
     verdict = meet("/run/0", "/run/1", "/run/2").verdicts[0]
     assert (verdict.cause, verdict.culprits) == ("launch-misconfigured", ())
