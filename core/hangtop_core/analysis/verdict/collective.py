@@ -29,6 +29,7 @@ from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.analysis.verdict.storewait import alone_with_keys
 from hangtop_core.analysis.verdict.uneven import left_loop, unused
+from hangtop_core.joining import size_name
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -272,6 +273,7 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     text, members = case.waiting_classes[0]
     size = case.job.world_size
     partial = size is not None and size > len(case.subjects)
+    told = f"but {size_name(case.job)} is {size}: look on the other nodes"
     everybody = f"all {len(members)} ranks seen wait"
     if len(case.heard(members)) < len(members):
         everybody = f"all {len(members)} ranks waited when last seen"
@@ -281,7 +283,7 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         summary=(
             f"{everybody} {text} {case.ago(case.progress.since)}; nothing "
             + (
-                f"differs between them, but WORLD_SIZE is {size}: look on the other nodes"
+                f"differs between them, {told}"
                 if partial
                 else "differs between them, as far as stacks and processes tell: ruled out are "
                 f"{'' if size is None else 'a rank that stays away, '}another call site, stopped "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
-from hangtop_core.analysis.verdict.meeting import HOST, port_holder, store_host
+from hangtop_core.analysis.verdict.meeting import binder, port_holder
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import as_host, on
 from hangtop_core.kernelline import KernelLine
@@ -242,11 +242,11 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         told_why = any(s.activity.kind in GONE for s in blamed) or bool(away or owner)
         notes: list[str] = []
         if cause == "store-port-taken":
+            binds = binder(case, case.said.texts(cause))
+            away += [one for one in binds.absent if one not in away]
+            blamed, notes = binds.subjects or blamed, [*binds.notes]
             gone = any(s.activity.kind in GONE for s in case.subjects)
-            host = store_host(case, case.said.texts(cause))
-            away += [host] if host is not None and host not in away else []
-            told_why = gone or bool(away) or any(seat.beside for seat in case.seats)
-            notes += [HOST] if host is not None else []
+            told_why = gone or bool(notes) or any(seat.beside for seat in case.seats)
         has = port_holder(case) if cause == "store-port-taken" else None
         notes += [has.text] if has else []
         yield Hit(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core import nodesets
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, word
+from hangtop_core.joining import world_size
 from hangtop_core.places import Places
 from hangtop_core.text import clean, plural
 
@@ -268,20 +269,39 @@ def port_holder(case: Case) -> PortHolder | None:
     return None
 
 
-HOST = "most likely that was rank 0, which is not there and should have the store"
+class Binder(NamedTuple):
+    """Rank 0, which could not listen on its port: the one that is not there, or who is instead."""
+
+    absent: tuple[Seat, ...] = ()
+    subjects: tuple[Subject, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
-def store_host(case: Case, texts: Sequence[str]) -> Seat | None:
-    """Rank 0, where it is not there and texts tell that somebody could not listen on its port.
+def binder(case: Case, texts: Sequence[str]) -> Binder:
+    """Whose words it most likely were, where texts tell that somebody could not listen on a port.
 
-    Without a launcher nobody else listens there.
+    Without a launcher only rank 0 listens on MASTER_PORT. One that is there as rank 0 of a world
+    of another size came before it, and has the port.
     """
-    port = case.subjects[0].rank.process.env.get("MASTER_PORT") if case.subjects else None
-    seat = next((one for one in case.seats if one.rank == 0 and one.unseen is None), None)
-    if not port or seat is None or seat.beside or case.job.launchers:
-        return None
-    said = re.compile(rf"\b{re.escape(port)}\b")
-    return seat if any(said.search(text) for text in texts) else None
+    ports = [p for s in case.subjects[:1] if (p := s.rank.process.env.get("MASTER_PORT"))]
+    if case.job.launchers or not any(_names(port, text) for port in ports for text in texts):
+        return Binder()
+    seat = next((one for one in case.seats if one.rank == 0), None)
+    if seat is not None and seat.unseen is None and not seat.beside:
+        note = "most likely that was rank 0, which is not there and should have the store"
+        return Binder((seat,), notes=(note,))
+    sizes = Counter(size for s in case.subjects if (size := world_size(s.rank.process)))
+    first = [s for s in case.subjects if s.number == 0][:1]
+    if len(sizes) < 2 or not first:
+        return Binder()
+    if world_size(first[0].rank.process) in (None, sizes.most_common(1)[0][0]):
+        return Binder()
+    note = "was told another WORLD_SIZE and most likely is of another run, and has the port"
+    return Binder(subjects=tuple(first), notes=(f"{who(first)} {note}",))
+
+
+def _names(port: str, text: str) -> bool:
+    return re.search(rf"\b{re.escape(port)}\b", text) is not None
 
 
 def _to_store(subject: Subject) -> Iterator[Socket]:

@@ -290,7 +290,8 @@ LOCK_WAIT = Rule(
     cause="lock-wait",
     title="A rank waits for a lock or thread of its own",
     seen="The main thread sleeps on a futex in threading.py or on a line of user code that takes "
-    "a lock; two threads that both do are a deadlock.",
+    "a lock; two threads that both do are a deadlock. Or it waits while it imports, and a thread of "
+    "it waits for a module that is being imported.",
     excluded="Most ranks are on the same line: that is an asynchronous collective.",
     confidence=0.82,
     next_steps=("Look at the other threads: one of them holds it", "hangtop dump --each --locals"),
@@ -304,7 +305,8 @@ QUEUE_WAIT = Rule(
     cause="queue-wait",
     title="A rank waits for a queue that nobody fills",
     seen="The main thread is in Queue.get, Future.result, or an event loop that waits.",
-    excluded="The queue is a DataLoader's; a thread of the rank waits in a collective.",
+    excluded="The queue is a DataLoader's; a thread of the rank waits in a collective. Anything "
+    "comes on a connection of the event loop, for ten minutes.",
     confidence=0.85,
     next_steps=("Find the producer: its thread or process may have died",),
     find=_queue,
