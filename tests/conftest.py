@@ -74,7 +74,7 @@ def _nothing_outlives_a_module_of_real_tests(
 
 def _expect_gone(without: str | None) -> None:
     gone = wait_until(lambda: not with_variable(RUN_VARIABLE, RUN, without))
-    left = [f"{pid} {command_line(pid)}" for pid in with_variable(RUN_VARIABLE, RUN, without)]
+    left = [f"{pid} {command_line(pid)[:120]}" for pid in with_variable(RUN_VARIABLE, RUN, without)]
     assert gone, f"processes that the test started are still there: {left}"
 
 

@@ -264,7 +264,7 @@ class Collector:
             params,
             on_piece=lambda raw: ask.take(link.name, raw),
             on_end=end,
-            deadline=self.now.mono + ask.deadline + GRACE,
+            deadline=self.now.mono + ask.deadline + GRACE + link.timing.login,
         )
 
     def _known(self, link: Link, pids: Sequence[int]) -> list[Tracked]:

@@ -11,8 +11,10 @@ from hangtop_core.nodestates import FAILED
 from hangtop_hook.numericsfile import VARIABLE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hangtop_core.diagnosis import Diagnosis, Need
-    from hangtop_core.model import Job, Node, Snapshot
+    from hangtop_core.model import Job, Node, Rank, Snapshot
     from hangtop_core.session import Session
     from hangtop_core.updates import Update
 
@@ -30,6 +32,9 @@ EVIDENCE_S = 5.0
 """Seconds in which the evidence for a hang still comes in, after the first look at the job."""
 FIRST_STACKS_S = 10.0
 """Seconds in which every rank gives its first stack: over pdsh each takes a login of its own."""
+LATE_STACKS_S = 60.0
+"""Seconds more in which they come from nodes that have far too much to do, or to a head that has:
+without stacks there is hardly a verdict."""
 LATE_S = 10.0
 """Seconds by which what is observed of a child of a rank may lag behind."""
 STALLED_S = 5.0
@@ -119,12 +124,26 @@ def lacking(update: Update, job: Job, elapsed: float, at_least: float) -> Lack |
         return "stacks"
     if decided(diagnosis, elapsed) or not _has_processes(job, update):
         return None
-    return "certainty"
+    return "stacks" if lacks_stacks(job, update) else "certainty"
 
 
 def limit_s(at_least: float, hang_after: float) -> float:
-    """Seconds for which a job is observed at most."""
+    """Seconds for which a job is observed at most, but for stacks that are late."""
     return max(at_least, hang_after) + LATE_S
+
+
+def wait_while(session: Session, lack: Callable[[Update], Lack | None], limit: float) -> None:
+    """Wait as long as observing longer would add something, so many seconds at most.
+
+    For stacks that were asked for and have not come it is waited longer, and then for what they
+    tell: a node, or this machine, may have far too much to do.
+    """
+    if session.wait(lambda update: lack(update) is None, limit) is not None:
+        return
+    if session.wait(lambda update: lack(update) == "stacks", 0.0) is None:
+        return
+    if session.wait(lambda update: lack(update) != "stacks", LATE_STACKS_S) is not None:
+        session.wait(lambda update: lack(update) is None, LATE_S)
 
 
 def _has_processes(job: Job, update: Update) -> bool:
@@ -135,15 +154,26 @@ def _has_processes(job: Job, update: Update) -> bool:
 
 def lacks_answers(job: Job, update: Update) -> bool:
     """Whether there is a rank that may still give its first stack, or what it found not finite."""
+    return any(
+        rank.sample is None or (VARIABLE in rank.process.env and rank.numerics is None)
+        for rank in _that_answer(job, update)
+    )
+
+
+def lacks_stacks(job: Job, update: Update) -> bool:
+    """Whether there is a rank that may still give its first stack."""
+    return any(rank.sample is None for rank in _that_answer(job, update))
+
+
+def _that_answer(job: Job, update: Update) -> list[Rank]:
+    """Ranks of a job that can be asked for something."""
     now = follow(job, update.snapshot)
     ready = {node.name for node in update.snapshot.nodes if node.state == "ready"}
-    return now is not None and any(
-        (rank.sample is None or (VARIABLE in rank.process.env and rank.numerics is None))
-        and rank.node in ready
-        and not rank.ended
-        and not rank.process.denied
-        for rank in now.ranks
-    )
+    return [
+        rank
+        for rank in (now.ranks if now is not None else ())
+        if rank.node in ready and not rank.ended and not rank.process.denied
+    ]
 
 
 def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
@@ -185,7 +215,11 @@ def observed(session: Session, at_least: float) -> Update:
         session.wait(answered, CONNECT_S if one else CONNECT_ALL_S)
         session.wait(lambda update: has_job(update, None, whole=True), SETTLE_S - session.age_s)
         limit = limit_s(at_least, session.options.hang_after)
-        session.wait(lambda update: _enough(update, session.age_s, at_least), limit - session.age_s)
+        wait_while(
+            session,
+            lambda update: _lacking(update, session.age_s, at_least),
+            limit - session.age_s,
+        )
         session.wait(_complete, needs_limit_s(session))
     if session.closed:
         raise ClosedError("the session was closed")
@@ -194,9 +228,11 @@ def observed(session: Session, at_least: float) -> Update:
     return session.latest
 
 
-def _enough(update: Update, elapsed: float, at_least: float) -> bool:
-    jobs = update.snapshot.jobs
-    return all(lacking(update, job, elapsed, at_least) is None for job in jobs)
+def _lacking(update: Update, elapsed: float, at_least: float) -> Lack | None:
+    """What observing all jobs longer would add."""
+    lacks = {lacking(update, job, elapsed, at_least) for job in update.snapshot.jobs}
+    order: tuple[Lack, ...] = ("time", "stacks", "certainty")
+    return next((one for one in order if one in lacks), None)
 
 
 def _complete(update: Update) -> bool:

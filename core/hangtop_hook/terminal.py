@@ -24,6 +24,9 @@ from typing import Any, List, Optional
 
 CANNOT, BLOCKED, ENDED = 3, 4, 5
 WAIT_S = 3.0
+_MOST = 10
+"""Times as long is waited at most where the process gets no processor."""
+_LOOK_S = 0.1
 _LAST = 1000
 """Bytes of the end of what was said that are looked at; a line of ours is shorter."""
 
@@ -135,17 +138,34 @@ def _bind(door: socket.socket, path: str) -> None:
 
 
 def _let_in(door: socket.socket, pid: int, seconds: float, peer: Any) -> Optional[socket.socket]:
-    """Wait for the process itself; None when it does not come."""
+    """Wait for the process itself; None when it does not come.
+
+    Time in which its main thread wants a processor and gets none hardly counts.
+    """
     import time
 
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if not select.select([door], [], [], max(until - time.monotonic(), 0.0))[0]:
+    until, left, ran = time.monotonic() + _MOST * seconds, seconds, _ran(pid)
+    while True:
+        began = time.monotonic()
+        ready = select.select([door], [], [], min(max(left, 0.0), _LOOK_S))[0]
+        if ready:
+            end, _ = door.accept()
+            if peer(end)[:2] == (pid, os.getuid()):
+                return end
+            end.close()
+        if began > until or (left <= 0.0 and not ready):
             return None
-        end, _ = door.accept()
-        if peer(end)[:2] == (pid, os.getuid()):
-            return end
-        end.close()
+        before, ran, spent = ran, _ran(pid), time.monotonic() - began
+        left -= spent if ran is None or before is None else min(spent, ran - before)
+
+
+def _ran(pid: int) -> Optional[float]:
+    """Seconds of processor of a main thread that wants more; None of one that sleeps or is gone."""
+    with contextlib.suppress(OSError):
+        with open("/proc/%d/task/%d/stat" % (pid, pid)) as file:
+            fields = file.read().rpartition(")")[2].split()
+        if fields[0] == "R":
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return None
 
 

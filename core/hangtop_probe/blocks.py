@@ -13,10 +13,11 @@ from typing import List, NamedTuple, Optional, Tuple
 MAX_FILE = 512 << 10
 """Bytes of a file that is looked at: some 15,000 lines."""
 MAX_BLOCKS = 16
-Block = Tuple[int, int, Optional[bool]]
-"""First and last line of the head of a loop or condition, and whether it is the `else` of that.
+Block = Tuple[int, int, Optional[int]]
+"""First and last line of the head of a loop or condition, and 0, or 1: in the `else` of that.
 
-None instead: it is the head of a `with` or `except`, or the first statement of a `try` before.
+2: past a condition whose block leaves (`if x: return`), 3: a decorator of the function. None: the
+head of a `with` or `except`, or the first statement of a `try` before.
 """
 
 _TEXT = re.compile(
@@ -31,10 +32,11 @@ _TEXT = re.compile(
 end, so that no file takes long."""
 _BRACKETS = re.compile(rb"([\[\](){}])")
 _OPENING = b"[({"
-_FIRST = re.compile(rb"\s*(?:async\s+)?(\w*)")
+_FIRST = re.compile(rb"\s*(?:async\s+)?(@?\w*)")
 _LOOPS = (b"for", b"while")
 _BRANCHES = (b"if", b"elif")
 _HELD = (b"with", b"except")
+_LEAVES = (b"return", b"continue", b"break")
 
 
 class Statement(NamedTuple):
@@ -44,25 +46,25 @@ class Statement(NamedTuple):
     last: int
     indent: int
     word: bytes
-    whole: bool
-    """Whether something follows its colon: a block in one line."""
+    whole: bytes
+    """First word of what follows its colon: a block in one line."""
 
 
 def statements(source: bytes) -> List[Statement]:
     """Return the statements of a file, in their order."""
     code = _TEXT.sub(_blank, source[:MAX_FILE])
     found: List[Statement] = []
-    first, depth, held, whole = 0, 0, b"", False
+    first, depth, held, whole = 0, 0, b"", b""
     for number, line in enumerate(code.split(b"\n"), 1):
         if not held:
             if not line.strip():
                 continue
-            first, held, whole = number, line, False
+            first, held, whole = number, line, b""
         for at, piece in enumerate(_BRACKETS.split(line)):
             if at % 2:
                 depth = depth + 1 if piece in _OPENING else max(depth - 1, 0)
-            elif not depth and _goes_on(piece):
-                whole = True
+            elif not depth:
+                whole = whole or _goes_on(piece)
         if depth or line.endswith(b"\\"):
             continue
         word = _FIRST.match(held)
@@ -80,25 +82,41 @@ def around(lines: List[Statement], number: int) -> List[Block]:
         return []
     own = lines[at]
     found: List[Block] = []
-    inside = own.word in _LOOPS or (own.whole and own.word in (b"else", *_BRANCHES))
+    inside = own.word in _LOOPS or bool(own.whole and own.word in (b"else", *_BRANCHES))
     indent, sought = own.indent + inside, own.word == b"elif" and not inside
-    for i in reversed(range(at + inside)):
+    end = at + inside
+    for i in reversed(range(end)):
         one = lines[i]
         if one.indent == indent and one.word == b"try":
             found.append((lines[i + 1].first, lines[i + 1].last, None))
         elif one.indent == indent and sought:  # the branch before an `elif` or `else`
             if one.word in _BRANCHES:
-                found.append((one.first, one.last, True))
+                found.append((one.first, one.last, 1))
             sought = one.word == b"elif"
+        elif one.indent == indent and one.word in _BRANCHES and _leaves(lines[i:end]):
+            found.append((one.first, lines[end - 1 if end < i + 3 else i].last, 2))
         elif one.indent < indent:
             indent, sought = one.indent, one.word in (b"else", b"elif")
             if one.word in (b"def", b"class"):
+                while i and lines[i - 1].word[:1] == b"@":
+                    i -= 1
+                    found.append((lines[i].first, lines[i].last, 3))
                 break
             if one.word in _BRANCHES + _LOOPS:
-                found.append((one.first, one.last, False))
+                found.append((one.first, one.last, 0))
             elif one.word in _HELD:
                 found.append((one.first, one.last, None))
+        if one.indent <= indent:
+            end = i
     return found[::-1][-MAX_BLOCKS:]
+
+
+def _leaves(block: List[Statement]) -> bool:
+    """Whether what follows a condition is not reached through its block."""
+    head, *body = block
+    if not body:
+        return head.whole in _LEAVES
+    return body[-1].word in _LEAVES and body[-1].indent == body[0].indent
 
 
 def _blank(match: "re.Match[bytes]") -> bytes:
@@ -107,7 +125,9 @@ def _blank(match: "re.Match[bytes]") -> bytes:
     return b"" if text[:1] == b"#" else b"(" + b"\n" * text.count(b"\n") + b")"
 
 
-def _goes_on(part: bytes) -> bool:
-    """Whether something stands behind the colon of a block's head."""
-    before, colon, after = part.partition(b":")
-    return bool(colon and b"lambda" not in before and after.strip() and after[:1] != b"=")
+def _goes_on(part: bytes) -> bytes:
+    """What stands behind the colon of a block's head: its first word, or what is no word."""
+    before, _, after = part.partition(b":")
+    if b"lambda" in before or after[:1] == b"=":
+        return b""
+    return (after.split() or [b""])[0]

@@ -7,6 +7,7 @@ so a line is read only from a local file system, told by the longest matching mo
 from __future__ import annotations
 
 import os
+import re
 import stat
 import threading
 import time
@@ -26,9 +27,17 @@ _cache: Dict[Tuple[str, int, int, int], Optional[str]] = {}
 _MAX_OWN = 8
 """Of the innermost own frames, how many are told what they stand in."""
 _MAX_HEAD = 120
+_OF_RANK = re.compile("rank|main|master|leader|chief|primary|process|procid|zero|root", re.I)
+_HOW = ("", "else: ", "past: ", "", "at: ")
+_COMMENT = re.compile(rb"\s#[^'\"]*$")
+_FLAG = re.compile(rb"\b(\w{3,})\s*=(?!=)\s*([^=]*rank[^=]*[!=]=\s*0\b)", re.I)
+"""What a program keeps of the rank: `verbose = rank == 0`."""
+_SHORT = re.compile(r"\b(and|or|if)\b")
 _CACHED_FILES = 16
-_files: Dict[Tuple[str, int, int], Tuple[List[blocks.Statement], List[bytes]]] = {}
-"""The statements of own files, and their lines; a program has few of them on its stacks."""
+_Parsed = Tuple[List[blocks.Statement], List[bytes], Dict[str, str]]
+_files: Dict[Tuple[str, int, int], _Parsed] = {}
+"""The statements of own files, their lines and what they keep of the rank; a program has few of
+them on its stacks."""
 _reading = threading.Lock()
 """Stacks of several processes are read at the same time, mostly of the same files."""
 
@@ -72,28 +81,41 @@ def around(
 ) -> Optional[Tuple[List[Tuple[int, str]], List[Tuple[int, str]]]]:
     """Return line and text of what line ``number`` of ``path`` stands in, outermost first.
 
-    First loops and conditions: `for x in y:`, `if x:`, or `else: if x:` in the `else` of that. Then
-    `with x:` and `except x:`, and the first statement of each `try` before it. None where the file
-    cannot be read, or is newer than the process.
+    First loops and conditions: `for x in y:`, `if x:`, or `else: if x:` in the `else` of that. Of
+    those that may ask for the rank also `past: if x: return`, `@x`, and `at: x and y()` for itself.
+    Then `with x:` and `except x:`, and the first statement of each `try` before it. None where the
+    file cannot be read, or is newer than the process.
     """
     path_here = local_path(pid, path, mounts) if number > 0 else None
     found = _of_file(path_here, blocks.MAX_FILE, _files, (), _statements) if path_here else None
     if found is None or found[1] > _began(pid, found[1]) + 1.0:
         return None
-    statements, lines = found[0]
+    statements, lines, flags = found[0]
     both: Tuple[List[Tuple[int, str]], List[Tuple[int, str]]] = [], []
-    for first, last, other in blocks.around(statements, number):
-        text = ("else: " if other else "") + _head(lines[first - 1 : last])
-        both[other is None].append((first, text))
+    own = [one[:2] for one in statements if one.first <= number <= one.last]
+    for first, last, how in blocks.around(statements, number) + [(*one, 4) for one in own[:1]]:
+        text = _head(lines[first - 1 : last])
+        if (text[:2] in ("if", "el") or how == 4) and not _OF_RANK.search(text):
+            kept = [flags[name] for name in re.findall(r"\w+", text) if name in flags]
+            text += "  # " + kept[0] if kept else ""
+        if (how or 0) < 2 or (_OF_RANK.search(text) and (how != 4 or _SHORT.search(text))):
+            both[how is None].append((first, _HOW[how or 0] + text))
     return both
 
 
-def _statements(source: bytes) -> Tuple[List[blocks.Statement], List[bytes]]:
-    return blocks.statements(source), source.split(b"\n")
+def _statements(source: bytes) -> _Parsed:
+    lines = source.split(b"\n")
+    flags = [_FLAG.search(line) for line in lines if len(line) < MAX_LINE]
+    return (
+        blocks.statements(source),
+        lines,
+        {procfs.text(one[1]): _head([one[0]]) for one in flags if one},
+    )
 
 
 def _head(lines: List[bytes]) -> str:
-    text = " ".join(procfs.text(line[:_MAX_READ]).strip() for line in lines[:_MAX_HEAD])
+    some = (_COMMENT.sub(b"", line[:_MAX_READ]) for line in lines[:_MAX_HEAD])
+    text = " ".join(procfs.text(line).strip() for line in some)
     return secrets.mask_text(text)[:_MAX_HEAD]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support import places as kernel
-from support.processes import environment, wait_until
+from support.processes import PATIENCE, environment, parent, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,7 +92,7 @@ def silent_program(here: Path, port: int) -> Iterator[Place]:
     script = f"import socket; s = socket.create_server(('127.0.0.1', {port})); input()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as program:
         try:
-            assert wait_until(lambda: _listens(port), 20)
+            assert wait_until(lambda: _listens(port))
             yield Place({})
         finally:
             program.kill()
@@ -115,6 +115,7 @@ def web_server(here: Path, port: int) -> Iterator[Place]:
     argv = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)]
     with subprocess.Popen(argv, cwd=here, stderr=subprocess.DEVNULL) as server:
         try:
+            assert wait_until(lambda: _listens(port))  # else the job's own store may have the port
             yield Place({})
         finally:
             server.kill()
@@ -130,8 +131,8 @@ def trace(pid: int, place: str) -> int:
     log = subprocess.DEVNULL
     tracer = subprocess.Popen(["strace", "-f", "-p", str(pid)], stdout=log, stderr=log)
     status = Path(f"/proc/{pid}/status")
-    assert wait_until(lambda: f"TracerPid:\t{tracer.pid}" in status.read_text(), 20)
-    deadline = time.monotonic() + 20
+    assert wait_until(lambda: f"TracerPid:\t{tracer.pid}" in status.read_text())
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         os.kill(tracer.pid, signal.SIGSTOP)
         time.sleep(0.2)
@@ -151,8 +152,7 @@ def freeze(pid: int, place: str) -> None:
 
 def stop_launcher(pid: int, place: str) -> None:
     """Stop torchrun, which has the store; then let the ranks use that."""
-    parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(parent, signal.SIGSTOP)
+    os.kill(parent(pid), signal.SIGSTOP)
     Path(environment(pid)["OUT_DIR"], "gate").touch()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from accuracy.job import Job, each
 from accuracy.table_fifth import FIFTH
+from accuracy.table_guards import GUARDS
 from accuracy.table_knots import KNOTS
 from accuracy.table_models import MODELS
 from accuracy.table_more import MORE
@@ -446,6 +447,7 @@ JOBS: tuple[Job, ...] = (
     *MORE,
     *THIRD,
     *WAYS,
+    *GUARDS,
     *ROLLOUTS,
     *KNOTS,
     *OWN,

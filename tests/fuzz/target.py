@@ -11,7 +11,7 @@ import unicodedata
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 class Target(NamedTuple):
@@ -49,8 +49,3 @@ def expect_harmless(shown: str, lines: bool = False) -> None:
         if not char.isprintable() and not (lines and char == "\n"):
             category = unicodedata.category(char)
             assert category not in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp"), f"{char!r} is shown"
-
-
-def lines_of(data: bytes) -> Iterator[bytes]:
-    """The lines of a stream, without their ends."""
-    yield from data.split(b"\n")

@@ -18,7 +18,7 @@ from hangtop.demo.gallery import BY_NAME
 from hangtop.demo.runner import Demo, missing
 from support.documents import misfits
 from support.jobs import run_hangtop
-from support.processes import PATIENCE, environment, is_alive, wait_until
+from support.processes import PATIENCE, environment, is_alive, state, wait_until
 from support.terminals import interrupted
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def test_native_dump_says_what_it_costs_and_leaves_all_running(job: Demo) -> Non
 
 def states(job: Demo) -> set[str]:
     """Of all its processes; one may be in D for a moment, as any that runs."""
-    return {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][1] for pid in job.pids()}
+    return {state(pid) for pid in job.pids()}
 
 
 def test_ctrl_c_gives_what_has_arrived(job: Demo) -> None:

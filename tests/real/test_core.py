@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -145,9 +146,18 @@ def test_cores_of_ranks_are_merged(crashed: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "rank 1 of 2" in done.stdout
     assert "2 ranks of 2 gave a stack, 2 classes" in done.stdout
-    lines = [line.split()[-1] for line in done.stdout.splitlines() if "crash_job.py" in line]
-    assert lines[:2] == ["(crash_job.py:39)", "[0-1]"] or "[0-1]" in done.stdout
-    assert "string_at" in done.stdout
+    frames = [line.split("%", 1)[1].split(maxsplit=1)[1] for line in tree(done.stdout)]
+    assert [re.sub(r":\d+\)", ")", frame) for frame in frames] == [
+        "<module> (crash_job.py)  [0-1]",
+        "├ train (crash_job.py)  [0]",
+        "└ train (crash_job.py)  [1]",
+        "string_at (ctypes/__init__.py)",
+    ]
+
+
+def tree(told: str) -> list[str]:
+    """The lines of merged stacks."""
+    return told.partition(" FRAME\n")[2].rstrip().splitlines()
 
 
 @WRITES_HERE

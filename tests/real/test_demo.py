@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hangtop.demo.gallery import BY_NAME, GALLERY
+from hangtop.demo.gallery import BY_NAME
 from hangtop.demo.runner import Demo, DemoError, missing
 from support.processes import PATIENCE, is_alive, wait_until
 
@@ -78,10 +78,3 @@ def test_failing_job_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.raises(DemoError, match=r"did not start: .*gloo device"),
     ):
         demo.wait_until_hung(PATIENCE)
-
-
-def test_names_are_unique_and_first_four_are_the_promised_ones() -> None:
-    assert len(BY_NAME) == len(GALLERY)
-    assert [scenario.name for scenario in GALLERY[:4]] == [
-        "skip", "dataloader-worker", "stopped", "lock",
-    ]  # fmt: skip

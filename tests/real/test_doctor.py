@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 from support.cluster import Cluster, hangtop_files, why_not
 from support.documents import misfits
 from support.processes import PATIENCE, wait_until
+from support.pythons import python_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +28,8 @@ pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
 ]
 
-ROOT = Path(__file__).parents[2]
 CACHE = "/run/home/root/.cache"
-OLD_PYTHON = Path.home() / ".pyenv/versions/3.8.18/bin/python3"
+OLD_PYTHON = python_of("3.8")
 ALL = "node-[1-7]"
 PATIENT = ("--connect-timeout", str(PATIENCE))
 
@@ -133,17 +132,16 @@ def test_a_rung_that_fails_is_named_and_those_above_are_not_reached(
 
 
 @pytest.mark.parametrize(
-    ("name", "why", "probe"),
-    [("node-4", "is mounted noexec", "cache"), ("node-7", "No space left", "cache")],
+    ("name", "why"), [("node-4", "is mounted noexec"), ("node-7", "No space left")]
 )
 def test_a_cache_that_cannot_hold_py_spy_costs_nothing_but_sending_it(
-    found: dict[str, dict[str, Any]], name: str, why: str, probe: str
+    found: dict[str, dict[str, Any]], name: str, why: str
 ) -> None:
     rungs = found[name]
     assert states(rungs, "warning") == ["cache"]
     assert why in rungs["cache"]["text"]
     assert "XDG_CACHE_HOME" in rungs["cache"]["fix"]
-    assert probe in rungs["probe"]["text"]
+    assert "cache" in rungs["probe"]["text"]
     assert "sent, in memory" in rungs["py-spy"]["detail"]
 
 
@@ -248,12 +246,12 @@ def test_a_user_without_home_and_sight_is_served_from_memory(cluster: Cluster) -
     assert rungs["py-spy"]["state"] == "ok"
 
 
-@pytest.mark.skipif(not OLD_PYTHON.exists(), reason="no Python 3.8 on this machine")
+@pytest.mark.skipif(OLD_PYTHON is None, reason="no Python 3.8 on this machine")
 def test_the_oldest_python_tries_all_of_it(cluster: Cluster) -> None:
     code, found = ladders(cluster, "-w", "node-1", "--python", str(OLD_PYTHON))
     rungs = found["node-1"]
     assert (code, states(rungs, "missing")) == (0, []), rungs
-    assert rungs["python"]["text"] == "Python 3.8.18"
+    assert rungs["python"]["text"].startswith("Python 3.8.")
 
 
 def test_py_spy_needs_no_libc_of_the_node(

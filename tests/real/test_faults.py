@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import re
 import signal
 import sys
@@ -19,14 +18,24 @@ from hangtop_core.attach.link import Timing
 from hangtop_core.attach.ssh import Login, SshLauncher
 from hangtop_core.errors import NodeNotReadyError
 from hangtop_core.session import Options, Session, Update
-from support.cluster import SSH, Cluster, Node, run, why_not
+from support.cluster import SSH, Cluster, run, why_not
 from support.judge import judge
-from support.processes import PATIENCE, Held, command_line, is_alive, wait_until
+from support.processes import (
+    PATIENCE,
+    Held,
+    children,
+    command_line,
+    is_alive,
+    parent,
+    wait_until,
+)
+from support.terminals import say_yes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hangtop_core.model import Node
+    from support.cluster import Node as TestNode
 
 pytestmark = [
     pytest.mark.real,
@@ -69,12 +78,6 @@ def probes(cluster: Cluster, number: int) -> list[int]:
     found = [pid for pid in cluster.node(number).pids() if " -I -S -u " in command_line(pid)]
     # What a probe is about to start looks like itself for a moment.
     return [pid for pid in found if parent(pid) not in found]
-
-
-def parent(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return 0
 
 
 class Seen(NamedTuple):
@@ -215,7 +218,7 @@ open("/run/many/ready", "w"); time.sleep(100000)
 """A rank whose descriptors make an answer of a megabyte, however it is compressed."""
 
 
-def sshds(node: Node) -> set[int]:
+def sshds(node: TestNode) -> set[int]:
     """The servers of sessions on a node; one of a connection that was broken stays for a while."""
     return {one for one in node.pids() if "sshd: root@notty" in command_line(one)}
 
@@ -260,11 +263,6 @@ def test_an_sshd_killed_in_the_middle_of_a_big_answer(cluster: Cluster) -> None:
             assert unhurt(story, "node-2")
     finally:
         target.sh("tc qdisc del dev eth0 root 2>/dev/null; pkill -KILL -f '[s]ecrets.token'; true")
-
-
-def children(pid: int) -> list[int]:
-    lists = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(word) for path in lists for word in path.read_text().split()]
 
 
 def arguments(pid: int) -> list[str]:
@@ -395,20 +393,3 @@ def test_the_command_shown_accepts_a_host_key(cluster: Cluster, name: str) -> No
         known.unlink(missing_ok=True)
         if before is not None:
             known.write_text(before)
-
-
-def say_yes(command: str) -> None:
-    """Run a command at a terminal, as a person would, and accept the key it asks about."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execvp("sh", ["sh", "-c", command])
-    said = b""
-    answered = False
-    with contextlib.suppress(OSError):  # the terminal is gone with its last process
-        while data := os.read(terminal, 4096):
-            said += data
-            if b"yes/no" in said and not answered:
-                answered = bool(os.write(terminal, b"yes\n"))
-    os.close(terminal)
-    assert os.waitpid(pid, 0)[1] == 0, said
-    assert b"yes/no" in said, said

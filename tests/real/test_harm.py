@@ -23,6 +23,7 @@ from hangtop_probe import permission
 from support.probe_client import ProbeClient
 from support.processes import (
     PATIENCE,
+    children,
     command_line,
     environment,
     is_alive,
@@ -89,9 +90,7 @@ def held(pid: int) -> list[str]:
 
 
 def probe_of(head: int) -> int:
-    children = Path(f"/proc/{head}/task").glob("*/children")
-    found = [int(word) for path in children for word in path.read_text().split()]
-    return next(pid for pid in found if OWN in environment(pid))
+    return next(pid for pid in children(head) if OWN in environment(pid))
 
 
 @pytest.mark.parametrize("after", [0.0, 0.12, 0.3])

@@ -7,7 +7,6 @@ tells no descriptor, and rank 3 for a lock in a C library.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -22,7 +21,7 @@ from hangtop_core import needs
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
 from support.launch import SUPPORT, Started, torchrun
-from support.processes import PATIENCE
+from support.processes import PATIENCE, state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,17 +132,18 @@ def test_c_frames_are_taken_where_that_is_allowed_and_decide(
     job: Waiting, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--hang-after", str(HANG_AFTER_S), "--pid", str(job.started.pid))
-    status = main(["diagnose", "--json", "--allow-pause", "--observe", "1", *options])
-    said = capsys.readouterr()
-    assert status == 10, said.err
-    found = json.loads(said.out)
+    for _ in range(5):  # a rank is not paused for long, however long py-spy takes on this machine
+        status = main(["diagnose", "--json", "--allow-pause", "--observe", "1", *options])
+        said = capsys.readouterr()
+        assert status == 10, said.err
+        found = json.loads(said.out)
+        native = [one for one in found["needs"] if one["kind"] == "native stacks"]
+        if all(one["state"] == "answered" for one in native):
+            break
     verdict = next(v for v in found["verdicts"] if [c["rank"] for c in v["culprits"]] == [3])
     assert verdict["cause"] == "lock-wait"
     assert "a lock of C code, in take_buffer (" in verdict["summary"]
-    native = [one for one in found["needs"] if one["kind"] == "native stacks"]
     assert [(one["rank"], one["state"]) for one in native] == [(3, "answered")]
     assert "py-spy dump --native on " in said.err
     # Whoever was paused goes on.
-    for pid in job.started.pids():
-        with open(f"/proc/{pid}/stat") as file:
-            assert file.read().rpartition(")")[2].split()[0] not in "tT", os.getpid()
+    assert not {state(pid) for pid in job.started.pids()} & {"t", "T"}

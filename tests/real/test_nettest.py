@@ -17,7 +17,7 @@ import pytest
 from hangtop_core.attach import largepackets
 from support.cluster import Cluster, why_not
 from support.documents import misfits
-from support.processes import PATIENCE, wait_until
+from support.processes import PATIENCE, command_line, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,10 +120,9 @@ def ours(node: Node) -> list[str]:
     """What of a test is there on a node: its processes with torch, its probe, its port."""
     found = []
     for pid in node.pids():
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-            line = file.read().replace(b"\0", b" ").decode(errors="replace")
-            if "nettest_rank" in line or "hangtop" in line:
-                found.append(line[-100:])
+        line = command_line(pid)
+        if "nettest_rank" in line or "hangtop" in line:
+            found.append(line[-100:])
     return found + node.sh(LISTENS).split("\n")[:-1]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pwd
 import shutil
@@ -17,29 +16,15 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from support.jobs import run_hangtop
-from support.launch import SUPPORT, Started, free_port, torchrun
+from support.launch import Started, torchrun
 from support.probe_client import BOOT, CORE, ProbeClient, Table
-from support.processes import PATIENCE, wait_until
+from support.processes import PATIENCE, children, wait_until
+from support.pythons import python_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.real
-
-
-def mine(table: Table, job: Started) -> dict[int | None, dict[str, Any]]:
-    """Return the ranks of one job: other jobs may run on this machine too."""
-    pids = set(job.pids())
-    return {rank["rank"]: rank for rank in table.role("rank") if rank["pid"] in pids}
-
-
-def hung(table: Table, job: Started, count: int) -> bool:
-    """Whether all ranks are there and have been quiet for a while."""
-    ranks = mine(table, job)
-    return set(ranks) == set(range(count)) and all(
-        len(rank["threads"]) >= 3 and table.rested(rank["pid"]) > 1 for rank in ranks.values()
-    )
 
 
 @pytest.fixture
@@ -58,7 +43,7 @@ def workers() -> Iterator[Started]:
 @pytest.fixture
 def hung_workers(workers: Started, probe: ProbeClient) -> Table:
     table = Table(probe)
-    table.until(lambda t: hung(t, workers, 4))
+    table.until(lambda t: t.hangs(workers, 4))
     return table
 
 
@@ -83,7 +68,7 @@ def test_hello_comes_quickly_and_says_what_can_be_used(probe: ProbeClient) -> No
 
 
 def test_ranks_launcher_and_workers_of_torchrun(workers: Started, hung_workers: Table) -> None:
-    ranks = mine(hung_workers, workers)
+    ranks = hung_workers.mine(workers)
     processes = hung_workers.processes
     rank = ranks[2]
     assert (rank["rank_source"], rank["launcher"], rank["launcher_pid"]) == (
@@ -107,7 +92,7 @@ def test_ranks_launcher_and_workers_of_torchrun(workers: Started, hung_workers: 
 def test_stacks_are_told_once_and_workers_tell_their_id(
     workers: Started, hung_workers: Table, probe: ProbeClient
 ) -> None:
-    ranks = mine(hung_workers, workers)
+    ranks = hung_workers.mine(workers)
     stuck = [p for p in hung_workers.role("dataloader-worker") if p["rank"] == 1]
     stuck = [p for p in stuck if p["rank_pid"] == ranks[1]["pid"]]
     pids = [rank["pid"] for rank in ranks.values()] + [p["pid"] for p in stuck]
@@ -134,7 +119,7 @@ def test_stacks_are_told_once_and_workers_tell_their_id(
 def test_a_stopped_rank_is_seen_and_read_without_attaching(
     workers: Started, hung_workers: Table, probe: ProbeClient
 ) -> None:
-    pid = mine(hung_workers, workers)[3]["pid"]
+    pid = hung_workers.mine(workers)[3]["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:
         hung_workers.until(lambda t: t.processes[pid]["state"] == "T")
@@ -154,7 +139,7 @@ def test_a_stopped_rank_is_seen_and_read_without_attaching(
 def test_blocking_native_and_locals_leave_the_rank_running(
     workers: Started, hung_workers: Table, probe: ProbeClient
 ) -> None:
-    pid = mine(hung_workers, workers)[0]["pid"]
+    pid = hung_workers.mine(workers)[0]["pid"]
     [piece] = probe.pieces(op="stacks", pids=[pid], mode="native", locals=True, deadline=30)
     rows = piece["stacks"][piece["threads"][0]["stack"]]
     assert any(row[4] and row[1].endswith(".so.6") for row in rows)
@@ -173,7 +158,7 @@ def test_blocking_native_and_locals_leave_the_rank_running(
 def test_strace_shows_the_call_in_flight_and_lets_go(
     workers: Started, hung_workers: Table, probe: ProbeClient
 ) -> None:
-    pid = mine(hung_workers, workers)[2]["pid"]
+    pid = hung_workers.mine(workers)[2]["pid"]
     *pieces, last = probe.ask(op="strace", pid=pid, seconds=2)
     lines = [line for piece in pieces for line in piece["data"]["lines"]]
     assert any("futex(" in line for line in lines), lines
@@ -187,7 +172,7 @@ def test_strace_shows_the_call_in_flight_and_lets_go(
 def test_cancel_ends_a_strace_at_once(
     workers: Started, hung_workers: Table, probe: ProbeClient
 ) -> None:
-    pid = mine(hung_workers, workers)[2]["pid"]
+    pid = hung_workers.mine(workers)[2]["pid"]
     ident = probe.send(op="strace", pid=pid, seconds=60)
     assert wait_until(lambda: "TracerPid:\t0" not in status(pid))
     began = time.monotonic()
@@ -204,16 +189,16 @@ def test_cancel_ends_a_strace_at_once(
 def test_the_end_of_input_leaves_nothing_behind(workers: Started) -> None:
     with ProbeClient() as client:
         table = Table(client)
-        table.until(lambda t: hung(t, workers, 4))
-        pid = mine(table, workers)[1]["pid"]
+        table.until(lambda t: t.hangs(workers, 4))
+        pid = table.mine(workers)[1]["pid"]
         client.send(op="strace", pid=pid, seconds=60)
         client.send(op="stacks", pids=[pid] * 20)
-        assert wait_until(lambda: bool(children_of(client.process.pid)))
-        children = children_of(client.process.pid)
+        assert wait_until(lambda: bool(children(client.process.pid)))
+        started = children(client.process.pid)
         began = time.monotonic()
         assert client.close() == 0
         assert time.monotonic() - began < 30
-    assert wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
+    assert wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in started))
     assert wait_until(lambda: "TracerPid:\t0" in status(pid))
     assert "(stopped)" not in status(pid)
 
@@ -222,8 +207,8 @@ def test_the_end_of_input_leaves_nothing_behind(workers: Started) -> None:
 def test_a_killed_probe_takes_its_tools_along(workers: Started) -> None:
     client = ProbeClient()
     table = Table(client)
-    table.until(lambda t: hung(t, workers, 4))
-    pid = mine(table, workers)[1]["pid"]
+    table.until(lambda t: t.hangs(workers, 4))
+    pid = table.mine(workers)[1]["pid"]
     client.send(op="strace", pid=pid, seconds=60)
     assert wait_until(lambda: "TracerPid:\t0" not in status(pid))
     client.process.kill()
@@ -235,14 +220,6 @@ def test_a_killed_probe_takes_its_tools_along(workers: Started) -> None:
 def status(pid: int) -> str:
     """What the kernel tells of a process."""
     return Path(f"/proc/{pid}/status").read_text()
-
-
-def children_of(pid: int) -> list[int]:
-    """Return the direct children of a process."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(child) for child in (task / "children").read_text().split()]
-    return found
 
 
 def test_an_idle_screen_costs_little(workers: Started, hung_workers: Table) -> None:
@@ -296,12 +273,13 @@ def test_a_resync_sends_everything_again(workers: Started, hung_workers: Table) 
     deadline = time.monotonic() + PATIENCE
     while "role" not in next(iter(hung_workers.update()["set"].values()), {}):
         assert time.monotonic() < deadline
-    assert set(mine(hung_workers, workers)) == {0, 1, 2, 3}
+    assert set(hung_workers.mine(workers)) == {0, 1, 2, 3}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv"
+)
 def test_an_unprivileged_probe_says_why_it_sees_nothing(workers: Started) -> None:
-    assert shutil.which("setpriv")
     user = ("setpriv", "--reuid=1234", "--regid=1234", "--clear-groups")
     with ProbeClient(prefix=user) as client:
         assert client.hello()["uid"] == 1234
@@ -330,143 +308,16 @@ def test_an_unprivileged_probe_says_why_it_sees_nothing(workers: Started) -> Non
         assert piece["failure"]["kind"] == "denied"
 
 
-def test_spawned_ranks_are_found_by_their_stack(probe: ProbeClient) -> None:
-    script = str(SUPPORT / "gloo_job.py")
-    with Started(sys.executable, script, "spawn", str(free_port())) as job:
-        table = Table(probe)
-        table.until(lambda t: hung(t, job, 2))
-        ranks = mine(table, job)
-        assert {r["rank_source"] for r in ranks.values()} == {"mp.spawn"}
-        assert {r["launcher_pid"] for r in ranks.values()} == {job.pid}
-        assert table.processes[job.pid]["label"] == "mp.spawn"
+OLD = python_of("3.8")
 
 
-@pytest.fixture(scope="module")
-def waits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Started, Path]]:
-    """Rank 1 reads from a FIFO that has no writer, rank 2 waits for a file lock of rank 0."""
-    folder = tmp_path_factory.mktemp("waits")
-    os.mkfifo(folder / "fifo")
-    with torchrun("waits", str(folder), nproc=3) as job:
-        yield job, folder
-
-
-def test_pipe_without_writer_and_its_strace(
-    waits: tuple[Started, Path], probe: ProbeClient
-) -> None:
-    job, folder = waits
-    table = Table(probe)
-    table.until(lambda t: hung(t, job, 3))
-    pid = mine(table, job)[1]["pid"]
-    main = table.threads(pid)[0]
-    assert (main["syscall"], main["wchan"]) == ("read", "anon_pipe_read")
-    [piece] = probe.pieces(op="descriptors", pids=[pid])
-    by_fd = {row["fd"]: row for row in piece["descriptors"]}
-    assert by_fd[main["fd"]]["target"] == str(folder / "fifo")
-    assert by_fd[main["fd"]]["kind"] == "fifo"
-    assert by_fd[main["fd"]]["holders"] == []
-    assert by_fd[0]["kind"] == "device"
-    sockets = [row["socket"] for row in piece["descriptors"] if row.get("socket")]
-    peers = {s["peer_pid"] for s in sockets if s["state"] == "ESTABLISHED"}
-    assert mine(table, job)[0]["pid"] in peers
-
-
-def test_who_holds_the_lock_a_rank_waits_for(
-    waits: tuple[Started, Path], probe: ProbeClient
-) -> None:
-    job, folder = waits
-    path = str(folder / "lock")
-    table = Table(probe)
-    table.until(lambda t: hung(t, job, 3))
-    ranks = mine(table, job)
-    pids = [ranks[0]["pid"], ranks[2]["pid"]]
-    holder, waiter = probe.pieces(op="descriptors", pids=pids)
-    assert waiter["waiting_locks"][0]["target"] == path
-    [held_by] = waiter["waiting_locks"][0]["holders"]
-    assert (held_by["pid"], held_by["how"]) == (pids[0], "holds the lock")
-    locked = [row["target"] for row in holder["descriptors"] if row.get("locked") == "held"]
-    assert locked == [path]
-    # who tries it again and again stands nowhere: for that there are the lock files of its user
-    [told] = [row for row in waiter["lock_files"] if row["target"] == path]
-    assert [one["pid"] for one in told["holders"]] == [pids[0]]
-    assert waiter["store_port"]["socket"]["state"] == "LISTEN"
-    assert job.pid in [one["pid"] for one in waiter["store_port"]["holders"]]
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Started, Path]]:
-    """Three ranks with a worker server each, of which rank 2 sleeps; the last test orphans them."""
-    folder = tmp_path_factory.mktemp("served")
-    with torchrun("server", str(folder), nproc=3) as job:
-        yield job, folder
-
-
-def test_the_flight_recorder_of_a_rank_with_a_worker_server(
-    served: tuple[Started, Path], probe: ProbeClient
-) -> None:
-    job, folder = served
-    table = Table(probe)
-    table.until(lambda t: hung(t, job, 3))
-    ranks = mine(table, job)
-    pids = [ranks[0]["pid"], ranks[2]["pid"], job.pid]
-    pieces = {one["pid"]: one for one in probe.pieces(op="recorder", pids=pids)}
-    waiting, culprit, launcher = (pieces[pid] for pid in pids)
-    assert (waiting["source"], waiting["path"]) == ("server", f"{folder}/{pids[0]}.sock")
-    assert (waiting["trace"]["length"], culprit["trace"]["length"]) == (4, 3)
-    assert launcher["failure"]["kind"] == "missing"
-    assert ("server", "no-thread") in [(one["way"], one["code"]) for one in launcher["ways"]]
-    told = run_hangtop("flight", "--json", "--pid", str(job.pid))
-    assert told.returncode == 10, told.stderr
-    found = json.loads(told.stdout)
-    [culprit_told] = found["verdicts"][0]["culprits"]
-    assert (culprit_told["rank"], culprit_told["pid"]) == (2, pids[1])
-    assert [one["by"] for one in found["flight"]["recorders"]] == ["a worker server"]
-    assert found["hung_for_s"] > 1
-
-
-def test_orphaned_ranks_are_found(served: tuple[Started, Path], probe: ProbeClient) -> None:
-    job, _ = served
-    table = Table(probe)
-    table.until(lambda t: hung(t, job, 3))
-    job.process.kill()
-    job.process.wait()
-    table.until(lambda t: all(r["ppid"] != job.pid for r in mine(t, job).values()))
-    ranks = mine(table, job)
-    assert set(ranks) == {0, 1, 2}
-    assert {rank["launcher_pid"] for rank in ranks.values()} == {None}
-    assert {rank["launcher"] for rank in ranks.values()} == {"torchrun"}
-    with ProbeClient() as fresh:
-        late = Table(fresh)
-        late.until(lambda t: set(mine(t, job)) == {0, 1, 2})
-        for rank in mine(late, job).values():
-            assert late.rested(rank["pid"]) > 1  # also before this probe came
-
-
-def test_a_process_that_leaves_and_one_that_is_no_python(probe: ProbeClient) -> None:
-    with Started("sleep", "100") as sleeper:
-        [piece] = probe.pieces(op="stacks", pids=[sleeper.pid])
-        assert piece["failure"]["kind"] == "not-python"
-        os.kill(sleeper.pid, signal.SIGKILL)
-        sleeper.process.wait()
-        [piece] = probe.pieces(op="stacks", pids=[sleeper.pid])
-        assert piece["failure"]["kind"] == "gone"
-        assert probe.ask(op="strace", pid=sleeper.pid)[-1]["err"]["kind"] == "gone"
-
-
-def old_python() -> str | None:
-    """Return a Python 3.8 of this machine."""
-    found = sorted(Path.home().glob(".pyenv/versions/3.8.*/bin/python3.8"))
-    return str(found[0]) if found else shutil.which("python3.8")
-
-
-@pytest.mark.skipif(old_python() is None, reason="no Python 3.8 on this machine")
+@pytest.mark.skipif(OLD is None, reason="no Python 3.8 on this machine")
 def test_the_probe_runs_on_python_3_8(workers: Started) -> None:
-    python = old_python()
-    assert python
-    with ProbeClient(python) as client:
+    with ProbeClient(str(OLD)) as client:
         assert client.hello()["python"].startswith("3.8")
         table = Table(client)
-        table.until(lambda t: hung(t, workers, 4))
-        pid = mine(table, workers)[0]["pid"]
+        table.until(lambda t: t.hangs(workers, 4))
+        pid = table.mine(workers)[0]["pid"]
         assert client.pieces(op="descriptors", pids=[pid])[0]["descriptors"]
         [piece] = client.pieces(op="stacks", pids=[pid])
         assert piece.get("threads") or piece["failure"]["kind"] == "missing"

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from support.jobs import run_hangtop
 from support.launch import Started, free_port, torchrun
-from support.processes import PATIENCE, environment
+from support.processes import environment, sleeps_joined, wait_until
 from support.ras import document, rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
 pytestmark = pytest.mark.real
 SIZE = 3
 
@@ -45,21 +45,15 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
 
 def ranks_of(job: Started) -> dict[int, int]:
     """The pids of all ranks, once they are where they hang."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        told = {pid: environment(pid) for pid in job.pids()}
-        found = {int(env["RANK"]): pid for pid, env in told.items() if env.get("RANK")}
-        if len(found) == SIZE and asleep(found[2]):
-            return found
-        time.sleep(0.1)
-    raise AssertionError("the ranks never came")
+    found: dict[int, int] = {}
 
+    def hang() -> bool:
+        told = {pid: environment(pid).get("RANK") for pid in job.pids()}
+        found.update({int(number): pid for pid, number in told.items() if number})
+        return len(found) == SIZE and sleeps_joined(found[2])
 
-def asleep(pid: int) -> bool:
-    """Whether a rank has a process group, and sleeps all the same."""
-    tasks = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/comm")]
-    sleeps = "nanosleep" in Path(f"/proc/{pid}/wchan").read_text()
-    return sleeps and any("gloo" in name for name in tasks)
+    assert wait_until(hang), found
+    return found
 
 
 def test_it_is_asked_when_told_to_and_once(hung: Hung) -> None:

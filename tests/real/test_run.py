@@ -9,17 +9,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port
 from support.probe_client import ProbeClient
-from support.processes import PATIENCE, environment, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from support.processes import PATIENCE, all_pids, command_line, environment, wait_until
 
 pytestmark = pytest.mark.real
 pytest.importorskip("torch")
@@ -52,12 +48,6 @@ class Run:
         return self.started.process.wait(PATIENCE)
 
 
-@pytest.fixture
-def probe() -> Iterator[ProbeClient]:
-    with ProbeClient() as client:
-        yield client
-
-
 def entries(probe: ProbeClient, pids: list[int]) -> dict[int, int]:
     """How many entries the recorders hold of those processes whose worker servers answer."""
     pieces = probe.pieces(op="recorder", pids=pids)
@@ -70,15 +60,14 @@ def hung(probe: ProbeClient, pids: list[int]) -> bool:
     return sorted(entries(probe, pids).values()) == [3] + [4] * (len(pids) - 1)
 
 
-def test_a_hung_torchrun_job_is_explained_by_its_recorder(
-    tmp_path: Path, probe: ProbeClient
-) -> None:
+def test_a_hung_torchrun_job_is_explained_by_its_recorder(tmp_path: Path) -> None:
     script = [str(SUPPORT / "gloo_job.py"), "collective"]
     launcher = [sys.executable, "-m", "torch.distributed.run", f"--master-port={free_port()}"]
     job = Run(tmp_path / "torchrun", *launcher, "--nproc-per-node=3", *script)
     with job.started:
         pids = job.wait_for_servers(3)
-        assert wait_until(lambda: hung(probe, pids))
+        with ProbeClient() as probe:
+            assert wait_until(lambda: hung(probe, pids))
         ranks = {int(environment(pid)["RANK"]): pid for pid in pids}
         done = run_hangtop("diagnose", "--json", "--hang-after", "2", "--pid", str(ranks[0]))
         diagnosis = json.loads(done.stdout)
@@ -106,35 +95,33 @@ def test_a_hung_torchrun_job_is_explained_by_its_recorder(
     assert f"hangtop: 3 logs, 1 stack file in {job.directory}" in said
 
 
-def left_of(job: Run) -> list[Path]:
+def left_of(job: Run) -> list[object]:
     """Its sockets and its processes."""
-    script = str(job.directory).encode()
-    entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    return [*job.sockets(), *(entry for entry in entries if script in command_line(entry))]
+    ours = [pid for pid in all_pids() if str(job.directory) in command_line(pid)]
+    return [*job.sockets(), *ours]
 
 
-def command_line(entry: Path) -> bytes:
-    try:
-        return (entry / "cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def test_recorders_of_spawned_ranks_answer_while_the_gil_is_held(
-    tmp_path: Path, probe: ProbeClient
-) -> None:
+def test_recorders_of_spawned_ranks_answer_while_the_gil_is_held(tmp_path: Path) -> None:
     """No variable tells these ranks' numbers: they are known once they have joined."""
     script = [str(SUPPORT / "gloo_job.py"), "spawn-gil", str(free_port())]
     job = Run(tmp_path / "spawn", sys.executable, *script)
+    told: dict[int, int] = {}
     with job.started:
         pids = job.wait_for_servers(2)
-        assert wait_until(lambda: hung(probe, pids))
+        with ProbeClient() as probe:
+
+            def all_wait() -> bool:
+                told.update(entries(probe, pids))
+                return sorted(told.values()) == [3, 4]
+
+            assert wait_until(all_wait), told
+            # The one with three entries keeps the GIL: it cannot run any Python, but it answers.
+            [holder] = [pid for pid, count in told.items() if count == 3]
+            [piece] = probe.pieces(op="stacks", pids=[holder], deadline=PATIENCE)
+        assert "failure" not in piece, piece
+        assert any(thread["gil"] for thread in piece["threads"]), piece
         logs = sorted(path.name for path in (job.directory / "logs").iterdir())
         assert logs == [f"rank{rank}-{NODE}.log" for rank in range(2)]
-        # The one with three entries keeps the GIL: it cannot run any Python, but it answers.
-        [holder] = [pid for pid, count in entries(probe, pids).items() if count == 3]
-        [piece] = probe.pieces(op="stacks", pids=[holder])
-        assert any(thread["gil"] for thread in piece["threads"]), piece
     for path in job.sockets():  # nobody was left to remove them: all were killed
         path.unlink()
 

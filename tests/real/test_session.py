@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,9 +19,9 @@ import psutil
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.timing import Timing
 from hangtop_core.session import Options, Session, Update
+from support.garbled import Garbled
 from support.jobs import POOL_VARIABLE
 from support.judge import judge
 from support.launch import Started, torchrun
@@ -72,13 +73,13 @@ def node(update: Update) -> Node:
 
 def probes() -> list[psutil.Process]:
     """Probes that this process has started; what they start to read dumps and GPUs is none."""
-    found = {
-        child.pid: child
-        for child in psutil.Process().children(recursive=True)
-        if child.status() != psutil.STATUS_ZOMBIE
-        and any("hangtop_probe" in word for word in child.cmdline())
-    }
-    return [child for child in found.values() if child.ppid() not in found]
+    found: dict[psutil.Process, int] = {}
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # as of a py-spy that ends just now
+            if any("hangtop_probe" in word for word in child.cmdline()):
+                found[child] = child.ppid()
+    pids = {child.pid for child in found}
+    return [child for child, parent in found.items() if parent not in pids]
 
 
 def test_a_hung_job_is_seen_whole_within_seconds(job: Started) -> None:
@@ -201,37 +202,8 @@ def test_a_probe_that_stays_stopped_is_replaced(job: Started) -> None:
         assert wait_until(lambda: len(probes()) == 1), probes()
 
 
-class Garbled(LocalLauncher):
-    """A probe behind a login that prints a banner, and garbage in the middle of its stream."""
-
-    def __init__(self, script: Path) -> None:
-        super().__init__("garbled")
-        self._script = script
-
-    def argv(self) -> list[str]:
-        return [sys.executable, str(self._script), *super().argv()]
-
-
-WRAPPER = r"""
-import os, subprocess, sys
-print("Welcome to n1! \x1b[31mred\x1b[0m\nLast login: today", flush=True)
-probe = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)
-out = sys.stdout.buffer
-for number, line in enumerate(probe.stdout):
-    out.write(line)
-    if number == 4:
-        out.write(b"a daemon says hello\n\xff\xfe\x00 binary\n")
-    if number == 6 and not os.path.exists(%r):
-        open(%r, "w").close()
-        out.write(b"\x1eHT1 {damaged\n")
-    out.flush()
-"""
-
-
 def test_garbage_is_counted_and_shown(job: Started, tmp_path: Path) -> None:
-    script = tmp_path / "wrapper.py"
-    script.write_text(WRAPPER % (str(script), ""))
-    with Session(Options(interval=0.2), judge, [Garbled(script)]) as session:
+    with Session(Options(interval=0.2), judge, [Garbled(tmp_path)]) as session:
         update = session.wait(
             lambda u: (
                 sampled(mine(u, job)) and node(u).noise_lines >= 4 and node(u).state == "ready"
@@ -245,11 +217,8 @@ def test_garbage_is_counted_and_shown(job: Started, tmp_path: Path) -> None:
 
 
 def test_a_damaged_stream_is_started_again(job: Started, tmp_path: Path) -> None:
-    script = tmp_path / "wrapper.py"
-    once = str(tmp_path / "damaged")
-    script.write_text(WRAPPER % (once, once))
-    timing = Timing(retry_first=0.2)
-    with Session(Options(interval=0.2), judge, [Garbled(script)], timing) as session:
+    garbled = Garbled(tmp_path, damaged=True)
+    with Session(Options(interval=0.2), judge, [garbled], Timing(retry_first=0.2)) as session:
         update = session.wait(lambda u: node(u).generation >= 1 and sampled(mine(u, job)), PATIENCE)
         assert update is not None, session.latest
         assert any("damaged" in line for line in node(update).noise)

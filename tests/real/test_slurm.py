@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,7 +22,7 @@ from hangtop_core.attach.ssh import Login, SshLauncher
 from hangtop_core.session import Options, Session, Update
 from support.cluster import hangtop_files
 from support.judge import judge
-from support.processes import PATIENCE, wait_until
+from support.processes import PATIENCE, command_line, sleeps_joined, wait_until
 from support.slurm import SlurmCluster, why_not
 
 if TYPE_CHECKING:
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.attach.launcher import Launcher
     from hangtop_core.model import Node
+    from support.cluster import Node as TestNode
 
 pytestmark = [
     pytest.mark.real,
@@ -78,18 +77,10 @@ def ended(slurm: SlurmCluster, hung: str) -> str:
     return slurm.submit("-N1", "-w", "node-4", script="true")
 
 
-def asleep(slurm: SlurmCluster) -> bool:
-    """Whether the culprit of `hung` has come to its sleep."""
-    for pid in slurm.node(3).pids():
-        with contextlib.suppress(OSError):
-            proc = Path(f"/proc/{pid}")
-            words = (proc / "cmdline").read_bytes().split(b"\0")
-            if words[1:2] and words[1].endswith(b"gloo_job.py"):
-                # Without a process group it may sleep between two tries to reach its store.
-                names = [path.read_text() for path in proc.glob("task/*/comm")]
-                sleeps = (proc / "wchan").read_text() == "hrtimer_nanosleep"
-                return sleeps and any("gloo" in name for name in names)
-    return False
+def asleep(node: TestNode) -> bool:
+    """Whether the culprit of `hung`, on that node, has come to its sleep."""
+    ranks = [pid for pid in node.pids() if "/gloo_job.py " in command_line(pid)]
+    return any(map(sleeps_joined, ranks))
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -172,7 +163,7 @@ def test_a_hung_job_is_diagnosed_where_ssh_is_closed(
     share_from: int,
 ) -> None:
     monkeypatch.setattr(srun, "SHARE_FROM", share_from)
-    assert wait_until(lambda: asleep(slurm))
+    assert wait_until(lambda: asleep(slurm.node(3)))
     if share_from == 2:
         # Nothing is there: probe and py-spy come through the step's standard input.
         for node in slurm.nodes:
@@ -193,7 +184,7 @@ def test_a_hung_job_is_diagnosed_where_ssh_is_closed(
 def test_a_hung_job_is_watched_and_its_script_knows_the_job(
     slurm: SlurmCluster, hung: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert wait_until(lambda: asleep(slurm))
+    assert wait_until(lambda: asleep(slurm.node(3)))
     script = tmp_path / "tell"
     script.write_text('#!/bin/sh\necho "$HANGTOP_JOB_ID $HANGTOP_RANKS $HANGTOP_NODES" > $1\n')
     script.chmod(0o700)
@@ -213,7 +204,7 @@ def test_the_doctor_looks_through_one_step_for_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(srun, "SHARE_FROM", 2)
-    assert wait_until(lambda: asleep(slurm))
+    assert wait_until(lambda: asleep(slurm.node(3)))
     code, out, err = run(capsys, "doctor", "--job", hung, "--via", "srun", "--json")
     assert code == 0, (out, err)
     said = json.loads(out)
@@ -235,24 +226,6 @@ def states(update: Update) -> dict[str, str]:
 
 def nodes(update: Update) -> dict[str, Node]:
     return {node.name: node for node in update.snapshot.nodes}
-
-
-def around(slurm: SlurmCluster, folder: Path, before: str = "", after: str = "") -> str:
-    """Return a PATH on which sbcast is the real one, with something that happens around it."""
-    room = f"/proc/{slurm.node(2).init}/root/tmp/hangtop-*"
-    enter = f"nsenter -t {slurm.node(2).init} -m -p"
-    script = f'{before}\n{slurm.bin}/sbcast "$@"\ncode=$?\n{after}\nexit $code\n'
-    (folder / "sbcast").write_text("#!/bin/sh\n" + script.format(room=room, enter=enter))
-    (folder / "sbcast").chmod(0o755)
-    return f"{folder}:{os.environ['PATH']}"
-
-
-def without_sbcast(slurm: SlurmCluster, folder: Path) -> str:
-    """Return a PATH on which srun is all there is of Slurm."""
-    for path in (slurm.bin / "srun", shutil.which("env"), shutil.which("nsenter")):
-        assert path is not None
-        (folder / Path(path).name).symlink_to(path)
-    return f"{folder}"
 
 
 TOKEN = "5ca1ab1e" * 4
@@ -277,10 +250,10 @@ def test_py_spy_comes_by_sbcast_and_else_by_the_step_s_input(
     monkeypatch.setattr(sbcast, "NODES_FROM", 2)
     monkeypatch.setattr(sbcast, "MESSAGE_S", 1)
     paths = {
-        "missing": lambda: without_sbcast(slurm, tmp_path),
-        "room gone": lambda: around(slurm, tmp_path, before="rmdir {room}"),
-        "damaged": lambda: around(slurm, tmp_path, after="echo | tee -a {room}/bulk"),
-        "node frozen": lambda: around(slurm, tmp_path, before="{enter} kill -STOP -1"),
+        "missing": lambda: slurm.path_without_sbcast(tmp_path),
+        "room gone": lambda: slurm.path_around_sbcast(tmp_path, before="rmdir {room}"),
+        "damaged": lambda: slurm.path_around_sbcast(tmp_path, after="echo | tee -a {room}/bulk"),
+        "node frozen": lambda: slurm.path_around_sbcast(tmp_path, before="{enter} kill -STOP -1"),
     }
     for node in slurm.nodes:
         node.sh("rm -rf /run/home/root/.cache/hangtop")
@@ -339,7 +312,7 @@ def test_a_step_by_hand_runs_beside_the_job(slurm: SlurmCluster, hung: str) -> N
     [launcher] = srun_launchers(job, Login(), [job.nodes[0]])
     argv = [*shlex.split(launcher.by_hand.shell), "echo $SLURMD_NODENAME"]
     assert "--gres=none" in argv, "where --overlap shares no GPUs, it would wait for the job"
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (0, f"{job.nodes[0]}\n"), done.stderr
 
 

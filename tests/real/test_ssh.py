@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
 import os
-import signal
-import subprocess
-import sys
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
 
-from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.ssh import Jumps, Login, SshLauncher
-from hangtop_core.attach.timing import Timing
 from hangtop_core.session import Options, Session, Update
 from hangtop_probe import node as probe_node
 from support import nvml
 from support.booted import not_to_be_shared
 from support.cluster import Cluster, hangtop_files, run, why_not
+from support.jobs import hangtop_json
 from support.judge import judge
 from support.processes import PATIENCE, wait_until
-from support.standing import main_stack, stand
+from support.pythons import python_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,9 +34,6 @@ pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
 ]
 
-ROOT = Path(__file__).parents[2]
-SUPPORT = ROOT / "tests" / "support"
-PYENV = Path.home() / ".pyenv" / "versions"
 PLAIN = Login(connect_timeout=60)
 FAILED = ("unreachable", "denied", "no-python", "incompatible")
 
@@ -171,17 +164,17 @@ def test_without_a_usable_cache_it_runs_from_memory(cluster: Cluster, how: str) 
 
 
 def test_a_python_too_old_says_so_and_an_old_one_serves(cluster: Cluster) -> None:
-    for version, state in (("3.6.15", "no-python"), ("3.8.18", "ready")):
-        python = PYENV / version / "bin" / "python3"
-        if not python.exists():
-            pytest.skip(f"no Python {version} on this machine")
-        (seen,) = attach("node-1", login=Login(python=str(python)))
-        assert seen.state == state, seen
-        if state == "ready":
-            assert seen.python == version
-        else:
-            assert seen.reason == f"{python} is Python {version}; the probe needs 3.8 or newer"
-            assert "--python" in (seen.fix or "")
+    old, serves = python_of("3.6"), python_of("3.8")
+    if old is None or serves is None:
+        pytest.skip("no Python 3.6 or no 3.8 on this machine")
+    (seen,) = attach("node-1", login=Login(python=str(old)))
+    assert seen.state == "no-python"
+    told = rf"{old} is Python 3\.6\.\d+; the probe needs 3\.8 or newer"
+    assert re.fullmatch(told, seen.reason or ""), seen.reason
+    assert "--python" in (seen.fix or "")
+    (seen,) = attach("node-1", login=Login(python=str(serves)))
+    assert seen.state == "ready", seen
+    assert (seen.python or "").startswith("3.8.")
 
 
 LOGINS = {
@@ -319,205 +312,6 @@ def test_no_probe_outlives_its_session(cluster: Cluster) -> None:
     assert wait_until(lambda: not any(node.sh(look).strip() for node in cluster.nodes))
 
 
-# A job over two nodes
-
-
-@pytest.fixture(scope="module")
-def job(cluster: Cluster) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Two nodes with two ranks each: 0, 1 and 3 wait in all_reduce, 2 on node-2 sleeps."""
-    with launched(cluster, (1, 2), "collective") as processes:
-        yield processes
-
-
-@contextlib.contextmanager
-def launched(
-    cluster: Cluster, numbers: Sequence[int], what: str
-) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Start torchrun on nodes, two ranks on each, and end it afterwards."""
-    processes = []
-    for index, number in enumerate(numbers):
-        node = cluster.node(number)
-        argv = node.argv(
-            "env",
-            "OMP_NUM_THREADS=1",
-            "GLOO_SOCKET_IFNAME=eth0",
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            f"--nnodes={len(numbers)}",
-            f"--node-rank={index}",
-            "--nproc-per-node=2",
-            f"--master-addr={cluster.node(numbers[0]).address}",
-            "--master-port=29500",
-            str(SUPPORT / "gloo_job.py"),
-            what,
-        )
-        null = subprocess.DEVNULL
-        processes.append(subprocess.Popen(argv, stdin=null, stdout=null, stderr=null))
-    try:
-        yield processes
-    finally:
-        for number in numbers:
-            cluster.node(number).sh("pkill -KILL -f '[t]orch.distributed.run|[g]loo_job' || true")
-        for process in processes:
-            process.kill()
-            process.wait(PATIENCE)
-
-
-def hangtop(*arguments: str) -> tuple[int, Any, str]:
-    argv = [sys.executable, "-m", "hangtop", *arguments]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
-
-
-@pytest.fixture(scope="module")
-def hung(cluster: Cluster, job: list[subprocess.Popen[bytes]]) -> None:
-    with Session(Options(), judge, launchers(["node-1", "node-2"])) as session:
-        found = session.wait(
-            lambda u: any(stand(u, job.ranks, 4) for job in u.snapshot.jobs), PATIENCE
-        )
-        assert found is not None, session.latest and session.latest.snapshot.jobs
-
-
-def test_the_hung_rank_is_named_with_its_node(hung: None) -> None:
-    options = ("--hang-after", "6", "--observe", "2")
-    code, said, err = hangtop("diagnose", "-w", "node-[1-2]", "--json", *options)
-    assert code == 10, (said, err)
-    assert said["job"]["ranks_seen"] == [0, 1, 2, 3]
-    assert said["job"]["nodes"] == ["node-1", "node-2"]
-    first = said["verdicts"][0]
-    assert [(c["rank"], c["node"]) for c in first["culprits"]] == [(2, "node-2")]
-    assert first["victims"] == [0, 1, 3]
-    assert "time.sleep" in first["summary"] or "hang_in_collective" in first["summary"], first
-
-
-def test_ranks_on_a_node_that_was_not_named_are_missed(hung: None) -> None:
-    code, said, err = hangtop(
-        "diagnose",
-        "-w",
-        "node-[1-2]",
-        "-x",
-        "node-2",
-        "--json",
-        "--hang-after",
-        "6",
-        "--observe",
-        "2",
-    )
-    assert code in (10, 11), err
-    spots = [spot for spot in said["blind_spots"] if spot["what"] == "ranks"]
-    assert [spot["ranks"] for spot in spots] == [[2, 3]]
-
-
-def test_stacks_of_all_nodes_in_one_dump(hung: None) -> None:
-    code, said, err = hangtop("dump", "-w", "node-[1-2]", "--json")
-    assert code == 0, err
-    assert [(r["rank"], r["node"]) for r in said["ranks"]] == [
-        (0, "node-1"),
-        (1, "node-1"),
-        (2, "node-2"),
-        (3, "node-2"),
-    ]
-    for rank in said["ranks"]:
-        names = [frame["name"] for frame in rank["threads"][0]["frames"]]
-        assert "hang_in_collective" in names
-
-
-def test_a_dump_can_be_a_file_per_node(hung: None, tmp_path: Path) -> None:
-    argv = ("dump", "-w", "node-[1-2],nowhere.invalid", "-o", str(tmp_path / "trace-%N.out"))
-    code, _, err = hangtop(*argv)
-    assert code == 0, err
-    assert "nowhere.invalid unreachable: its name cannot be resolved" in err
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "trace-node-1.out",
-        "trace-node-2.out",
-    ]
-    assert "[2]" in (tmp_path / "trace-node-2.out").read_text()
-    assert "[2]" not in (tmp_path / "trace-node-1.out").read_text()
-
-
-def test_the_ranks_of_an_unreachable_node_are_a_blind_spot(hung: None, cluster: Cluster) -> None:
-    cluster.node(2).stop_sshd()
-    try:
-        options = ("--hang-after", "6", "--observe", "2")
-        code, said, err = hangtop("diagnose", "-w", "node-[1-2]", "--json", *options)
-    finally:
-        cluster.node(2).start_sshd()
-    assert code in (10, 11), err
-    spots = {spot["what"]: spot for spot in said["blind_spots"]}
-    assert spots["node"]["nodes"] == ["node-2"]
-    assert "connection refused" in spots["node"]["why"]
-    assert spots["ranks"]["ranks"] == [2, 3]
-
-
-WATCH = """
-from hangtop.cli import main, watchtext
-watchtext.AWAY_S = 1.0
-raise SystemExit(main.main(["watch", "--json", "--interval", "1", "-w", "node-[3-4]"]))
-"""
-"""What is told half a minute later otherwise: many nodes come back sooner."""
-
-
-def watch_a_node_go_and_come(node: TestNode) -> None:
-    """Real `hangtop watch` on a job, while nobody can log in to one of its nodes."""
-    argv = [sys.executable, "-c", WATCH]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as watch:
-        try:
-            assert watch.stdout is not None
-            events = map(json.loads, watch.stdout)
-            job = next(one for one in events if one["event"] == "job")
-            node.stop_sshd()
-            try:
-                node.sh("pkill -KILL -f '[s]shd: '")
-                away = next(one for one in events if node.name in one.get("nodes", ""))
-            finally:
-                node.start_sshd()
-            back = next(one for one in events if node.name in one.get("nodes", ""))
-            watch.send_signal(signal.SIGTERM)
-            (last,) = [one for one in events if one["event"] != "nodes"]
-        finally:
-            watch.kill()
-    assert job["job"]["world_size"] == 4
-    assert (away["event"], away["state"] in ("unreachable", "lost")) == ("nodes", True), away
-    assert away["reason"]
-    assert (back["event"], back["state"]) == ("nodes", "ready"), back
-    assert (last["event"], watch.returncode) == ("stopped", 0)
-
-
-def test_a_node_that_dies_under_a_job_is_to_blame(cluster: Cluster) -> None:
-    # As without options it is known to be lost long before its silence counts as a hang.
-    timing = Timing(ping=0.5, slow=0.5, lost=2.5)
-    options = Options(hang_after=5.0)
-    node = cluster.node(4)
-    names = ["node-3", "node-4"]
-    with launched(cluster, (3, 4), "steps"), contextlib.ExitStack() as stack:
-        watch_a_node_go_and_come(node)
-        session = stack.enter_context(Session(options, diagnose, launchers(names), timing))
-        running = session.wait(
-            lambda u: any(
-                len(job.ranks) == 4
-                and u.diagnoses[job.key].state == "progressing"
-                and all("steps" in main_stack(u, rank) for rank in job.ranks)
-                for job in u.snapshot.jobs
-            ),
-            PATIENCE,
-        )
-        assert running is not None, session.latest
-        node.freeze()
-        try:
-            hung = session.wait(dead_node_is_blamed, PATIENCE)
-        finally:
-            node.thaw()
-        assert hung is not None, session.latest and session.latest.diagnoses
-
-
-def dead_node_is_blamed(update: Update) -> bool:
-    """Whether the ranks of node-4 are blamed, for which the others wait."""
-    (found,) = update.diagnoses.values()
-    told = [(v.cause, [c.rank for c in v.culprits], v.victims) for v in found.verdicts[:1]]
-    return told == [("node-unreachable", [2, 3], (0, 1))]
-
-
 @pytest.mark.skipif(not_to_be_shared() is not None, reason=not_to_be_shared() or "")
 def test_a_shared_file_system_needs_nothing_sent(tmp_path: Path) -> None:
     with Cluster(tmp_path / "c", 1) as cluster, cluster.on_path():
@@ -537,7 +331,7 @@ def test_sixteen_nodes_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["diagnose", "dump"])
 def test_that_no_node_answers_is_not_called_no_job(cluster: Cluster, command: str) -> None:
-    code, said, err = hangtop(command, "-w", "stranger,nosuchnode", "--json")
+    code, said, err = hangtop_json(command, "-w", "stranger,nosuchnode")
     assert code == 13, err
     assert said["job"] is None
     assert "none of the 2 nodes answers" in err

@@ -13,7 +13,7 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
 from support.probe_client import ProbeClient
-from support.processes import PATIENCE, Held, all_pids, command_line, wait_until
+from support.processes import PATIENCE, Held, all_pids, command_line, state, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,11 +33,6 @@ def target() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(argv, env={**os.environ, **rank, "MASTER_ADDR": "h"}) as child:
         yield child
         child.kill()
-
-
-def state(pid: int) -> str:
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0]
 
 
 class Spied(NamedTuple):

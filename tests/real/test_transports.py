@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +15,7 @@ from hangtop_core.attach.ssh import Login
 from hangtop_core.errors import RefusedError
 from hangtop_core.session import Options, Session, Update
 from support.cluster import Cluster, Node, hangtop_files, why_not
+from support.jobs import hangtop_json
 from support.judge import judge
 from support.processes import PATIENCE, wait_until
 from support.remote_jobs import mpirun, torchrun
@@ -24,14 +23,13 @@ from support.standing import stand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
+    from pathlib import Path
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
 ]
 
-ROOT = Path(__file__).parents[2]
 RANKS = 3
 NODES = "node-[1-2]"
 SOON = ("--hang-after", "4", "--observe", "1")
@@ -82,12 +80,6 @@ def stands(update: Update) -> bool:
     return any(stand(update, job.ranks, RANKS) for job in update.snapshot.jobs)
 
 
-def hangtop(*arguments: str) -> tuple[int, Any, str]:
-    argv = [sys.executable, "-m", "hangtop", *arguments, "--json"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
-
-
 def assert_explained(said: Any, launcher: str) -> None:
     assert said["job"]["ranks_seen"] == [0, 1, 2]
     assert said["job"]["world_size"] == RANKS
@@ -110,7 +102,7 @@ def assert_stacks(said: Any) -> None:
 
 
 def test_a_command_that_executes_its_words(job: str, cluster: Cluster) -> None:
-    code, said, err = hangtop("diagnose", "-w", NODES, "--command", "enter %h", *SOON)
+    code, said, err = hangtop_json("diagnose", "-w", NODES, "--command", "enter %h", *SOON)
     assert code == 10, (said, err)
     assert_explained(said, job)
     kept = cluster.node(1).sh("find /run/home/root/.cache/hangtop -name py-spy")
@@ -119,13 +111,13 @@ def test_a_command_that_executes_its_words(job: str, cluster: Cluster) -> None:
 
 def test_a_command_that_hands_its_words_to_a_shell(job: str) -> None:
     shell = ("--command", "enter %h bash -c %c", "--init", "cd / && echo Welcome")
-    code, said, err = hangtop("dump", "-w", NODES, *shell)
+    code, said, err = hangtop_json("dump", "-w", NODES, *shell)
     assert code == 0, err
     assert_stacks(said)
 
 
 def test_a_command_that_fails_says_why(job: str) -> None:
-    code, said, err = hangtop("dump", "-w", f"{NODES},other", "--command", "enter %h")
+    code, said, err = hangtop_json("dump", "-w", f"{NODES},other", "--command", "enter %h")
     assert (code, len(said["ranks"])) == (0, RANKS)
     assert "other unreachable: the connection ended with status 1: no node other" in err
     assert "see what happens: enter other python3 -V" in err
@@ -137,7 +129,7 @@ def test_a_command_that_fails_says_why(job: str) -> None:
 def test_a_job_of_mpirun_is_found_by_its_host_file(job: str, hostfile: Path) -> None:
     if job != "mpirun":
         pytest.skip("no mpirun on this machine")
-    code, said, err = hangtop("diagnose", "--hostfile", str(hostfile), *SOON)
+    code, said, err = hangtop_json("diagnose", "--hostfile", str(hostfile), *SOON)
     assert code == 10, (said, err)
     assert_explained(said, "mpirun")
 
@@ -154,7 +146,8 @@ def pdsh(job: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_diagnosis_over_pdsh(job: str, pdsh: None, cluster: Cluster) -> None:
-    code, said, err = hangtop("diagnose", "-w", f"{NODES},nowhere.invalid", "--via", "pdsh", *SOON)
+    where = ("-w", f"{NODES},nowhere.invalid", "--via", "pdsh")
+    code, said, err = hangtop_json("diagnose", *where, *SOON)
     assert code == 10, (said, err)
     assert_explained(said, job)
     spots = {spot["what"]: spot for spot in said["blind_spots"]}
@@ -166,7 +159,7 @@ def test_a_diagnosis_over_pdsh(job: str, pdsh: None, cluster: Cluster) -> None:
 
 
 def test_stacks_over_pdsh(job: str, pdsh: None) -> None:
-    code, said, err = hangtop("dump", "-w", NODES, "--via", "pdsh")
+    code, said, err = hangtop_json("dump", "-w", NODES, "--via", "pdsh")
     assert code == 0, err
     assert_stacks(said)
 

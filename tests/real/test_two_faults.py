@@ -10,7 +10,7 @@ import pytest
 
 from support.jobs import run_hangtop
 from support.launch import torchrun
-from support.processes import wait_until
+from support.processes import state, wait_until
 
 if TYPE_CHECKING:
     from support.launch import Started
@@ -20,14 +20,7 @@ pytestmark = pytest.mark.real
 
 def stopped(job: Started) -> bool:
     """Whether rank 1 has stopped itself."""
-    for pid in job.pids():
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                if file.read().rpartition(")")[2].split()[0] == "T":
-                    return True
-        except OSError:
-            continue
-    return False
+    return any(state(pid) == "T" for pid in job.pids())
 
 
 def test_two_faults_are_listed_apart_with_their_own_evidence_and_steps() -> None:

@@ -19,7 +19,7 @@ import pytest
 from hangtop_core.capture import load
 from support.documents import misfits
 from support.launch import torchrun
-from support.processes import PATIENCE, wait_until
+from support.processes import PATIENCE, children, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,8 +154,7 @@ def test_without_a_job_it_waits_until_it_is_told_to_stop() -> None:
         with watch("--wait-for-job", "2", "--pid", str(waiting.pid)) as no_rank:
             out, what = no_rank.communicate(timeout=PATIENCE)
         _, why = limited.communicate(timeout=PATIENCE)
-        threads = Path(f"/proc/{waiting.pid}/task")
-        probing = wait_until(lambda: any(one.read_text() for one in threads.glob("*/children")))
+        probing = wait_until(lambda: bool(children(waiting.pid)))
         waiting.send_signal(signal.SIGTERM)
         told, err = waiting.communicate(timeout=PATIENCE)
     assert probing

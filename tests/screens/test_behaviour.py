@@ -1,4 +1,4 @@
-"""What the app does over time: pausing, filtering, choosing, asking, and bad news shown well."""
+"""What the app does over time: pausing, filtering, asking, and bad news shown well."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hangtop.bridge import Bridge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.commandlog import CommandRecord
 from hangtop_core.model import Fact, Failure, StackSample
 from hangtop_core.updates import Update
 from support.build import SLEEP, STOP, World, user
-from support.player import Player, app_for, keys, picture, player_of, settled
+from support.player import app_for, keys, later, picture, player_of, settled
 from support.record import load
 
 if TYPE_CHECKING:
@@ -23,13 +22,6 @@ if TYPE_CHECKING:
 replace = msgspec.structs.replace
 SIZE = (120, 36)
 YAMA = "sysctl kernel.yama.ptrace_scope=0"
-
-
-def later(update: Update, seconds: float = 1.0, **changes: Any) -> Update:
-    """The same picture, a moment later."""
-    return replace(
-        update, snapshot=replace(update.snapshot, at=update.snapshot.at + seconds, **changes)
-    )
 
 
 async def test_pause_holds_the_picture_and_goes_on() -> None:
@@ -266,124 +258,6 @@ async def test_nothing_has_answered_yet() -> None:
             assert "CONNECTING" in text
 
 
-async def test_several_jobs_are_chosen_at_the_start_and_later() -> None:
-    update = load("skip")
-    other = load("stopped")
-    job = replace(other.snapshot.jobs[0], key="other", name="second")
-    both = Update(
-        replace(
-            update.snapshot,
-            jobs=(*update.snapshot.jobs, job),
-            stacks={**update.snapshot.stacks, **other.snapshot.stacks},
-        ),
-        {**update.diagnoses, "other": next(iter(other.diagnoses.values()))},
-    )
-    app = app_for(both)
-    async with app.run_test(size=SIZE) as pilot:
-        await pilot.pause()
-        assert "JOBS ON THESE NODES" in picture(app)
-        text = await keys(pilot, "down", "enter")
-        assert "job second" in text
-        assert "rank-stopped" in text
-        text = await keys(pilot, "J", "up", "enter")
-        assert "missing-collective" in text
-
-
-def two_jobs(state: str) -> Update:
-    """The recorded job, which hangs, after another one in `state`."""
-    update, stopped = load("skip"), load("stopped")
-    other = stopped.snapshot.jobs[0]
-    launchers = tuple(replace(one, start=one.start + 1) for one in other.launchers)
-    ranks = tuple(
-        replace(rank, process=replace(rank.process, start=rank.process.start + 1))
-        for rank in other.ranks
-    )
-    other = replace(other, key="other", name="second", launchers=launchers, ranks=ranks)
-    diagnosis = replace(
-        next(iter(stopped.diagnoses.values())), state=state, verdicts=(), stalled_for_s=None
-    )
-    return replace(
-        later(update, 0.0, jobs=(other, *update.snapshot.jobs)),
-        diagnoses={**update.diagnoses, "other": diagnosis},
-    )
-
-
-async def test_what_is_under_a_dialog_and_the_choice_itself_go_on() -> None:
-    app = app_for(two_jobs("progressing"))
-    async with app.run_test(size=SIZE) as pilot:
-        await pilot.pause()
-        page = app.page
-        assert page is not None
-        choice = picture(app)
-        assert choice.index("HUNG") < choice.index("PROGRESSING"), "what hangs comes first"
-        assert "missing-collective" in page.pane("verdict").render_line(0).text
-        player_of(app).play(two_jobs("exited"))
-        await pilot.pause()
-        assert "EXITED" in picture(app)
-        gone = later(load("skip"), 5.0, jobs=())
-        player_of(app).play(gone)
-        await pilot.pause()
-        assert "missing-collective" not in page.pane("verdict").render_line(0).text
-
-
-async def test_parts_of_a_job_are_no_choice() -> None:
-    update = two_jobs("progressing")
-    starting = replace(update.snapshot.jobs[0], ranks=())
-    part = later(update, 0.0, jobs=(starting, update.snapshot.jobs[1]))
-    app = app_for(part)
-    async with app.run_test(size=SIZE) as pilot:
-        assert "JOBS ON THESE NODES" not in await keys(pilot), "it may turn out to be the other's"
-        player_of(app).play(two_jobs("progressing"))
-        assert "JOBS ON THESE NODES" in await keys(pilot)
-        player_of(app).play(later(load("skip"), 2.0))
-        text = await keys(pilot)
-        assert "JOBS ON THESE NODES" not in text, "one alone is no choice"
-        assert "missing-collective" in text
-
-
-async def test_another_job_does_not_take_the_screen() -> None:
-    update = load("skip")
-    app = app_for(update)
-    async with app.run_test(size=SIZE) as pilot:
-        await pilot.pause()
-        player_of(app).play(two_jobs("progressing"))
-        assert "missing-collective" in await keys(pilot)
-        job = replace(update.snapshot.jobs[0], key="known by more now")
-        found = dict.fromkeys(["known by more now"], next(iter(update.diagnoses.values())))
-        renamed = two_jobs("progressing")
-        player_of(app).play(
-            replace(
-                later(renamed, 2.0, jobs=(renamed.snapshot.jobs[0], job)),
-                diagnoses={**renamed.diagnoses, **found},
-            )
-        )
-        assert "missing-collective" in await keys(pilot)
-        assert app.state.job_key == "known by more now"
-
-
-@pytest.mark.parametrize("name", ["second", "nonsense"])
-async def test_the_job_that_was_asked_for_is_shown_or_said_to_be_missing(name: str) -> None:
-    app = app_for(two_jobs("progressing"))
-    app.state.job_name = name
-    async with app.run_test(size=SIZE) as pilot:
-        assert ("JOBS ON THESE NODES" in await keys(pilot)) == (name == "nonsense")
-        hangs = load("skip").snapshot.jobs[0].key
-        assert app.state.job_key == ("other" if name == "second" else hangs)
-        assert ("no job goes by 'nonsense'" in app.told[0]) == (name == "nonsense")
-
-
-async def test_the_job_that_was_asked_for_is_shown_when_it_comes() -> None:
-    for chosen in (False, True):
-        app = app_for(load("skip"))
-        app.state.job_name = "second"
-        async with app.run_test(size=SIZE) as pilot:
-            await keys(pilot, *(["enter"] if chosen else []))
-            assert "no job goes by 'second' yet" in app.told[0]
-            player_of(app).play(two_jobs("progressing"))
-            await keys(pilot)
-            assert (app.state.job_key == "other") != chosen
-
-
 async def test_what_nodes_send_cannot_write_on_the_screen() -> None:
     update = load("skip")
     job = update.snapshot.jobs[0]
@@ -404,21 +278,6 @@ async def test_what_nodes_send_cannot_write_on_the_screen() -> None:
             assert "\x1b" not in text
             assert "\u202e" not in text
         assert await settled(pilot, lambda: "[bold red]" in picture(app))
-
-
-async def test_pictures_that_nobody_takes_do_not_pile_up() -> None:
-    update = load("skip")
-    posted: list[Any] = []
-    player = Player(update)
-    bridge = Bridge(player, posted.append)
-    bridge.start()
-    for second in range(5):
-        player.play(newest := later(update, second))
-    assert len(posted) == 1
-    assert bridge.taken() is newest
-    assert bridge.taken() is None
-    player.play(update)
-    assert len(posted) == 2
 
 
 async def test_an_unchanged_picture_repaints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from hangtop.cli.opening import opened
 from hangtop.files import NO_NODE
+from hangtop.spans import plain
 from hangtop.views.timeline import slider
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.capture import Facts, load, save
@@ -17,6 +18,7 @@ from hangtop_core.errors import BadCaptureError
 from hangtop_core.history import History
 from hangtop_core.text import duration
 from support.player import app_for, app_on, compare, picture, player_of, settled
+from support.readonly_tour import PAGE_KEYS
 from support.record import capture as captured
 from support.record import load as recording
 from support.record import path_of
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     from hangtop_core.capture import Capture
 
 SIZES = ((80, 24), (120, 36), (200, 50))
-SCREENS = {"1": "overview", "2": "stacks", "3": "rank", "4": "recorder", "5": "verdict",
-           "6": "gpus", "8": "logs", "9": "nodes"}  # fmt: skip
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_keys_go_through_its_history(capture: Capture) -> None:
 async def test_every_screen_works_and_nobody_is_asked(capture: Capture) -> None:
     app = app_on(capture)
     async with app.run_test(size=(120, 36)) as pilot:
-        for digit, name in SCREENS.items():
+        for name, digit in PAGE_KEYS.items():
             await pilot.press(digit)
             assert await settled(pilot, lambda: app.current_mode == name)  # noqa: B023
             for key in ("left_square_bracket", "left_curly_bracket", "right_curly_bracket"):
@@ -161,7 +161,7 @@ def test_the_slider_goes_by_time() -> None:
     some[1] = replace(some[1], snapshot=replace(some[1].snapshot, at=some[2].snapshot.at - 1.0))
     history = History(some)
     for width in (40, 80, 200):
-        lines = ["".join(span.text for span in slider(history, one, width)) for one in some]
+        lines = [plain(slider(history, one, width)) for one in some]
         assert all(len(one) <= width for one in lines)
         first, second, third = (one.index("●") for one in lines)
         assert first < second <= third

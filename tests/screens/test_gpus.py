@@ -7,26 +7,22 @@ from typing import Any
 import msgspec
 import pytest
 
+from hangtop.spans import plain
 from hangtop.views.gpu import gpu_items
 from hangtop.views.gpus import gpu_rows
 from hangtop_core.hardware import GpuProcess, MigDevice, Nic, Nvml
 from hangtop_core.model import Fact, Node
 from support.build import RUN, World, c10d
 from support.gpus import IDLE, SPINS, gpu, with_gpus
-from support.player import app_for, compare, picture
+from support.player import app_for, compare, keys
 from support.record import load
 
 SIZES = [(80, 24), (120, 36), (200, 50)]
 
 
-async def draw(update: Any, size: tuple[int, int], *keys: str) -> str:
-    app = app_for(update)
-    async with app.run_test(size=size) as pilot:
-        await pilot.pause()
-        for key in ("6", *keys):
-            await pilot.press(key)
-            await pilot.pause()
-        return picture(app)
+async def draw(update: Any, size: tuple[int, int], *pressed: str) -> str:
+    async with app_for(update).run_test(size=size) as pilot:
+        return await keys(pilot, "6", *pressed)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
@@ -68,17 +64,14 @@ async def test_keys_of_the_screen() -> None:
             ("t", "▸ node1 4 GPUs 0-3  2 spins"),
             ("enter", "▸ node1   0 0    idle"),
         ):
-            await pilot.press(key)
-            await pilot.pause()
-            assert expected in picture(app), key
-        await pilot.press("slash", *"does=spins", "enter")
-        await pilot.pause()
-        text = picture(app)
+            assert expected in await keys(pilot, key), key
+        text = await keys(pilot, "slash", *"does=spins", "enter")
         assert "▸ node1   2 2    spins" in text
         assert "lost  " not in text.split("PORTS")[0].split("GPU  ")[0]
-        await pilot.press("enter")
-        await pilot.pause()
-        assert "[3 Rank]" in picture(app) or "› rank 2" in picture(app)
+        await keys(pilot, "enter")
+        assert app.current_mode == "rank"
+        assert app.state.rank is not None
+        assert app.state.rank.rank == 2
 
 
 def rows_of(*gpus: Any, nics: tuple[Nic, ...] = (), **node: Any) -> list[Any]:
@@ -115,9 +108,7 @@ def test_everything_that_is_known_of_a_gpu_is_told() -> None:
         pcie_max_width=16, pcie_replays=3, fabric="in progress", missing={"energy_j": "no"},
     )  # fmt: skip
     row = rows_of(full, nvml=Nvml("575.1", "12.9", 1))[0]
-    text = "\n".join(
-        "".join(span.text for span in line) for i in gpu_items(row, 0.0) for line in i.lines
-    )
+    text = "\n".join(plain(line) for item in gpu_items(row, 0.0) for line in item.lines)
     for word in (
         "busy all the time at little power",
         "118 of 700 W",
@@ -139,9 +130,7 @@ def test_everything_that_is_known_of_a_gpu_is_told() -> None:
 def test_a_gpu_in_mig_mode_says_so_and_whose_its_parts_are() -> None:
     part = MigDevice(1, "MIG-b", processes=(GpuProcess(4711, 1 << 30, "python3"),))
     row = rows_of(gpu(0, util=None, mig=True, mig_devices=(part,), worked_at=0.0))[0]
-    text = " ".join(
-        "".join(span.text for span in line) for i in gpu_items(row, 0.0) for line in i.lines
-    )
+    text = " ".join(plain(line) for item in gpu_items(row, 0.0) for line in item.lines)
     assert list(row.does) == ["MIG"]
     for word in ("split into the MIG devices", "MIG-b", "pid 4711", "does more than wait now"):
         assert word in text, word

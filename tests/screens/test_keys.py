@@ -15,14 +15,13 @@ from hangtop.views.footer import FOOTERS
 from support.gpus import with_gpus
 from support.logs import recording, with_log
 from support.player import app_for, picture, player_of, settled
+from support.readonly_tour import PAGE_KEYS
 from support.record import load
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 BY_ID = Keymap().by_id
-PAGE_KEYS = {"overview": "1", "stacks": "2", "rank": "3", "recorder": "4", "verdict": "5",
-             "gpus": "6", "logs": "8", "nodes": "9"}  # fmt: skip
 RECORDED = {"nodes": "cluster", "recorder": "recorder"}
 
 BEFORE: dict[str, tuple[str, ...]] = {
@@ -167,17 +166,6 @@ async def test_a_key_of_another_screen_says_where_it_works() -> None:
         await pilot.press("down")
         await pilot.pause()
         assert app.told[0] == "", "it was about the key before"
-
-
-def test_no_key_stands_twice_on_a_screen() -> None:
-    for screen in PAGE_KEYS:
-        keys = [
-            key
-            for action in ACTIONS
-            if not action.screens or screen in action.screens
-            for key in action.keys
-        ]
-        assert len(keys) == len(set(keys)), screen
 
 
 def test_keys_that_terminals_take_are_free() -> None:

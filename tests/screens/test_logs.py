@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from hangtop.spans import plain
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
 from support.logs import recording, with_log
@@ -37,6 +38,11 @@ def output(app: HangtopApp) -> TextPane:
     return app.page.query_one("#output", TextPane)
 
 
+def shown(app: HangtopApp) -> list[str]:
+    """The lines in it."""
+    return [plain(one) for one in output(app).text_lines()]
+
+
 def current(app: HangtopApp) -> Any:
     """The stream under the cursor."""
     assert app.page is not None
@@ -59,7 +65,7 @@ async def test_the_cursor_begins_at_the_first_error() -> None:
         text = await keys(pilot, "8")
         assert "FIRST   rank 1 raised KeyError: 'labels' at job.py:13 (step)" in text
         assert current(app).rank == 1
-        assert "KeyError: 'labels'" in "".join(span.text for span in output(app).text_lines()[-1])
+        assert "KeyError: 'labels'" in shown(app)[-1]
 
 
 async def test_lines_of_another_rank_are_its_own() -> None:
@@ -69,9 +75,8 @@ async def test_lines_of_another_rank_are_its_own() -> None:
         text = await keys(pilot, "8", "k")
         assert current(app).rank == 0
         assert "OUTPUT  rank 0" in text
-        shown = ["".join(span.text for span in one) for one in output(app).text_lines()]
-        assert not any("KeyError" in one for one in shown)
-        assert any("↑ its connection to [127.0.0.1]:11688 was closed" in one for one in shown)
+        assert not any("KeyError" in one for one in shown(app))
+        assert any("↑ its connection to [127.0.0.1]:11688 was closed" in one for one in shown(app))
 
 
 async def test_from_error_to_error_and_to_where_it_was_printed() -> None:
@@ -96,17 +101,15 @@ async def test_a_text_is_searched_in_the_lines() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await pilot.pause()
         await keys(pilot, "8", "tab", "slash", *"step 2", "enter")
-        shown = ["".join(span.text for span in one) for one in output(app).text_lines()]
-        assert shown == ["2026-11-21 11:57:50,155 INFO train: step 2"]
+        assert shown(app) == ["2026-11-21 11:57:50,155 INFO train: step 2"]
         await keys(pilot, "escape", "slash", *"step [02]$", "enter")
-        shown = ["".join(span.text for span in one) for one in output(app).text_lines()]
-        assert [text[-6:] for text in shown] == ["step 0", "step 2"]
+        assert [text[-6:] for text in shown(app)] == ["step 0", "step 2"]
         # A pattern that takes for ever ends, and is not tried with each new picture again.
         text = await keys(pilot, "escape", "slash", *r"(\S+\s*)+!$", "enter")
         assert "takes too long; Esc clears it" in text
         assert "No line holds" in await keys(pilot, "escape", "slash", *"a{9999999999}", "enter")
         await keys(pilot, "escape")
-        assert len(output(app).text_lines()) > 5
+        assert len(shown(app)) > 5
         await keys(pilot, "shift+tab", "slash", *"state=first", "enter")
         assert app.page is not None
         table = app.page.query_one("#streams", LineTable)

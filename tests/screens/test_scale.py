@@ -62,7 +62,7 @@ def large() -> Update:
         ("1tt", "by class"),
         ("2", "8192 of 8192 ranks"),
         ("3", "RANK"),
-        ("5", ""),
+        ("5", "VERDICT  missing-collective"),
         ("9", "767 ready  257 lost"),
         ("9t", "node[0000-0006,0008-051"),
     ],

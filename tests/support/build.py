@@ -335,11 +335,7 @@ class World:
         taken = self.sample(stack, pid=pid, **(sample or {}))
         env = {"RANK": str(number), "LOCAL_RANK": str(number), "MASTER_PORT": "29500"}
         states = {"R": "running", "T": "stopped", "t": "traced", "D": "disk-wait", "Z": "zombie"}
-        made = Process
-        made_process = self.process(
-            pid, facts, **{"rank": number, "rank_pid": pid, "env": env, **given}
-        )
-        assert isinstance(made_process, made)
+        own = self.process(pid, facts, **{"rank": number, "rank_pid": pid, "env": env, **given})
         defaults: dict[str, Any] = {
             "state": states.get(facts[0] if facts else "S", "sleeping"),
             "moved_at": HUNG_SINCE if facts and facts[0] != "R" else self.at,
@@ -348,7 +344,7 @@ class World:
         one = Rank(
             rank=number,
             node=node,
-            process=made_process,
+            process=own,
             sample=taken,
             **{**defaults, **fields},
         )

@@ -71,10 +71,16 @@ class Silent:
 class Crowd:
     """A collector with nodes that connect by one gate, over an engine that does nothing."""
 
-    def __init__(self, nodes: int, at_once: int, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        nodes: int,
+        at_once: int,
+        options: Options | None = None,
+        timing: Timing | None = None,
+    ) -> None:
         """They are not watched unless there are ``options``."""
         self.engine = Silent()
-        self.collector = Collector(self.engine, options or Options(watch=False), Timing())
+        self.collector = Collector(self.engine, options or Options(watch=False), timing or Timing())
         self.mono = 100.0
         self._at_once = at_once
         self.add(nodes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -169,7 +169,6 @@ class Step:
     sizes: Sequence[Sequence[int]] = ((8,),)
     line: int = 10
     peer: int | None = None
-    blocks: bool = True
 
 
 @dataclass
@@ -182,7 +181,6 @@ class Run:
 
     job: Job
     programs: dict[int, list[Step]]
-    at: dict[int, int] = field(default_factory=dict)
 
     def go(self, order: Sequence[int] | None = None) -> Job:
         """Run; `order` says who is asked first, again and again."""

@@ -69,6 +69,12 @@ def run_hangtop(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def hangtop_json(*arguments: str) -> tuple[int, Any, str]:
+    """Run it with --json: its exit status, its document, if there is one, and its stderr."""
+    done = run_hangtop(*arguments, "--json")
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
 def diagnose_scenario(scenario: Scenario, hang_after: float) -> Outcome:
     """Start a job, wait until it hangs, diagnose it, end it."""
     with Demo(scenario, {POOL_VARIABLE: "1"}) as demo:

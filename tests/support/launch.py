@@ -14,7 +14,7 @@ import uuid
 from pathlib import Path
 from typing import Self
 
-from support.processes import PATIENCE
+from support.processes import PATIENCE, with_variable
 
 SUPPORT = Path(__file__).parent
 MARK = "HANGTOP_TEST_MARK"
@@ -38,25 +38,17 @@ class Started:
         self.mark = uuid.uuid4().hex
         full = {**os.environ, MARK: self.mark, "OMP_NUM_THREADS": "1", **(env or {})}
         with output.open("ab", buffering=0) as file:
-            self.process = subprocess.Popen(argv, env=full, stdout=file, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                argv, env=full, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
+            )
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
     def pids(self) -> list[int]:
-        """Return every live process that carries the mark."""
-        wanted = f"{MARK}={self.mark}".encode()
-        found = []
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                try:
-                    data = Path(f"/proc/{name}/environ").read_bytes()
-                except OSError:
-                    continue
-                if wanted in data.split(b"\0"):
-                    found.append(int(name))
-        return found
+        """Return every live process that carries the mark, also on nodes that are namespaces."""
+        return with_variable(MARK, self.mark)
 
     def __enter__(self) -> Self:
         return self

@@ -28,24 +28,30 @@ class NoPlaceError(Exception):
 
 
 @contextmanager
-def limited() -> Iterator[Path]:
-    """A memory cgroup with little memory."""
-    for root, name in CGROUPS.items():
+def _cgroup(files: dict[str, str], what: str) -> Iterator[Path]:
+    """A new cgroup where there is one of these files in it: that file."""
+    for root, name in files.items():
         group = Path(root, f"hangtop-test-{uuid.uuid4().hex[:8]}")
         try:
             group.mkdir()
         except OSError:
             continue
-        limit = group / name
-        if limit.exists():
-            limit.write_text(str(LIMIT_BYTES))
+        if (group / name).exists():
             try:
-                yield group
+                yield group / name
             finally:
                 _remove(group)
             return
         group.rmdir()
-    raise NoPlaceError("no memory cgroup can be made here")
+    raise NoPlaceError(f"no {what} can be made here")
+
+
+@contextmanager
+def limited() -> Iterator[Path]:
+    """A memory cgroup with little memory."""
+    with _cgroup(CGROUPS, "memory cgroup") as limit:
+        limit.write_text(str(LIMIT_BYTES))
+        yield limit.parent
 
 
 @contextmanager
@@ -76,22 +82,31 @@ class Disk:
 
 
 @contextmanager
-def frozen_disk(tmp_path: Path) -> Iterator[Disk]:
-    """A file system to which every write waits."""
+def _mounted(tmp_path: Path, size: int) -> Iterator[Path]:
+    """A file system of its own in a file."""
     image, point = tmp_path / "disk", tmp_path / "mounted"
     point.mkdir()
     with image.open("wb") as file:
-        file.truncate(64 << 20)
+        file.truncate(size)
     subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
     done = subprocess.run(["mount", "-o", "loop", str(image), str(point)], capture_output=True)
     if done.returncode:
         raise NoPlaceError(f"no loop device can be mounted here: {done.stderr.decode().strip()}")
-    disk = Disk(point)
     try:
-        yield disk
+        yield point
     finally:
-        disk.thaw()
         subprocess.run(["umount", "--lazy", str(point)], check=True)
+
+
+@contextmanager
+def frozen_disk(tmp_path: Path) -> Iterator[Disk]:
+    """A file system to which every write waits."""
+    with _mounted(tmp_path, 64 << 20) as point:
+        disk = Disk(point)
+        try:
+            yield disk
+        finally:
+            disk.thaw()
 
 
 @contextmanager
@@ -104,56 +119,34 @@ def slow_disk(
     group = root / f"hangtop-test-{uuid.uuid4().hex[:8]}"
     if not (root / "tasks").exists():
         raise NoPlaceError("no cgroup of version 1 limits writes here")
-    image, point = tmp_path / "disk", tmp_path / "mounted"
-    point.mkdir()
-    with image.open("wb") as file:
-        file.truncate(200 << 20)
-    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
-    done = subprocess.run(["mount", "-o", "loop", str(image), str(point)], capture_output=True)
-    if done.returncode:
-        raise NoPlaceError(f"no loop device can be mounted here: {done.stderr.decode().strip()}")
-    try:
+    with _mounted(tmp_path, 200 << 20) as point:
         device = point.stat().st_dev
-        number = f"{os.major(device)}:{os.minor(device)}"
         group.mkdir()
         rate = group / f"blkio.throttle.{what}_bps_device"
+
+        def limit(most: int) -> None:
+            rate.write_text(f"{os.major(device)}:{os.minor(device)} {most}")
+
         try:
-            rate.write_text(f"{number} {bytes_per_s}")
-            members = group / "cgroup.procs"
-            yield point, members, lambda most: _write(rate, f"{number} {most}")
+            limit(bytes_per_s)
+            yield point, group / "cgroup.procs", limit
         finally:
-            rate.write_text(f"{number} 0")
+            limit(0)
             _remove(group)
-    finally:
-        subprocess.run(["umount", "--lazy", str(point)], check=True)
 
 
 @contextmanager
 def freezer() -> Iterator[tuple[Path, Callable[[], None]]]:
     """A cgroup that can be frozen: its control file, and what thaws it."""
-    for root, name in FREEZERS.items():
-        group = Path(root, f"hangtop-test-{uuid.uuid4().hex[:8]}")
+    with _cgroup(FREEZERS, "cgroup that freezes") as control:
+
+        def thaw() -> None:
+            control.write_text("THAWED" if control.name == "freezer.state" else "0")
+
         try:
-            group.mkdir()
-        except OSError:
-            continue
-        if (group / name).exists():
-
-            def thaw(control: Path = group / name) -> None:
-                control.write_text("THAWED" if control.name == "freezer.state" else "0")
-
-            try:
-                yield group / name, thaw
-            finally:
-                thaw()
-                _remove(group)
-            return
-        group.rmdir()
-    raise NoPlaceError("no cgroup that freezes can be made here")
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)
+            yield control, thaw
+        finally:
+            thaw()
 
 
 def _remove(group: Path) -> None:

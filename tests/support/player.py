@@ -8,6 +8,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from hangtop.application import HangtopApp
 from hangtop.files import CaptureSource
 from hangtop_core.descriptors import Opener, Openers
@@ -125,6 +127,13 @@ def _done(value: Any) -> Future[Any]:
     future: Future[Any] = Future()
     future.set_result(value)
     return future
+
+
+def later(update: Update, seconds: float = 1.0, **changes: Any) -> Update:
+    """The same picture, a moment later."""
+    return replace(
+        update, snapshot=replace(update.snapshot, at=update.snapshot.at + seconds, **changes)
+    )
 
 
 def app_for(update: Update | None, **options: Any) -> HangtopApp:

@@ -9,16 +9,21 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from hangtop_probe import wire
 from support.processes import PATIENCE
 
+if TYPE_CHECKING:
+    from support.launch import Started
+
 CORE = Path(wire.__file__).parents[1]
 BOOT = (
     "import sys; sys.path.insert(0, sys.argv.pop(1));"
-    " from hangtop_probe.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    " from hangtop_probe import __main__, server;"
+    f" server.SILENCE = {2 * PATIENCE}; sys.exit(__main__.main(sys.argv[1:]))"
 )
+"""A real head says something twice a minute, else the probe ends: a test may wait for a job."""
 
 
 class ProbeClient:
@@ -163,9 +168,17 @@ class Table:
         """Return the processes with this role."""
         return [p for p in self.processes.values() if p["role"] == role]
 
-    def ranks(self) -> dict[int | None, dict[str, Any]]:
-        """Return the rank processes by number."""
-        return {p["rank"]: p for p in self.role("rank")}
+    def mine(self, job: Started) -> dict[int | None, dict[str, Any]]:
+        """Return the ranks of one job: other jobs may run on this machine too."""
+        pids = set(job.pids())
+        return {rank["rank"]: rank for rank in self.role("rank") if rank["pid"] in pids}
+
+    def hangs(self, job: Started, count: int) -> bool:
+        """Whether all ranks of a job are there and have been quiet for a while."""
+        ranks = self.mine(job)
+        return set(ranks) == set(range(count)) and all(
+            len(rank["threads"]) >= 3 and self.rested(rank["pid"]) > 1 for rank in ranks.values()
+        )
 
     def threads(self, pid: int) -> list[dict[str, Any]]:
         """Return a process's threads with texts in place of numbers."""

@@ -29,30 +29,61 @@ def all_pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
 
 
+def state(pid: int) -> str:
+    """The letter of a process's state; X when it is gone."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return "X"
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process exists and is no zombie."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] not in "ZX"
+    return state(pid) not in "ZX"
+
+
+def parent(pid: int) -> int:
+    """The process that has started it, or has taken it on; 0 when it is gone."""
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+def children(pid: int) -> list[int]:
+    """Direct children of a process, whichever of its threads has started them."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(word) for path in lists for word in path.read_text().split()]
+
+
+def sleeps_joined(pid: int) -> bool:
+    """Whether a process sleeps and has a process group of gloo.
+
+    Without one it may sleep between two tries to reach its store.
+    """
+    with contextlib.suppress(OSError):
+        names = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/comm")]
+        sleeps = Path(f"/proc/{pid}/wchan").read_text() == "hrtimer_nanosleep"
+        return sleeps and any("gloo" in name for name in names)
+    return False
 
 
 def command_line(pid: int) -> str:
-    """Command line for messages."""
+    """Command line, with blanks between its words."""
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
-        return words.decode(errors="replace")[:120]
+        return words.decode(errors="replace")
     return "(gone)"
 
 
 def with_variable(name: str, value: str, without: str | None = None) -> list[int]:
     """Processes whose environment has this variable, except this one and those with another."""
+    wanted, other = f"{name}={value}".encode(), f"{without}=".encode() if without else None
     found = []
     for pid in all_pids():
-        variables = environment(pid)
-        if pid != os.getpid() and variables.get(name) == value and without not in variables:
-            found.append(pid)
+        with contextlib.suppress(OSError):
+            entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            spared = other is not None and any(entry.startswith(other) for entry in entries)
+            if wanted in entries and not spared and pid != os.getpid():
+                found.append(pid)
     return found
 
 

@@ -3,54 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from support.processes import PATIENCE
+from support.launch import SUPPORT, Started
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from support.cluster import Cluster
 
-SCRIPT = Path(__file__).parent / "gloo_job.py"
+SCRIPT = SUPPORT / "gloo_job.py"
 SETTINGS = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
 
 
 @contextlib.contextmanager
 def torchrun(cluster: Cluster, ranks: Mapping[int, int], what: str) -> Iterator[None]:
     """One torchrun on each node; ``ranks`` says how many ranks by the node's number."""
-    settings = [f"{name}={value}" for name, value in SETTINGS.items()]
     with contextlib.ExitStack() as stack:
         for index, (number, count) in enumerate(ranks.items()):
-            argv = cluster.node(number).argv(
-                "env",
-                *settings,
-                sys.executable,
-                "-m",
-                "torch.distributed.run",
-                f"--nnodes={len(ranks)}",
-                f"--node-rank={index}",
-                f"--nproc-per-node={count}",
+            run = (
+                *("-m", "torch.distributed.run", f"--nnodes={len(ranks)}", f"--node-rank={index}"),
+                *(f"--nproc-per-node={count}", "--master-port=29500"),
                 f"--master-addr={cluster.node(next(iter(ranks))).address}",
-                "--master-port=29500",
-                str(SCRIPT),
-                what,
             )
-            stack.enter_context(_started(argv))
-            stack.callback(_kill, cluster, number, "[t]orch.distributed.run|[g]loo_job")
+            stack.enter_context(on_node(cluster, number, *run, str(SCRIPT), what))
         yield
 
 
-@contextlib.contextmanager
-def on_node(cluster: Cluster, number: int, *argv: str, **environ: str) -> Iterator[None]:
-    """One process on a node, a rank or a launcher: what its environment says it is."""
+def on_node(cluster: Cluster, number: int, *argv: str, **environ: str) -> Started:
+    """A Python on a node, a rank or a launcher: what its environment says it is."""
     told = [f"{name}={value}" for name, value in {**SETTINGS, **environ}.items()]
-    with _started(cluster.node(number).argv("env", *told, sys.executable, *argv)):
-        yield
+    return Started(*cluster.node(number).argv("env", *told, sys.executable, *argv))
 
 
 @contextlib.contextmanager
@@ -63,23 +48,7 @@ def mpirun(cluster: Cluster, hostfile: Path, address: str, ranks: int) -> Iterat
         *(sys.executable, str(SCRIPT), "mpi", address),
     )
     with contextlib.ExitStack() as stack:
-        for number in range(1, len(cluster.nodes) + 1):
-            stack.callback(_kill, cluster, number, "[o]rted|[g]loo_job.py mpi")
-        stack.enter_context(_started(argv, SETTINGS))
+        for node in cluster.nodes:  # what ssh starts there has not our environment
+            stack.callback(node.sh, "pkill -KILL -f '[o]rted|[g]loo_job.py mpi' || true")
+        stack.enter_context(Started(*argv, env=SETTINGS))
         yield
-
-
-@contextlib.contextmanager
-def _started(argv: Sequence[str], settings: dict[str, str] | None = None) -> Iterator[None]:
-    null = subprocess.DEVNULL
-    env = {**os.environ, **(settings or {})}
-    process = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null, env=env)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait(PATIENCE)
-
-
-def _kill(cluster: Cluster, number: int, pattern: str) -> None:
-    cluster.node(number).sh(f"pkill -KILL -f '{pattern}' || true")

@@ -167,6 +167,25 @@ class SlurmCluster(Cluster):
         done = run(str(self.bin / "sinfo"), "-h", "-t", "idle", "-o", "%D", check=False)
         return done.stdout.strip() == str(self._count)
 
+    def path_around_sbcast(self, folder: Path, before: str = "", after: str = "") -> str:
+        """Return a PATH on which sbcast is the real one, with something that happens around it.
+
+        There `{room}` is where its file goes to on node-2, and `{enter}` leads to that node.
+        """
+        init = self.node(2).init
+        room, enter = f"/proc/{init}/root/tmp/hangtop-*", f"nsenter -t {init} -m -p"
+        script = f'{before}\n{self.bin}/sbcast "$@"\ncode=$?\n{after}\nexit $code\n'
+        (folder / "sbcast").write_text("#!/bin/sh\n" + script.format(room=room, enter=enter))
+        (folder / "sbcast").chmod(0o755)
+        return f"{folder}:{os.environ['PATH']}"
+
+    def path_without_sbcast(self, folder: Path) -> str:
+        """Return a PATH on which srun is all there is of Slurm."""
+        for path in (self.bin / "srun", shutil.which("env"), shutil.which("nsenter")):
+            assert path is not None
+            (folder / Path(path).name).symlink_to(path)
+        return f"{folder}"
+
     def run(self, *argv: str, check: bool = True) -> str:
         """Run a command of Slurm's as root on the head; return its output."""
         return run(str(self.bin / argv[0]), *argv[1:], check=check).stdout.strip()

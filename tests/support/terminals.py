@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import select
@@ -54,3 +55,20 @@ def interrupted(argv: Sequence[str], when: bytes) -> tuple[int, str, bytes]:
             process.kill()
             os.close(terminal)
     return process.returncode, out, told
+
+
+def say_yes(command: str) -> None:
+    """Run a command at a terminal, as a person would, and accept the key it asks about."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvp("sh", ["sh", "-c", command])
+    said = b""
+    answered = False
+    with contextlib.suppress(OSError):  # the terminal is gone with its last process
+        while data := os.read(terminal, 4096):
+            said += data
+            if b"yes/no" in said and not answered:
+                answered = bool(os.write(terminal, b"yes\n"))
+    os.close(terminal)
+    assert os.waitpid(pid, 0)[1] == 0, said
+    assert b"yes/no" in said, said

@@ -40,7 +40,7 @@ NOTE = (
     "over pdsh: py-spy is not sent along, nothing is traced, and stacks are renewed at most every "
     "5 s"
 )
-TIMING = Timing(hello=40.0, ping=None, lost=45.0, rest=5.0)
+TIMING = Timing(hello=40.0, ping=None, lost=45.0, rest=5.0, login=40.0)
 LIFETIME_S = 1800.0
 """A pushing probe that nobody reads ends with its next line; this is for one that sticks."""
 ANSWER_S = 300.0

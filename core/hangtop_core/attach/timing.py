@@ -33,6 +33,8 @@ class Timing(Struct, frozen=True):
     retry_last: float = 60.0
     rest: float = 0.0
     """Between two rounds of what is asked of a node without anybody's doing."""
+    login: float = 0.0
+    """That a request may take besides, where each is a login of its own."""
     healthy: float = 30.0
     """Ready for this long, the waits between retries start from the first again."""
 

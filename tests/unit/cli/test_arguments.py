@@ -12,10 +12,8 @@ import pytest
 from hangtop.cli.again import again
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.main import build_parser, main
-
-
-def options_of(*words: str):  # type: ignore[no-untyped-def]
-    return complete(build_parser().parse_args(words))
+from support.arguments import options_of
+from support.processes import PATIENCE
 
 
 @pytest.mark.parametrize(
@@ -106,17 +104,6 @@ def test_wrong_usage_is_status_2(
     assert len(said) == 2
 
 
-@pytest.mark.parametrize("command", ["dump", "diagnose", "doctor", "demo", "flight"])
-def test_help_fits_into_80_columns(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit):
-        main([command, "--help"])
-    told = capsys.readouterr().out.partition("examples:")[0].splitlines()
-    assert max(len(line) for line in told if not line.startswith("  Without")) <= 80
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -139,11 +126,6 @@ def test_targets_that_cannot_be_used_are_wrong_usage(
     assert said in capsys.readouterr().err
 
 
-def test_an_unknown_scenario_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "nonsense"]) == 2
-    assert "no scenario 'nonsense'" in capsys.readouterr().err
-
-
 def test_the_app_needs_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "hangtop diagnose" in capsys.readouterr().err
@@ -157,28 +139,12 @@ def test_help_has_examples(command: tuple[str, ...], capsys: pytest.CaptureFixtu
     assert "examples:" in capsys.readouterr().out
 
 
-def test_demo_list_begins_with_the_promised_four(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--list"]) == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
-    assert names[:4] == ["skip", "dataloader-worker", "stopped", "lock"]
-
-
-def test_demo_without_torch_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("hangtop.demo.runner.importlib.util.find_spec", lambda _: None)
-    assert main(["demo", "--diagnose"]) == 1
-    told = capsys.readouterr().err
-    assert "pip install torch numpy" in told
-    assert "Traceback" not in told
-
-
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 def test_an_output_that_is_full_is_told_in_one_line() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "hangtop", "config", "--path"],
-            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
     told = "hangtop: the output cannot be written: No space left on device\n"
     assert (done.returncode, done.stderr) == (1, told)

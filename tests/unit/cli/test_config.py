@@ -6,29 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop.cli.arguments import DEFAULTS, NOT_IN_FILE, complete, in_file
-from hangtop.cli.config import config_path
-from hangtop.cli.main import build_parser, main
+from hangtop.cli.arguments import DEFAULTS, NOT_IN_FILE, in_file
+from hangtop.cli.main import main
 from hangtop.cli.targets import launchers
 from hangtop_core.attach.command import CommandLauncher
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.ssh import SshLauncher
+from support.arguments import options_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    path = config_path()
-    assert path == tmp_path / "hangtop" / "config.toml"
-    path.parent.mkdir()
-    return path
-
-
 def options(*words: str) -> dict[str, Any]:
-    return vars(complete(build_parser().parse_args(words)))
+    return vars(options_of(*words))
 
 
 VALUES = {
@@ -134,7 +125,7 @@ def test_another_way_puts_away_that_of_the_file(file: Path) -> None:
 
 def test_how_to_reach_nodes_does_not_get_in_the_way_of_this_machine(file: Path) -> None:
     file.write_text('user = "alice"\nsudo = true\ninit = "module load python"\nvia = "ssh"\n')
-    (here,) = launchers(complete(build_parser().parse_args(["dump"])))
+    (here,) = launchers(options_of("dump"))
     assert isinstance(here, LocalLauncher)
 
 
@@ -142,7 +133,7 @@ def test_who_logs_in_elsewhere_is_nobody_where_that_cannot_be(file: Path) -> Non
     file.write_text('user = "alice"\nsudo = true\nvia = "ssh"\n')
 
     def way(*words: str) -> object:
-        (one,) = launchers(complete(build_parser().parse_args(["dump", *words])))
+        (one,) = launchers(options_of("dump", *words))
         return type(one)
 
     assert way("-w", "localhost") is LocalLauncher

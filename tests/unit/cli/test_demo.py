@@ -1,11 +1,12 @@
-"""`hangtop demo`: what it hands on to other commands. tests/real/test_demo.py has the jobs."""
+"""`hangtop demo`: its names, and what it hands on. tests/real/test_demo.py has the jobs."""
 
 from __future__ import annotations
 
 import pytest
 
 from hangtop.cli.demo import as_given
-from hangtop.cli.main import build_parser
+from hangtop.cli.main import build_parser, main
+from hangtop.demo.gallery import BY_NAME, GALLERY
 
 
 @pytest.mark.parametrize("command", ["diagnose", "dump"])
@@ -14,3 +15,26 @@ def test_every_option_of_the_command_has_its_value(command: str) -> None:
     told = as_given(command, own)
     assert vars(build_parser().parse_args([command])).keys() <= vars(told).keys()
     assert (told.subcommand, told.hang_after, told.capture) == (command, 7.0, None)
+
+
+def test_an_unknown_scenario_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "nonsense"]) == 2
+    assert "no scenario 'nonsense'" in capsys.readouterr().err
+
+
+def test_demo_list_begins_with_the_promised_four(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--list"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert names[:4] == ["skip", "dataloader-worker", "stopped", "lock"]
+    assert names == [scenario.name for scenario in GALLERY]
+    assert len(BY_NAME) == len(GALLERY), "no two have one name"
+
+
+def test_demo_without_torch_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hangtop.demo.runner.importlib.util.find_spec", lambda _: None)
+    assert main(["demo", "--diagnose"]) == 1
+    told = capsys.readouterr().err
+    assert "pip install torch numpy" in told
+    assert "Traceback" not in told

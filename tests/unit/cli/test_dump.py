@@ -1,3 +1,5 @@
+"""`hangtop dump`: whose stacks it takes, what it waits for, prints and writes."""
+
 from __future__ import annotations
 
 import argparse
@@ -8,11 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from hangtop.cli.dump import Answers, as_data, has_stacks, sample, say_stale, write
+from hangtop.cli.dump import (
+    Answers,
+    as_data,
+    has_stacks,
+    named,
+    pids_by_node,
+    sample,
+    say_stale,
+    write,
+)
 from hangtop_core.diagnosis import to_json
 from hangtop_core.frame import Frame
 from hangtop_core.model import Job, Local, Node, Process, Rank, Snapshot, StackSample, ThreadStack
 from hangtop_core.updates import Update
+from support.build import LOADER, POLL, World, worker_in
 from support.documents import misfits
 
 if TYPE_CHECKING:
@@ -149,3 +161,32 @@ def test_a_file_for_each_node_misses_no_rank_of_another_and_c_frames_are_not_cut
         assert "no process was found" not in text
         assert text.startswith("1 rank of 1 gave a stack")
         assert ("inner" in text) is shown
+
+
+def with_workers() -> Job:
+    """Ranks 0 and 1 wait for rank 2, which waits for its workers 5020 and 5021."""
+    world = World()
+    world.waiters(2)
+    rank = world.add(LOADER, POLL)
+    world.give_children(
+        rank, [world.worker(rank, worker_in("read", 36), POLL, number) for number in range(2)]
+    )
+    launcher = world.process(300, None, role="launcher")
+    return world.snapshot(launchers=(launcher,)).jobs[0]
+
+
+def test_without_names_all_processes_are_taken() -> None:
+    assert pids_by_node(named(with_workers(), [])) == {"n1": [4000, 4010, 4020, 5020, 5021]}
+
+
+def test_a_launcher_stands_for_all_its_ranks() -> None:
+    assert named(with_workers(), [300, 4000]) == with_workers()
+
+
+def test_a_rank_is_taken_alone_with_its_workers() -> None:
+    assert pids_by_node(named(with_workers(), [4020])) == {"n1": [4020, 5020, 5021]}
+    assert pids_by_node(named(with_workers(), [4010])) == {"n1": [4010]}
+
+
+def test_a_worker_is_taken_with_its_rank() -> None:
+    assert pids_by_node(named(with_workers(), [5021])) == {"n1": [4020, 5021]}

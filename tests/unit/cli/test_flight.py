@@ -210,7 +210,9 @@ def test_what_a_file_says_cannot_move_the_cursor(capsys: Capture, tmp_path: Path
         entry["frames"][2]["filename"] = "/x/\x1b[5m.py"
     directory = str(write(tmp_path / "d", job.dumps()))
     for arguments in ([], ["-j", "--stacks"], ["--json"]):
-        assert "\x1b" not in flight(capsys, directory, *arguments)[1]
+        status, text = flight(capsys, directory, *arguments)
+        assert (status, "reduce" in text) == (10, True), text
+        assert "\x1b" not in text
 
 
 def test_of_a_capture_a_job_can_be_chosen(capsys: Capture) -> None:

@@ -1,3 +1,5 @@
+"""What the headless commands wait for, and what they say where there is no job."""
+
 from __future__ import annotations
 
 import pytest

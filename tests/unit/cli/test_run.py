@@ -19,7 +19,8 @@ from hangtop_core.errors import UsageError
 from hangtop_hook import numericsfile
 from hangtop_hook.numericsfile import Settings
 from support.documents import misfits
-from support.processes import PATIENCE, wait_until
+from support.processes import PATIENCE, all_pids, command_line, wait_until
+from support.pythons import python_of
 
 if TYPE_CHECKING:
     Capture = pytest.CaptureFixture[str]
@@ -246,12 +247,8 @@ def test_the_log_of_a_rank_goes_on_when_nobody_copies_it(tmp_path: Path) -> None
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stdout.readline().endswith("]:1\n")
-    script = str(directory / "hook" / "hangtop_hook" / "tee.py").encode()
-    [pid] = [
-        int(entry.name)
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdecimal() and script in _command(entry)
-    ]
+    script = str(directory / "hook" / "hangtop_hook" / "tee.py")
+    [pid] = [pid for pid in all_pids() if script in command_line(pid)]
     os.kill(pid, signal.SIGKILL)
     process.stdin.write("go\n")
     process.stdin.close()
@@ -259,13 +256,6 @@ def test_the_log_of_a_rank_goes_on_when_nobody_copies_it(tmp_path: Path) -> None
     process.stdout.close()
     [log] = (directory / "logs").glob("*.out")
     assert log.read_text() == "1\n2\n"
-
-
-def _command(entry: Path) -> bytes:
-    try:
-        return (entry / "cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 @pytest.mark.parametrize("broken", ["", "raise RuntimeError('mine is broken')"])
@@ -285,30 +275,24 @@ def test_the_sitecustomize_of_the_user_still_runs(tmp_path: Path, broken: str) -
     assert err.count("mine is broken") == (2 if broken else 0)
 
 
-def old_pythons() -> list[str]:
-    """A Python of each older version of this machine, those that the hook is not for included."""
-    found = (sorted(Path.home().glob(f".pyenv/versions/{v}.*/bin/python")) for v in OLD_VERSIONS)
-    return [str(paths[-1]) for paths in found if paths]
-
-
 OLD_VERSIONS = ("2.7", "3.6", "3.8", "3.13")
+"""Those that the hook is not for included."""
 
 
 def test_any_python_starts_as_before(tmp_path: Path) -> None:
-    if not (pythons := old_pythons()):
+    found = {version: python_of(version) for version in OLD_VERSIONS}
+    pythons = {version: str(python) for version, python in found.items() if python is not None}
+    if not pythons:
         pytest.skip("no other Python on this machine")
-    for python in pythons:
+    for version, python in pythons.items():
         status, out, err = run(tmp_path / "r", python, "-c", "print(1)", RANK="0", WORLD_SIZE="1")
         assert (status, out[-2:]) == (0, "1\n"), python
         assert all(line.startswith("hangtop: ") for line in err.splitlines()), err
-        hooked = "3.8" in python or "3.13" in python
-        assert out.startswith("[") is hooked
+        assert out.startswith("[") is (version in ("3.8", "3.13"))
 
 
 def test_nothing_runs_on_after_a_rank_that_is_killed(tmp_path: Path) -> None:
     code = "import os; os.kill(os.getpid(), 9)"
     status, _, _ = run(tmp_path / "r", sys.executable, "-c", code, RANK="0", WORLD_SIZE="1")
     assert status == -signal.SIGKILL
-    script = str(tmp_path).encode()
-    entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    assert wait_until(lambda: not any(script in _command(e) for e in entries))
+    assert wait_until(lambda: not any(str(tmp_path) in command_line(pid) for pid in all_pids()))

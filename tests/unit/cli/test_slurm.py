@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.main import build_parser, main
+from hangtop.cli.arguments import session_options
+from hangtop.cli.main import main
 from hangtop.cli.targets import launchers, slurm_target
 from hangtop_core.errors import UsageError
+from support.arguments import options_of
 
 if TYPE_CHECKING:
-    import argparse
     from pathlib import Path
 
 HERE = socket.gethostname()
@@ -41,10 +41,6 @@ def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in [name for name in os.environ if name.startswith("SLURM_")]:
         monkeypatch.delenv(name)
     return tmp_path
-
-
-def options_of(*words: str) -> argparse.Namespace:
-    return complete(build_parser().parse_args(words))
 
 
 def ways(*words: str) -> list[tuple[str, str]]:

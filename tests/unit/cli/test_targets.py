@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop.cli.arguments import complete
-from hangtop.cli.main import build_parser
 from hangtop.cli.targets import launchers
 from hangtop_core.attach import ways as by
 from hangtop_core.attach.command import CommandLauncher
@@ -16,6 +14,7 @@ from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.pdsh import PdshLauncher
 from hangtop_core.attach.ssh import SshLauncher
 from hangtop_core.errors import UsageError
+from support.arguments import options_of
 
 if TYPE_CHECKING:
     from hangtop_core.attach.launcher import Launcher
@@ -32,8 +31,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def ways(*words: str) -> list[type[Launcher]]:
-    parsed = complete(build_parser().parse_args(["dump", *words]))
-    return [type(one) for one in launchers(parsed)]
+    return [type(one) for one in launchers(options_of("dump", *words))]
 
 
 def test_auto_is_this_machine_then_ssh_then_pdsh(programs: set[str]) -> None:
@@ -70,7 +68,7 @@ def test_pdsh_says_its_limits(programs: set[str], capsys: pytest.CaptureFixture[
 
 def test_all_nodes_share_one_pdsh_that_watches_as_asked(programs: set[str]) -> None:
     words = ["-w", "n[1-3]", "--via", "pdsh", "--pid", "7", "--interval", "9", "--all-users"]
-    found = launchers(complete(build_parser().parse_args(["dump", *words])))
+    found = launchers(options_of("dump", *words))
     channels = {id(one.channel) for one in found}
     assert len(channels) == 1
     asked = found[0].channel._asked[0]  # type: ignore[union-attr]

@@ -15,21 +15,12 @@ import pytest
 from hangtop import mandoc
 from hangtop.cli import config
 from hangtop.cli.arguments import in_file
-from hangtop.cli.config import config_path
 from hangtop.cli.main import build_parser, main
 from hangtop.keymap import ACTIONS
 from hangtop_core.errors import UsageError
 from support.processes import PATIENCE
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    path = config_path()
-    path.parent.mkdir()
-    return path
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -108,7 +99,11 @@ $(complete -p hangtop | sed 's/.*-F \\([^ ]*\\).*/\\1/') hangtop '{words[-1].str
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
     done = subprocess.run(
-        ["bash", "--norc", "-c", fill], capture_output=True, text=True, timeout=20, check=False
+        ["bash", "--norc", "-c", fill],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert not done.stderr, done.stderr
     return done.stdout.split()
@@ -134,7 +129,7 @@ def test_the_other_shells_take_their_scripts(
     environ = {**os.environ, "HOME": str(tmp_path)}
     done = subprocess.run(
         [shell, *checks[shell], str(script)],
-        capture_output=True, text=True, timeout=20, check=False, env=environ,
+        capture_output=True, text=True, timeout=PATIENCE, check=False, env=environ,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -147,7 +142,7 @@ def test_fish_completes_options(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ask = f"source {script}; complete -C 'hangtop dump --nat'; complete -C 'hangtop numer'"
     done = subprocess.run(
         ["fish", "--no-config", "-c", ask],
-        capture_output=True, text=True, timeout=20, check=False,
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
         env={**os.environ, "HOME": str(tmp_path)},
     )  # fmt: skip
     option, command = done.stdout.splitlines()
@@ -164,7 +159,7 @@ def test_the_man_page_is_current_and_groff_takes_it() -> None:
         pytest.skip("there is no groff")
     done = subprocess.run(
         [groff, "-man", "-Tutf8", "-ww", "-b", str(page)],
-        capture_output=True, text=True, timeout=20, check=False,
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     plain = re.sub(r".\x08|\x1b\[[0-9;]*m", "", done.stdout)

@@ -1,3 +1,5 @@
+"""`hangtop watch` without a job: files of hangs, the command that is run, and what is told."""
+
 from __future__ import annotations
 
 import argparse
@@ -27,6 +29,7 @@ from hangtop_core.diagnosis import Culprit, Diagnosis, JobState, Verdict
 from hangtop_core.errors import UsageError
 from hangtop_core.hangs import Happened
 from hangtop_core.model import Job, Node, Process, Rank, Snapshot
+from support.processes import PATIENCE
 
 FILES = {"diagnosis.json": "{}\n", "stacks.txt": "\udcff ünd\n"}
 JOB = Job("k", "train", "torchrun", None, 4, None, nodes=("n1", "n2"))
@@ -89,26 +92,23 @@ def test_what_the_command_is_told_is_clean_and_whole(tmp_path: Path) -> None:
 
 def test_the_command_runs_without_a_shell(capfd: pytest.CaptureFixture[str]) -> None:
     argv = [sys.executable, "-c", "import os, sys; print(os.environ['HANGTOP_X'], sys.argv[1])"]
-    assert run_command([*argv, "$HOME; ls"], {"HANGTOP_X": "$(id)"}, 20.0, apart=False) is None
+    assert run_command([*argv, "$HOME; ls"], {"HANGTOP_X": "$(id)"}, PATIENCE, apart=False) is None
     assert capfd.readouterr().out == "$(id) $HOME; ls\n"
-    run_command([*argv, "x"], {"HANGTOP_X": "y"}, 20.0, apart=True)
+    run_command([*argv, "x"], {"HANGTOP_X": "y"}, PATIENCE, apart=True)
     told = capfd.readouterr()
     assert (told.out, told.err) == ("", "y x\n")
 
 
 @pytest.mark.parametrize(
-    ("command", "why"),
+    ("command", "limit_s", "why"),
     [
-        ("exit 3", "ended with status 3"),
-        ("kill -9 $$", "was ended by SIGKILL"),
-        ("sleep 60 & wait", "was ended after 0.2 s (--on-hang-limit)"),
+        ("exit 3", PATIENCE, "ended with status 3"),
+        ("kill -9 $$", PATIENCE, "was ended by SIGKILL"),
+        ("sleep 60 & wait", 0.2, "was ended after 0.2 s (--on-hang-limit)"),
     ],
 )
-def test_how_the_command_ended(command: str, why: str) -> None:
-    assert (
-        run_command(["sh", "-c", command], {}, 0.2 if "wait" in command else 20.0, apart=True)
-        == why
-    )
+def test_how_the_command_ended(command: str, limit_s: float, why: str) -> None:
+    assert run_command(["sh", "-c", command], {}, limit_s, apart=True) == why
 
 
 def test_a_command_that_is_not_there() -> None:

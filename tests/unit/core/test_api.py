@@ -42,7 +42,9 @@ def test_the_page_names_what_there_is() -> None:
     told = set(re.findall(r"`(?:Session\.)?(\w+)(?:\([^`]*\))?`", table))
     assert set(ht.__all__) - {"__version__"} == told - {"snapshot", "hangtop"}
     assert set(api.__all__) == set(ht.__all__) - {"__version__"}
-    for name in re.findall(r"^\| `(\w+Error)`", PAGE, re.M):
+    raised = re.findall(r"^\| `(\w+Error)`", PAGE, re.M)
+    assert raised
+    for name in raised:
         assert issubclass(getattr(errors, name), HangtopError)
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hangtop_core.arrivals import PAUSE_NODE_S
+from hangtop_core.attach import pdsh
+from hangtop_core.attach.timing import Timing
+from hangtop_core.errors import HangtopError, RequestTimeoutError
 from hangtop_core.updates import Options
 from support.crowd import Crowd
 
@@ -135,3 +140,23 @@ def test_logs_of_two_jobs_of_a_node_are_read_one_after_the_other() -> None:
     crowd.say(1, {"id": asked[0]["id"], "end": {"files": 0}})
     asked = [message for message in crowd.engine.sent if message["op"] == "log"]
     assert [message["pids"] for message in asked] == [[11], [22]]
+
+
+@pytest.mark.parametrize(("timing", "limit"), [(Timing(), 20.0), (pdsh.TIMING, 60.0)])
+def test_a_request_that_is_a_login_of_its_own_has_time_for_that(
+    timing: Timing, limit: float
+) -> None:
+    """Else none is ever answered on a machine on which logging in takes longer than its answer."""
+    crowd = Crowd(nodes=1, at_once=1, timing=timing)
+    crowd.hello(1)
+    ended: list[HangtopError | None] = []
+    link, stacks = crowd.collector.links["n0"], crowd.collector.asks.stacks([7])
+    crowd.collector.ask(link, stacks, ended.append)
+    took = 0.0
+    while not ended and took < 100.0:
+        took += 0.5
+        crowd.mono += 0.5
+        crowd.say(1, {"id": 9, "end": {}})  # it is there, but has other things to do
+        crowd.collector.tick(crowd.now)
+    assert [type(one) for one in ended] == [RequestTimeoutError]
+    assert limit - 10.0 < took < limit

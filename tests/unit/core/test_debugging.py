@@ -14,6 +14,7 @@ from hangtop_probe.commands import runs_hangtop
 from support.build import FUTEX, SLEEP, STDIN_READ, World, c10d, frame, user
 
 RUN = {"HANGTOP_RUN_DIR": "/runs/7"}
+NEW = {"env": {}, "exe": "/opt/bin/python3.14"}
 PROMPT = (frame("cmdloop", "/usr/lib/python3.11/cmd.py", 126), *user("train", 3))
 
 
@@ -23,13 +24,15 @@ def plan(
     *,
     shell: str | None = None,
     capabilities: dict[str, Fact] | None = None,
+    terminal: bool = True,
     **given: Any,
 ) -> Debugging:
+    """How a prompt is got in a rank that sleeps in `train`, by the hook of its run."""
     world = World()
     node = Node("n1", "ready", uid=1000, shell=shell, capabilities=capabilities or {})
     process = {"uid": 1000, "exe": "/opt/bin/python3.11", "env": RUN, **given.pop("process", {})}
     rank = world.add(stack or user("train", 3), facts, process=process, **given)
-    return debugging(world.snapshot(), rank, node)
+    return debugging(world.snapshot(), rank, node, terminal=terminal)
 
 
 def test_on_this_machine_by_our_own_hook() -> None:
@@ -50,16 +53,11 @@ def test_on_another_node_by_the_hook_of_the_run() -> None:
 def test_srun_shows_a_prompt_that_is_no_line() -> None:
     shell = "srun --overlap --jobid=7 -w n1 sh -c"
     assert plan(shell=shell).argv[:3] == ("srun", "--pty", "--overlap")
-    world = World()
-    node = Node("n1", "ready", uid=1000, shell=shell)
-    process = {"uid": 1000, "exe": "/opt/bin/python3.11", "env": RUN}
-    rank = world.add(user("train", 3), SLEEP, process=process)
-    found = debugging(world.snapshot(), rank, node, terminal=False)
-    assert found.argv[:2] == ("srun", "--unbuffered")
+    assert plan(shell=shell, terminal=False).argv[:2] == ("srun", "--unbuffered")
 
 
 def test_python_3_14_by_its_own_remote_debugging() -> None:
-    found = plan(process={"env": {}, "exe": "/opt/bin/python3.14"})
+    found = plan(process=NEW)
     assert found.argv[:4] == ("/opt/bin/python3.14", "-S", "-s", "-c")
     assert found.shown == f"/opt/bin/python3.14 -S -s -c '...' {found.argv[-2]} 3"
     assert runs_hangtop(found.argv)
@@ -69,9 +67,6 @@ def test_python_3_14_by_its_own_remote_debugging() -> None:
     start = "srun --pty --jobid=7 -w n1 sh -c 'exec /opt/bin/python3.14t -S -s -c "
     assert far.shown.startswith(start)
     assert len(far.shown) < 100 < len(far.argv[-1]) < 60_000
-
-
-NEW = {"env": {}, "exe": "/opt/bin/python3.14"}
 
 
 @pytest.mark.parametrize(

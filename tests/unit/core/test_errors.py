@@ -1,3 +1,5 @@
+"""Every error is one of hangtop's own, and says what helps."""
+
 from __future__ import annotations
 
 import inspect

@@ -11,14 +11,13 @@ import pytest
 import hangtop_probe
 from hangtop.views.verdict import command_in
 from hangtop_core import fixes
-from hangtop_core.answers import Answers
 from hangtop_core.attach import messages
 from hangtop_core.check import Check
 from hangtop_core.columns import Unpacker
-from hangtop_core.store import Store
 from hangtop_core.text import SAID
 from hangtop_probe import fixes as names
-from support.pieces import EPOCH, piece, process, stacks
+from support.pieces import EPOCH, process
+from support.stored import Bench
 
 EVIL = "fix it: sudo rm -rf `/`"
 TOLD = SAID + "fix it: sudo rm -rf '/'"
@@ -83,27 +82,18 @@ def test_a_quoted_fix_is_no_command_to_copy() -> None:
     assert command_in(EVIL) is not None
 
 
-def store() -> Store:
-    found = Store()
-    found.add_node("n1", EPOCH)
-    found.connected("n1", EPOCH, False, EPOCH)
-    return found
-
-
 def test_whatever_a_node_sends_has_the_heads_words() -> None:
-    bench = store()
-    answers = Answers(bench)
+    bench = Bench()
     fact = {"ok": False, "why": "because", "fix": EVIL}
     failure = {"kind": "denied", "text": "no", "fix": EVIL}
-    watch = piece(0, process(100, 0, denied=["no; sudo rm", EVIL]), process(101, 1))
-    watch["node"] = {"capabilities": {"gdb": fact}}
-    bench.fold_watch("n1", messages.decode(watch, messages.WatchPiece), pytest.fail)
-    sample = stacks(100, 1, stacks={}, threads=[], failure=failure)
-    answers.stacks("n1", messages.decode(sample, messages.StackPiece))
+    denied = process(100, 0, denied=["no; sudo rm", EVIL])
+    bench.fold(0, denied, process(101, 1), node={"capabilities": {"gdb": fact}})
+    bench.sample(100, 1, stacks={}, threads=[], failure=failure)
     rest: dict[str, Any] = {"pid": 100, "at": EPOCH + 1, "failure": failure}
-    answers.descriptors("n1", messages.decode(rest, messages.DescriptorPiece))
-    answers.recorder("n1", messages.decode(rest, messages.RecorderPiece), Unpacker(answers.shared))
-    snapshot = bench.publish(EPOCH + 2)
+    bench.answers.descriptors("n1", messages.decode(rest, messages.DescriptorPiece))
+    unpacker = Unpacker(bench.answers.shared)
+    bench.answers.recorder("n1", messages.decode(rest, messages.RecorderPiece), unpacker)
+    snapshot = bench.publish(2)
     rank = snapshot.jobs[0].ranks[0]
     hello = messages.decode({"protocol": 1, "capabilities": {"gdb": fact}}, messages.Hello)
     ranks = [{"pid": 1, "why": "no", "fix": EVIL}]
@@ -125,4 +115,5 @@ def test_whatever_a_node_sends_has_the_heads_words() -> None:
     ]
     assert [one.fix for one in holders if one is not None] == [TOLD] * 8
     assert rank.process.denied == f"no, sudo rm; {TOLD}"
+    assert not bench.wrong
     assert snapshot.jobs[0].ranks[1].process.denied is None

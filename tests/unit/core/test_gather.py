@@ -1,3 +1,5 @@
+"""Stacks and recorders that are asked for, of a node that gives none."""
+
 from __future__ import annotations
 
 import json

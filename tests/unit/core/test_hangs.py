@@ -1,3 +1,5 @@
+"""What a watcher is told over time: each hang, restart and end once, and when it is sure."""
+
 from __future__ import annotations
 
 from msgspec.structs import replace

@@ -1,3 +1,5 @@
+"""A stream is cut into the lines that were sent, however it comes."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,138 +1,28 @@
-"""One link with a scripted probe and a clock of the test's own."""
+"""One link to a node: ready, slow, lost and connected to again, as what comes tells."""
 
 from __future__ import annotations
 
 import errno
 import os
 import time
-from random import Random
-from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hangtop_core.attach import largepackets
 from hangtop_core.attach.engine import Closed
 from hangtop_core.attach.largepackets import TO
 from hangtop_core.attach.launcher import ending_of
-from hangtop_core.attach.lines import LineCutter
-from hangtop_core.attach.link import Link
-from hangtop_core.attach.local import LocalLauncher
-from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.attach.ssh import Login, SshLauncher
-from hangtop_core.attach.timing import Moment, Timing
-from hangtop_core.errors import HangtopError, NodeNotReadyError, RefusedError, RequestTimeoutError
+from hangtop_core.attach.timing import Timing
+from hangtop_core.errors import NodeNotReadyError, RequestTimeoutError
 from hangtop_probe import wire
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hangtop_core.attach.launcher import Launcher
-    from hangtop_core.attach.messages import Hello
-
-HELLO = {"id": 0, "hello": {"protocol": 1, "python": "3.11.7", "hostname": "n1", "clock": 5.0}}
-
-
-class FakeEngine:
-    """Remembers what a link does."""
-
-    def __init__(self) -> None:
-        self.opened: list[int] = []
-        self.killed: list[int] = []
-        self.ended: list[int] = []
-        self.sent: list[dict[str, Any]] = []
-        self.held_up = False
-        self.child: int | None = None
-        self._reader = wire.Reader()
-
-    def connect(self, launcher: Launcher) -> int:
-        self.opened.append(len(self.opened) + 1)
-        return self.opened[-1]
-
-    def write(self, conn: int, data: bytes) -> None:
-        message = self._reader.feed(data.rstrip(b"\n"))
-        assert message is not None
-        self.sent.append(message)
-
-    def close_input(self, conn: int) -> None:
-        self.ended.append(conn)
-
-    def kill(self, conn: int) -> None:
-        self.killed.append(conn)
-
-    def clogged(self, conn: int | None) -> bool:
-        return self.held_up
-
-    def pid(self, conn: int | None) -> int | None:
-        return self.child
-
-
-class Bench:
-    """A link, its engine, and the node as the link describes it."""
-
-    def __init__(self, ping: float | None = 5) -> None:
-        self.engine = FakeEngine()
-        self.node: dict[str, Any] = {}
-        self.readied = self.ticks = 0
-        self.mono = 100.0
-        timing = Timing(hello=10, ping=ping, slow=3, lost=15, retry_first=1, retry_last=8)
-        self.link = Link(LocalLauncher("n1"), self.engine, self, timing)
-        self.link.start(self.now)
-
-    @property
-    def now(self) -> Moment:
-        return Moment(1.7e9 + self.mono, self.mono)
-
-    def link_changed(self, link: Link, changes: Mapping[str, Any]) -> None:
-        self.node.update(changes)
-
-    def link_ready(self, link: Link, hello: Hello, now: Moment) -> None:
-        self.readied += 1
-
-    def say(self, *messages: dict[str, Any]) -> None:
-        for message in messages:
-            self.raw(*(line.rstrip(b"\n") for line in wire.encode(message)))
-
-    def raw(self, *lines: bytes) -> None:
-        self.link.on_lines(self.engine.opened[-1], list(lines), self.now)
-
-    def wait(self, seconds: float) -> None:
-        for _ in range(round(seconds * 4)):
-            self.mono += 0.25
-            if self.mono >= self.link.due:  # as the collector does
-                self.ticks += 1
-                self.link.tick(self.now)
-
-    def pong(self) -> None:
-        pings = [m for m in self.engine.sent if m["op"] == "ping"]
-        self.say({"id": pings[-1]["id"], "end": {}})
+from support.crowd import HELLO
+from support.linked import Asked, Bench
 
 
 @pytest.fixture
 def bench() -> Bench:
     return Bench()
-
-
-class Asked:
-    """A request and what came of it."""
-
-    def __init__(self, bench: Bench, deadline: float | None = None) -> None:
-        self.pieces: list[Any] = []
-        self.ended: list[tuple[Any, HangtopError | None]] = []
-        self.id = bench.link.request(
-            "stacks", {}, on_piece=self.take, on_end=self.end, deadline=deadline
-        )
-
-    def take(self, raw: Any) -> None:
-        if raw == "bad":
-            raise BadPieceError("`$.pid`: expected int")
-        if raw == "bug":
-            raise RuntimeError("a mistake of ours")
-        self.pieces.append(raw)
-
-    def end(self, summary: Any, error: HangtopError | None) -> None:
-        self.ended.append((summary, error))
 
 
 def test_a_hello_makes_it_ready(bench: Bench) -> None:
@@ -354,54 +244,6 @@ def test_a_node_that_costs_too_much_is_left_and_one_that_costs_its_share_is_not(
     assert bench.node["state"] == "lost", "a new connection brings no new share"
 
 
-LONG = st.text("abcdef/._ 0123456789", min_size=1000, max_size=1500)
-"""Longer than what is sent as it is: everything longer carries a checksum."""
-
-
-@given(
-    st.lists(LONG, min_size=1, max_size=4),
-    st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=4),
-    st.randoms(use_true_random=False),
-)
-def test_garbage_anywhere_in_the_stream_never_becomes_a_piece(
-    texts: list[str], garbage: list[bytes], random: Random
-) -> None:
-    bench = Bench()
-    bench.say(HELLO)
-    asked = Asked(bench)
-    sent = [{"id": asked.id, "seq": seq, "data": text} for seq, text in enumerate(texts)]
-    limit = random.choice([300, 700, wire.MAX_LINE])
-    stream = b"".join(b"".join(wire.encode(one, n, limit)) for n, one in enumerate(sent))
-    for some in garbage:
-        at = random.randint(0, len(stream))
-        stream = stream[:at] + some + stream[at:]
-    cutter = LineCutter()
-    while stream:
-        size = random.randint(1, len(stream))
-        bench.link.on_lines(1, cutter.feed(stream[:size]), bench.now)
-        stream = stream[size:]
-    assert asked.pieces == texts[: len(asked.pieces)], "in order, and none that was not sent"
-    if bench.node["state"] == "lost":
-        assert isinstance(asked.ended[0][1], NodeNotReadyError)
-        bench.wait(2)
-        bench.say(HELLO)
-    assert bench.node["state"] == "ready"
-    again = Asked(bench)
-    bench.say({"id": again.id, "seq": 0, "data": 1}, {"id": again.id, "end": {}})
-    if asked.ended:
-        assert (again.pieces, again.ended) == ([1], [({}, None)])
-
-
-def test_a_long_answer_in_many_parts_is_no_flood(bench: Bench) -> None:
-    bench.say(HELLO)
-    asked = Asked(bench)
-    text = Random(1).randbytes(2_000_000).hex()
-    lines = wire.encode({"id": asked.id, "seq": 0, "data": text})
-    assert sum(map(len, lines)) > 2_000_000
-    bench.raw(*(line.rstrip(b"\n") for line in lines))
-    assert asked.pieces == [text]
-
-
 def test_words_without_a_pong_keep_it_from_being_lost(bench: Bench) -> None:
     bench.say(HELLO)
     asked = Asked(bench)
@@ -460,104 +302,6 @@ def test_a_damaged_line_starts_it_again(bench: Bench) -> None:
     assert (bench.node["state"], bench.node["generation"]) == ("ready", 1)
 
 
-def test_pieces_that_are_missing_start_it_again(bench: Bench) -> None:
-    bench.say(HELLO)
-    asked = Asked(bench)
-    bench.say({"id": asked.id, "seq": 0, "data": 1}, {"id": asked.id, "seq": 2, "data": 3})
-    assert asked.pieces == [1]
-    assert bench.node["state"] == "lost"
-
-
-@pytest.mark.parametrize("piece", ["bad", "bug"])
-def test_a_piece_that_cannot_be_used_is_a_finding_and_the_rest_goes_on(
-    bench: Bench, piece: str
-) -> None:
-    bench.say(HELLO)
-    asked = Asked(bench)
-    for seq, data in enumerate((1, piece, 3)):
-        bench.say({"id": asked.id, "seq": seq, "data": data})
-    bench.say({"id": asked.id, "end": {"pids": 3}})
-    assert asked.pieces == [1, 3]
-    assert asked.ended == [({"pids": 3}, None)]
-    assert bench.node["noise_lines"] == 1
-    assert bench.node["noise"][0].startswith("stacks:")
-
-
-def test_credit_is_given_while_pieces_come(bench: Bench) -> None:
-    bench.say(HELLO)
-    asked = Asked(bench)
-    for seq in range(40):
-        bench.say({"id": asked.id, "seq": seq, "data": seq})
-    credit = [m for m in bench.engine.sent if m["op"] == "credit"]
-    assert [(m["id"], m["n"]) for m in credit] == [(asked.id, 16)] * 2
-
-
-def test_that_somebody_listens_is_said_with_credit_where_a_stream_comes(bench: Bench) -> None:
-    bench.say(HELLO)
-    bench.wait(0.5)
-    bench.pong()
-    asked = Asked(bench)
-    for seq in range(12):
-        bench.link.table_came(bench.now, pause=20.0)
-        bench.wait(20)
-        bench.say({"id": asked.id, "seq": seq, "data": seq})
-    sent = [message["op"] for message in bench.engine.sent]
-    assert sent.count("ping") == 1, "nothing has to be answered"
-    assert sent.count("credit") >= 5
-    allowed = [message["n"] for message in bench.engine.sent if message["op"] == "credit"]
-    assert 10 <= sum(allowed) <= 12
-
-
-def test_refusals_carry_their_fix(bench: Bench) -> None:
-    bench.say(HELLO)
-    asked = Asked(bench)
-    error = {"kind": "denied", "text": "no\x1b[1m", "fix": "as-user root"}
-    bench.say({"id": asked.id, "err": error})
-    refused = asked.ended[0][1]
-    assert isinstance(refused, RefusedError)
-    assert (refused.kind, str(refused), refused.help) == (
-        "denied",
-        "stacks: no",
-        "run hangtop as root, or: sudo hangtop",
-    )
-
-
-@pytest.mark.parametrize("error", [None, 7, {"kind": 3}, {}])
-def test_a_refusal_that_cannot_be_read_still_ends_the_request(bench: Bench, error: Any) -> None:
-    bench.say(HELLO)
-    asked = Asked(bench)
-    bench.say({"id": asked.id, "err": error})
-    assert isinstance(asked.ended[0][1], RefusedError)
-
-
-def test_a_deadline_ends_and_cancels(bench: Bench) -> None:
-    bench.say(HELLO)
-    bench.wait(0.25)
-    bench.pong()
-    asked = Asked(bench, deadline=bench.mono + 2)
-    bench.wait(2.5)
-    assert isinstance(asked.ended[0][1], RequestTimeoutError)
-    assert {"op": "cancel", "id": asked.id} in bench.engine.sent
-    bench.say({"id": asked.id, "end": {}})
-    assert len(asked.ended) == 1
-
-
-def test_nothing_can_be_asked_before_the_hello(bench: Bench) -> None:
-    asked = Asked(bench)
-    assert asked.id is None
-    assert isinstance(asked.ended[0][1], NodeNotReadyError)
-
-
-@pytest.mark.parametrize(
-    "message",
-    [{}, {"id": "x"}, {"id": 99, "data": 1}, {"id": 1, "seq": "a"}, {"id": None, "end": 1}],
-)
-def test_odd_messages_harm_nothing(bench: Bench, message: dict[str, Any]) -> None:
-    bench.say(HELLO)
-    bench.say(message)
-    assert bench.node["state"] == "ready"
-
-
 def test_closing_ends_input_then_kills(bench: Bench) -> None:
     bench.say(HELLO)
     bench.link.close(bench.now)
@@ -569,18 +313,3 @@ def test_closing_ends_input_then_kills(bench: Bench) -> None:
     assert bench.link.idle
     bench.wait(60)
     assert bench.engine.opened == [1]
-
-
-@pytest.mark.parametrize(("held_up", "state"), [(False, "slow"), (True, "lost")])
-def test_what_is_heard_is_not_enough_where_nothing_gets_through(
-    bench: Bench, held_up: bool, state: str
-) -> None:
-    bench.say(HELLO)
-    bench.engine.held_up = held_up
-    asked = Asked(bench)
-    for seq in range(20):
-        bench.wait(1)
-        if bench.node["state"] == "lost":
-            break
-        bench.say({"id": asked.id, "seq": seq, "data": "still here"})
-    assert bench.node["state"] == state

@@ -1,3 +1,5 @@
+"""What is written as JSON is read back, and acts on no terminal."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Names of nodes are folded into a set expression and unfolded again, within bounds."""
+
 from __future__ import annotations
 
 import tracemalloc

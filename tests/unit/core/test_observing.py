@@ -1,11 +1,34 @@
-"""By which words a job is found."""
+"""By which words a job is found, and how long one is observed."""
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING, cast
 
-from hangtop_core.model import Job
-from hangtop_core.observing import answers_to
+import pytest
+from msgspec.structs import replace
+
+from hangtop_core.diagnosis import Diagnosis, JobState, Verdict
+from hangtop_core.model import Job, Snapshot
+from hangtop_core.numerics import Numerics
+from hangtop_core.observing import (
+    LATE_S,
+    LATE_STACKS_S,
+    Lack,
+    answers_to,
+    decided,
+    lacking,
+    lacks_answers,
+    wait_while,
+)
+from hangtop_core.updates import Update
+from hangtop_hook.numericsfile import VARIABLE
+from support.build import SLEEP, World, user
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hangtop_core.model import NodeState, Rank
+    from hangtop_core.session import Session
 
 
 @pytest.mark.parametrize(
@@ -33,3 +56,98 @@ def test_a_job_in_a_container_goes_by_its_node_and_port(word: str) -> None:
     job = Job(key, "train.py", "torchrun", None, 2, "localhost:29500", nodes=("gpu01",))
     assert answers_to(job, word)
     assert not answers_to(job, word.replace("gpu01", "gpu02").replace("29500", "29501"))
+
+
+def diagnosis(state: JobState, *, verdicts: int = 0, stalled: float | None = None) -> Diagnosis:
+    verdict = Verdict("lock-wait", 0.9, (), (), "", (), ())
+    return Diagnosis(
+        "hangtop.diagnosis/1", "0", "", 5.0, state, None, None, None, (verdict,) * verdicts,
+        stalled_for_s=stalled,
+    )  # fmt: skip
+
+
+def test_observing_goes_on_while_nothing_is_decided() -> None:
+    assert decided(diagnosis("progressing"), 5.0)
+    assert decided(diagnosis("hung", verdicts=1), 5.0)
+    assert not decided(diagnosis("hung"), 4.0)  # evidence may still come
+    assert not decided(diagnosis("unknown", stalled=20.0), 25.0)
+    assert not decided(diagnosis("starting", stalled=1.0), 5.0)
+    assert not decided(diagnosis("starting", stalled=12.0), 12.0)  # a rendezvous that lasts
+    assert decided(diagnosis("starting", stalled=1.0), 11.0)
+
+
+def test_ranks_that_may_still_give_a_first_stack_are_waited_for() -> None:
+    world = World()
+    for _ in range(3):
+        world.add(user("rest", 4), SLEEP)
+    whole = world.snapshot()
+    (job,) = whole.jobs
+    late = replace(job.ranks[2], sample=None)
+
+    def lacking(last: Rank, state: NodeState = "ready") -> bool:
+        nodes = tuple(replace(node, state=state) for node in whole.nodes)
+        now = replace(job, ranks=(*job.ranks[:2], last))
+        return lacks_answers(job, Update(replace(whole, nodes=nodes, jobs=(now,)), {}, 0.0))
+
+    assert lacking(late)
+    assert not lacking(job.ranks[2])
+    assert not lacking(late, "lost")
+    assert not lacking(replace(late, state="zombie"))
+    assert not lacking(replace(late, process=replace(late.process, denied="it belongs to root")))
+    watched = replace(job.ranks[2], process=replace(job.ranks[2].process, env={VARIABLE: "1"}))
+    assert lacking(watched), "it may tell of a nan"
+    assert not lacking(replace(watched, numerics=Numerics(2, "n1", 7, "/run/rank2")))
+
+
+def test_stacks_that_are_late_are_told_from_what_nobody_can_know_yet() -> None:
+    world = World()
+    for _ in range(2):
+        world.add(user("rest", 4), SLEEP)
+    whole = world.snapshot()
+    (job,) = whole.jobs
+    late = replace(job, ranks=(job.ranks[0], replace(job.ranks[1], sample=None)))
+
+    def lack(now: Job, found: Diagnosis) -> Lack | None:
+        update = Update(replace(whole, jobs=(now,)), {job.key: found}, 0.0)
+        return lacking(update, job, 20.0, 1.0)
+
+    assert lack(late, diagnosis("unknown", stalled=20.0)) == "stacks"
+    assert lack(job, diagnosis("unknown", stalled=20.0)) == "certainty"
+    assert lack(late, diagnosis("hung", verdicts=1)) is None, "who is to blame is known"
+
+
+class Seconds:
+    """A session whose n-th second lacks what is said; the last one stays."""
+
+    def __init__(self, *lacks: Lack | None) -> None:
+        self.lacks, self.now = lacks, 0
+
+    def lack(self, update: Update) -> Lack | None:
+        return self.lacks[min(update.snapshot.tick, len(self.lacks) - 1)]
+
+    def wait(self, predicate: Callable[[Update], bool], timeout: float) -> Update | None:
+        until = self.now + round(timeout)
+        while not predicate(update := Update(Snapshot(0.0, 0.0, self.now), {}, 0.0)):
+            if self.now >= until:
+                return None
+            self.now += 1
+        return update
+
+
+@pytest.mark.parametrize(
+    ("lacks", "seconds"),
+    [
+        (("time", "certainty", None), 2),
+        (("certainty",), 14),
+        # On a node, or a head, that has far too much to do.
+        ((*["stacks"] * 40, "certainty", "certainty", None), 42),
+        ((*["stacks"] * 40, "certainty"), 40 + LATE_S),
+        (("stacks",), 14 + LATE_STACKS_S),
+    ],
+)
+def test_for_stacks_that_are_late_it_is_waited_longer(
+    lacks: tuple[Lack | None, ...], seconds: float
+) -> None:
+    session = Seconds(*lacks)
+    wait_while(cast("Session", session), session.lack, 14.0)
+    assert session.now == seconds

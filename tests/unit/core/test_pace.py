@@ -1,3 +1,5 @@
+"""How often a node is looked at: seldom while nothing is new, and at once when something is."""
+
 from __future__ import annotations
 
 from itertools import pairwise

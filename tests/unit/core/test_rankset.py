@@ -1,3 +1,5 @@
+"""Sets of ranks as text, folded and read back."""
+
 from __future__ import annotations
 
 import pytest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -100,15 +99,12 @@ def test_each_text_is_laid_out_like_a_dump_of_one_process() -> None:
 
 
 def test_each_text_shows_locals_and_cleans_them() -> None:
-    import msgspec
-
     world = World()
     rank = world.add(c10d("all_reduce"), FUTEX)
     assert rank.sample is not None
     local = Local("step", "7\x1b[2J")
-    first = msgspec.structs.replace(rank.sample.threads[0], locals=((local,),))
-    sample = msgspec.structs.replace(rank.sample, threads=(first,))
-    world.ranks[0] = msgspec.structs.replace(rank, sample=sample)
+    first = replace(rank.sample.threads[0], locals=((local,),))
+    world.ranks[0] = replace(rank, sample=replace(rank.sample, threads=(first,)))
     text = each_text(world.snapshot(), world.snapshot().jobs[0])
     assert "        step: 7\n" in text
     assert "\x1b" not in text
@@ -121,6 +117,6 @@ def test_each_text_shows_locals_and_cleans_them() -> None:
 def test_when_the_first_operation_times_out(seconds: float | None, said: str) -> None:
     snapshot = skipped()
     found = diagnose(snapshot, snapshot.jobs[0])
-    text = diagnosis_text(msgspec.structs.replace(found, watchdog_in_s=seconds))
+    text = diagnosis_text(replace(found, watchdog_in_s=seconds))
     assert said in text
     assert ("first operation" in text) == bool(said)

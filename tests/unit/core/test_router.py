@@ -19,9 +19,10 @@ from hangtop_core.attach.engine import Closed, Event, Lines, PipeEngine
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.router import GATHER_S, Router
 from hangtop_core.commandlog import CommandLog
+from support.processes import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 NODES = """
 import os, sys, time
@@ -51,9 +52,10 @@ for name in sorted(names): print(name + ": end of input", flush=True)
 class Share:
     """One run of the small cluster: `Shared` as srun would be, with other labels."""
 
+    opening = b"* opened\n"
+
     def __init__(self, nodes: Sequence[str]) -> None:
         self.nodes = tuple(nodes)
-        self.opening = b"* opened\n"
         self.argv = [sys.executable, "-ISc", NODES, *nodes]
 
     def said(self, line: bytes) -> Part | None:
@@ -70,15 +72,16 @@ class Share:
 
 
 class SmallCluster:
-    """A channel that remembers what was begun."""
+    """A channel that remembers what was begun, by `Share` or what is given instead of it."""
 
-    def __init__(self, *nodes: str) -> None:
+    def __init__(self, *nodes: str, share: Callable[[Sequence[str]], Share] = Share) -> None:
         self.nodes = frozenset(nodes)
         self.begun: list[tuple[str, ...]] = []
+        self._share = share
 
     def begin(self, nodes: Sequence[str]) -> Share:
         self.begun.append(tuple(nodes))
-        return Share(nodes)
+        return self._share(nodes)
 
 
 class Member(NamedTuple):
@@ -121,9 +124,8 @@ class Bench:
     def until_closed(self, *conns: int) -> None:
         self.until(lambda: self.closed.keys() >= set(conns))
 
-    def until(self, condition: object) -> None:
-        deadline = time.monotonic() + 10
-        assert callable(condition)
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
         while not condition():
             assert time.monotonic() < deadline, (self.lines, self.closed)
             self.turn()
@@ -251,9 +253,7 @@ def test_a_child_that_cannot_be_started_is_told_to_every_node(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = SmallCluster("a", "b")
-    monkeypatch.setattr(
-        Share, "argv", property(lambda _: ["/nowhere/srun"], lambda *_: None), False
-    )
+    monkeypatch.setattr(sys, "executable", "/nowhere/srun")
     conns = bench.open(channel, "a", "b")
     bench.until_closed(*conns)
     assert all(bench.closed[conn].unstarted == errno.ENOENT for conn in conns)
@@ -272,10 +272,7 @@ def test_connections_of_their_own_pass_through(bench: Bench) -> None:
 class OneWay(Share):
     """One run that cannot be written to; each word for a node goes by a command of its own."""
 
-    def __init__(self, nodes: Sequence[str]) -> None:
-        super().__init__(nodes)
-        self.opening = b""
-
+    opening = b""
     ASIDE = """
 import sys, time
 for word in sys.argv[1:]:
@@ -300,14 +297,8 @@ for word in sys.argv[1:]:
         return f"{request} over with {code} {reason.decode()}".strip().encode()
 
 
-class Pushing(SmallCluster):
-    def begin(self, nodes: Sequence[str]) -> Share:
-        self.begun.append(tuple(nodes))
-        return OneWay(nodes)
-
-
 def test_what_cannot_be_written_goes_beside_and_comes_back(bench: Bench) -> None:
-    a, b, c = bench.open(Pushing("a", "b", "c"), "a", "b", "c")
+    a, b, c = bench.open(SmallCluster("a", "b", "c", share=OneWay), "a", "b", "c")
     bench.until(lambda: {a, b, c} <= bench.lines.keys())
     bench.router.write(a, b"this")
     bench.router.write(b, b"fail")
@@ -320,7 +311,7 @@ def test_what_cannot_be_written_goes_beside_and_comes_back(bench: Bench) -> None
 
 def test_what_goes_beside_ends_with_the_run(bench: Bench) -> None:
     others = children()
-    (a,) = bench.open(Pushing("a"), "a")
+    (a,) = bench.open(SmallCluster("a", share=OneWay), "a")
     bench.until(lambda: a in bench.lines)
     bench.router.write(a, b"wait")
     bench.until(lambda: len(children() - others) == 2)
@@ -353,25 +344,17 @@ class Carry(Share):
         return [stderr.encode()] if "unreached" in stderr else []
 
 
-class Carriers(SmallCluster):
-    seconds = 60.0
-
-    def __init__(self, argv: list[str], *nodes: str) -> None:
-        super().__init__(*nodes)
-        self.argv = argv
-
-    def begin(self, nodes: Sequence[str]) -> Share:
-        return Carry(nodes, self.argv, self.seconds)
-
-
-READ = "import sys; open(sys.argv[1]).read(); sys.exit('broken')"
+def carried(*nodes: str, by: str, seconds: float = 60.0) -> SmallCluster:
+    """A channel whose runs are `Carry`, with this program."""
+    argv = [sys.executable, "-ISc", by]
+    return SmallCluster(*nodes, share=lambda nodes: Carry(nodes, argv, seconds))
 
 
 def test_only_who_needs_what_comes_beside_waits_for_it(bench: Bench, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    argv = [sys.executable, "-ISc", READ, str(gate)]
-    a, b, c = bench.open(Carriers(argv, "a", "b", "c"), "a", "b", "c")
+    read = f"import sys; open({str(gate)!r}).read(); sys.exit('broken')"
+    a, b, c = bench.open(carried("a", "b", "c", by=read), "a", "b", "c")
     for word in (b"first", b"big", b"behind"):
         bench.router.write(a, word)
     bench.router.write(b, b"big")
@@ -388,27 +371,24 @@ def test_only_who_needs_what_comes_beside_waits_for_it(bench: Bench, tmp_path: P
 
 
 def test_a_node_that_what_comes_beside_does_not_reach_ends_the_run(bench: Bench) -> None:
-    argv = [sys.executable, "-ISc", "import sys; sys.exit('b is unreached')"]
-    conns = bench.open(Carriers(argv, "a", "b"), "a", "b")
+    program = "import sys; sys.exit('b is unreached')"
+    conns = bench.open(carried("a", "b", by=program), "a", "b")
     bench.router.write(conns[0], b"big")
     bench.until_closed(*conns)
     assert all(b"b is unreached" in bench.closed[conn].stderr for conn in conns)
     assert bench.commands.records()[0].outcome == "ended with 1: b is unreached\n"
 
 
-def test_what_comes_beside_has_its_time_and_ends_with_the_run(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sleep = [sys.executable, "-ISc", "import time; time.sleep(1000)"]
+def test_what_comes_beside_has_its_time_and_ends_with_the_run(bench: Bench) -> None:
+    sleep = "import time; time.sleep(1000)"
     others = children()
-    (a,) = bench.open(Carriers(sleep, "a"), "a")
+    (a,) = bench.open(carried("a", by=sleep), "a")
     bench.router.write(a, b"big")
     bench.until(lambda: len(children() - others) == 2)
     bench.router.kill(a)
     bench.until(lambda: not children() - others)
     bench.until(lambda: bench.commands.records()[0].outcome == "ended with its step")
-    monkeypatch.setattr(Carriers, "seconds", 0.1)
-    (a,) = bench.open(Carriers(sleep, "a"), "a")
+    (a,) = bench.open(carried("a", by=sleep, seconds=0.1), "a")
     bench.router.write(a, b"big")
     bench.until_heard(a, b"got big")
     assert bench.commands.records()[1].outcome == "ended with -9: "

@@ -1,8 +1,9 @@
+"""Whose stacks, descriptors and recorders are asked for in a round, and how often."""
+
 from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from hangtop_core import samplerate, sampling
@@ -332,10 +333,10 @@ def test_an_odd_process_that_goes_round_in_the_same_functions_has_its_files_read
     assert plan(known, odd=frozenset({100})).descriptors == [], "its functions have changed"
 
 
-def test_structs_replace_is_not_needed_for_an_unchanged_meter() -> None:
+def test_a_rank_of_which_only_time_is_told_is_the_same_object() -> None:
     known = tracked(ran=20)
     before = known.rank()
-    later = msgspec.structs.replace(known.process.meters, main_last_ran_s=25.0)
+    later = replace(known.process.meters, main_last_ran_s=25.0)
     assert not known.apply({"meters": later}, NOW + 5, NOW + 4)
     assert known.rank() is before
 

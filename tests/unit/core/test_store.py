@@ -1,44 +1,15 @@
-from __future__ import annotations
+"""What nodes tell becomes jobs, ranks and samples; what did not change stays the same object."""
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
 import pytest
 
 from hangtop_core import nodeclock
-from hangtop_core.answers import Answers
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.jobtable import KEEP_GONE
-from hangtop_core.store import Store
 from support.pieces import EPOCH, child, launcher, meters, piece, process, stacks
-
-if TYPE_CHECKING:
-    from hangtop_core.model import Rank, Snapshot, StackSample
-
-
-class Bench:
-    """A store with one node, on the head's clock unless told otherwise."""
-
-    def __init__(self, skew: float = 0.0) -> None:
-        self.store = Store()
-        self.wrong: list[str] = []
-        self.store.add_node("n1", EPOCH)
-        self.store.connected("n1", EPOCH + skew, False, EPOCH)
-
-    def fold(self, at: float, *processes: dict[str, Any], **fields: Any) -> None:
-        raw = piece(at, *processes, **fields)
-        self.store.fold_watch("n1", messages.decode(raw, messages.WatchPiece), self.wrong.append)
-
-    def sample(self, pid: int, at: float, *stack: tuple[str, int], **fields: Any) -> None:
-        raw = stacks(pid, at, *stack, **fields)
-        Answers(self.store).stacks("n1", messages.decode(raw, messages.StackPiece))
-
-    def publish(self, at: float = 0.0) -> Snapshot:
-        return self.store.publish(EPOCH + at)
-
-    def ranks(self, at: float = 0.0) -> tuple[Rank, ...]:
-        (job,) = self.publish(at).jobs
-        return job.ranks
+from support.stored import Bench
 
 
 @pytest.fixture
@@ -100,142 +71,6 @@ def test_what_did_not_change_is_the_same_object(bench: Bench) -> None:
     assert before.jobs[0].ranks[0].state == "sleeping", "what was published never changes"
 
 
-def test_movement_before_we_came_is_known_from_the_scheduler(bench: Bench) -> None:
-    bench.fold(0, process(100, 0))
-    assert bench.ranks()[0].moved_at == EPOCH - 20
-    bench.fold(5, {"pid": 100, "meters": meters(main_last_ran_s=0.5)})
-    assert bench.ranks()[0].moved_at == EPOCH + 4.5
-
-
-@pytest.mark.parametrize(("ran_ns", "worked"), [(1_900_000, None), (2_100_000, EPOCH + 5)])
-def test_time_on_a_cpu_is_work_and_a_wake_up_is_not(
-    bench: Bench, ran_ns: int, worked: float | None
-) -> None:
-    bench.fold(0, process(100, 0, meters=meters(main_cpu_ns=1_000)))
-    bench.fold(5, {"pid": 100, "meters": meters(main_cpu_ns=1_000 + ran_ns)})
-    assert bench.ranks()[0].worked_at == worked
-
-
-@pytest.mark.parametrize(
-    ("ran_ns", "switches", "computes"),
-    # Generates with sleeps of 30 ms; looks for a file as often, or every ms; asks a service.
-    [
-        (80_000_000, 155, True),
-        (10_000_000, 160, False),
-        (120_000_000, 4000, False),
-        (20_000_000, 49, False),
-    ],
-)
-def test_who_computes_between_sleeps_takes_more_than_who_looks_for_something(
-    bench: Bench, ran_ns: int, switches: int, computes: bool
-) -> None:
-    bench.fold(0, process(100, 0, meters=meters(main_cpu_ns=1_000, main_switches=1)))
-    ran = meters(main_cpu_ns=1_000 + ran_ns, main_switches=1 + switches)
-    bench.fold(5, {"pid": 100, "meters": ran})
-    assert bench.ranks()[0].computed_at == (EPOCH + 5 if computes else None)
-
-
-def test_what_a_rank_prints_is_no_io_and_only_its_main_thread_gets_on(bench: Bench) -> None:
-    bench.fold(0, process(100, 0))
-    spinner = {"write_bytes": 100_000, "printed_bytes": 100_000}
-    bench.fold(5, {"pid": 100, "meters": meters(**spinner)})
-    assert (bench.ranks()[0].io_moved_at, bench.ranks()[0].printed_at) == (None, None)
-    bench.fold(9, {"pid": 100, "meters": meters(**spinner, main_printed_bytes=30)})
-    assert bench.ranks()[0].printed_at == EPOCH + 9
-
-
-def test_being_woken_by_our_own_tool_is_no_movement(bench: Bench) -> None:
-    bench.fold(0, process(100, 0))
-    known = bench.store.live("n1", 100)
-    assert known is not None
-    known.disturb(EPOCH + 3)
-    bench.fold(5, {"pid": 100, "meters": meters(main_last_ran_s=1.5)})
-    known.let_go(EPOCH + 6)
-    bench.fold(9, {"pid": 100, "meters": meters(main_last_ran_s=2.9)})
-    assert bench.ranks()[0].moved_at == EPOCH - 20
-    bench.fold(20, {"pid": 100, "meters": meters(main_last_ran_s=1.0)})
-    assert bench.ranks()[0].moved_at == EPOCH + 19, "what runs later runs by itself"
-
-
-@pytest.mark.parametrize(
-    ("moved", "left"),
-    [
-        ({"main_cpu_ns": 10**9 + 80_000, "main_switches": 55}, EPOCH - 20),
-        ({"main_cpu_ns": 10**9 + 80_000, "write_bytes": 64}, EPOCH + 4),
-        ({"main_cpu_ns": 10**9 + 80_000, "read_bytes": 1}, EPOCH + 4),
-        ({"main_cpu_ns": 10**9 + 80_000, "main_waits": 2}, EPOCH + 4),
-        ({"main_cpu_ns": 10**9 + 80_000, "main_waits": None}, EPOCH + 4),
-        ({"main_cpu_ns": 10**9 + 600_000}, EPOCH + 4),
-        ({"main_cpu_ns": None}, EPOCH + 4),
-    ],
-)
-def test_a_thread_that_was_held_and_sent_back_has_not_left_its_wait(
-    bench: Bench, moved: dict[str, Any], left: float
-) -> None:
-    bench.fold(0, process(100, 0), child(200, 100))
-    seen = meters(main_last_ran_s=1.0, **moved)
-    bench.fold(5, {"pid": 100, "meters": seen}, {"pid": 200, "meters": seen})
-    (rank,) = bench.ranks()
-    assert rank.moved_at == EPOCH + 4, "it ran, and may have another stack"
-    assert rank.left_at == left
-    assert rank.child_left_at == {200: left}
-
-
-def test_when_bytes_of_a_child_last_moved(bench: Bench) -> None:
-    bench.fold(0, process(100, 0), child(200, 100))
-    bench.fold(5, {"pid": 200, "meters": meters(main_last_ran_s=1.0)})
-    assert bench.ranks()[0].child_io_moved_at == {}
-    bench.fold(9, {"pid": 200, "meters": meters(main_last_ran_s=1.0, read_bytes=1 << 24)})
-    assert bench.ranks()[0].child_io_moved_at == {200: EPOCH + 9}
-
-
-def test_without_the_scheduler_counters_tell_movement(bench: Bench) -> None:
-    bench.fold(0, process(100, 0, meters=meters(main_last_ran_s=None)))
-    assert bench.ranks()[0].moved_at is None
-    bench.fold(3, {"pid": 100, "meters": meters(main_last_ran_s=None, main_switches=51)})
-    assert bench.ranks()[0].moved_at == EPOCH + 3
-
-
-def test_writing_its_core_gets_nobody_on(bench: Bench) -> None:
-    """To a fast disk that is all CPU time of its main thread."""
-    busy = [
-        meters(main_last_ran_s=None, main_switches=50 + n, main_cpu_ns=n << 32) for n in range(3)
-    ]
-    bench.fold(0, process(100, 0, meters=busy[0], dumping_core=True))
-    bench.fold(3, {"pid": 100, "meters": busy[1]})
-    assert bench.ranks()[0].moved_at is None
-    bench.fold(6, {"pid": 100, "meters": busy[2], "dumping_core": False})
-    assert bench.ranks()[0].moved_at == EPOCH + 6
-
-
-@pytest.mark.parametrize(("count", "moved"), [(400, None), (600, EPOCH + 10)])
-def test_io_counts_from_a_noise_floor_a_second(
-    bench: Bench, count: int, moved: float | None
-) -> None:
-    bench.fold(0, process(100, 0))
-    for at in range(1, 10):
-        bench.fold(at)
-    bench.fold(10, {"pid": 100, "meters": meters(read_bytes=count)})
-    assert bench.ranks()[0].io_moved_at == moved
-
-
-def test_shares_of_a_core(bench: Bench) -> None:
-    bench.fold(0, process(100, 0))
-    assert bench.ranks()[0].cpu_share is None
-    for at in range(1, 4):
-        busy = meters(cpu_s=1.0 + 2 * at, main_cpu_ns=10**9 * (1 + at))
-        bench.fold(at, {"pid": 100, "meters": busy})
-    assert bench.ranks()[0].cpu_share == pytest.approx(2.0)
-    assert bench.ranks()[0].main_cpu_share == pytest.approx(1.0)
-    for at in range(4, 12):
-        bench.fold(at)
-    assert bench.ranks()[0].cpu_share == 0.0
-    for at in range(12, 60):
-        bench.fold(at)
-    bench.fold(60, {"pid": 100, "meters": meters(cpu_s=8.0, main_cpu_ns=4 * 10**9)})
-    assert (bench.ranks()[0].cpu_share or 0) > 0.1, "a long rest does not dilute what is new"
-
-
 def test_the_clock_of_a_node_is_brought_to_ours() -> None:
     bench = Bench(skew=3600)
     bench.fold(3600, process(100, 0, started_at=EPOCH + 3500))
@@ -282,103 +117,6 @@ def test_what_is_only_late_is_no_clock_that_was_set(bench: Bench) -> None:
     assert not bench.store.follow_clock("n1", EPOCH + 1, EPOCH + 50)
     bench.store.connected("n1", EPOCH, True, EPOCH)
     assert not bench.store.follow_clock("n1", EPOCH + 1, EPOCH + 500), "it has our clock"
-
-
-def test_samples_of_one_stack_count_up(bench: Bench) -> None:
-    bench.fold(0, process(100, 0))
-    counts = []
-    for at, line in ((1, 5), (2, 5), (3, 6), (4, 6)):
-        bench.sample(100, at, ("read", 1), ("main", line))
-        sample = bench.ranks()[0].sample
-        assert sample is not None
-        counts.append((sample.count, sample.same_since, sample.same_functions_since))
-    first = EPOCH + 1
-    assert counts == [
-        (1, first, first),
-        (2, first, first),
-        (1, EPOCH + 3, first),
-        (2, EPOCH + 3, first),
-    ]
-
-
-def test_the_first_sample_is_remembered(bench: Bench) -> None:
-    bench.fold(0, process(100, 0), child(200, 100))
-    failure = {"kind": "timeout", "text": "hangs"}
-    bench.sample(100, 1, stacks={}, threads=[], failure=failure)
-    assert _sample(bench).first_at is None
-    for at, line in ((2, 5), (3, 6), (4, 7)):
-        bench.sample(100, at, ("main", line))
-        assert _sample(bench).first_at == EPOCH + 2
-
-
-def _sample(bench: Bench) -> StackSample:
-    sample = bench.ranks()[0].sample
-    assert sample is not None
-    return sample
-
-
-def test_movement_samples_and_descriptors_of_children_are_kept(bench: Bench) -> None:
-    bench.fold(0, process(100, 0), child(200, 100))
-    bench.sample(200, 1, ("worker", 1))
-    raw = {"pid": 200, "start": 2000, "at": EPOCH + 2, "descriptors": []}
-    Answers(bench.store).descriptors("n1", messages.decode(raw, messages.DescriptorPiece))
-    rank = bench.ranks()[0]
-    assert rank.child_moved_at == {200: EPOCH - 20}
-    assert rank.child_samples[200].threads
-    assert rank.child_descriptors[200].at == EPOCH + 2
-    bench.fold(3, {"pid": 200, "meters": meters(main_last_ran_s=0.0)})
-    assert bench.ranks()[0].child_moved_at == {200: EPOCH + 3}
-
-
-def test_native_frames_do_not_make_it_another_stack(bench: Bench) -> None:
-    bench.fold(0, process(100, 0))
-    bench.sample(100, 1, ("wait", 1), ("main", 5))
-    rows = [["poll", "libc.so", "libc.so", 0, True, None]]
-    rows += [
-        [n, f"/src/{n}.py", f"{n}.py", line, False, None] for n, line in (("wait", 1), ("main", 5))
-    ]
-    thread = {"tid": 100, "stack": "native"}
-    bench.sample(100, 2, stacks={"native": rows}, threads=[thread], mode="native")
-    sample = bench.ranks()[0].sample
-    assert sample is not None
-    assert (sample.count, sample.mode) == (2, "native")
-    # They stay as long as the main thread does: nobody would pause it again for them.
-    bench.sample(100, 3, ("wait", 1), ("main", 5))
-    sample = _sample(bench)
-    assert (sample.count, sample.mode, sample.threads[0].stack) == (3, "native", "native")
-    bench.fold(4, {"pid": 100, "meters": meters(main_last_ran_s=0.0)})
-    bench.sample(100, 5, ("wait", 1), ("main", 5))
-    assert _sample(bench).mode == "nonblocking"
-
-
-def test_a_failure_does_not_hide_what_is_still_true(bench: Bench) -> None:
-    bench.fold(0, process(100, 0), process(101, 1, meters=meters(main_last_ran_s=0.0)))
-    failure = {"kind": "timeout", "text": "py-spy hangs"}
-    for pid in (100, 101):
-        bench.sample(pid, 1, ("f", 1))
-    bench.fold(2, {"pid": 101, "meters": meters(main_last_ran_s=0.0)})
-    for pid in (100, 101):
-        bench.sample(pid, 3, stacks={}, threads=[], failure=failure)
-    still, moved = bench.ranks()
-    assert still.sample is not None
-    assert moved.sample is not None
-    assert still.sample.threads
-    assert (still.sample.count, still.sample.at) == (2, EPOCH + 3)
-    assert moved.sample.failure is not None
-    bench.sample(100, 4, stacks={}, threads=[], failure={"kind": "gone", "text": "gone"})
-    assert bench.ranks()[0].sample == still.sample
-
-
-def test_a_sample_of_an_earlier_process_is_dropped(bench: Bench) -> None:
-    bench.fold(0, process(100, 0))
-    bench.sample(100, 1, ("f", 1), start=7)
-    assert bench.ranks()[0].sample is None
-
-
-def test_a_stack_that_was_never_sent_is_bad(bench: Bench) -> None:
-    bench.fold(0, process(100, 0))
-    with pytest.raises(BadPieceError, match="never sent"):
-        bench.sample(100, 1, ("f", 1), stacks={})
 
 
 def test_ranks_that_left_stay_while_others_are_there(bench: Bench) -> None:
@@ -511,7 +249,7 @@ def test_what_time_and_a_launcher_that_polls_bring_is_no_news(bench: Bench) -> N
     assert not bench.store.news
     assert bench.store.rank_count == 2
     bench.fold(8, {"pid": 99, "meters": meters(cpu_s=9.0, main_cpu_ns=9_000_000_000)})
-    Answers(bench.store).renew("n1", 100, EPOCH + 8)
+    bench.answers.renew("n1", 100, EPOCH + 8)
     bench.store.change_node("n1", {"latency_s": 0.01})
     assert not bench.store.news
     (job,) = bench.publish(8).jobs
@@ -537,17 +275,6 @@ def test_a_sample_that_says_what_the_last_one_did_is_no_news(bench: Bench) -> No
     assert bench.store.nodes["n1"].told > before
 
 
-def test_of_meters_only_those_that_changed_are_sent(bench: Bench) -> None:
-    bench.fold(0, process(100, 0, meters=meters(cpu_s=3.0, read_bytes=70, rss=5)))
-    bench.fold(1, {"pid": 100, "meters": {"cpu_s": 4.0, "main_last_ran_s": None}})
-    found = bench.ranks()[0].process.meters
-    assert (found.cpu_s, found.read_bytes, found.rss) == (4.0, 70, 5)
-    assert found.main_last_ran_s is None
-    bench.fold(2, {"pid": 100, "meters": {"cpu_s": "much", "rss": 6}})
-    assert bench.ranks()[0].process.meters == found
-    assert bench.wrong
-
-
 @pytest.mark.parametrize("what", ["meters", "stack", "gone", "new", "node"])
 def test_whatever_may_change_a_verdict_is_news(bench: Bench, what: str) -> None:
     bench.fold(0, launcher(99), process(100, 0))
@@ -566,15 +293,3 @@ def test_whatever_may_change_a_verdict_is_news(bench: Bench, what: str) -> None:
     assert bench.store.news
     bench.publish(1)
     assert not bench.store.news
-
-
-def test_when_threads_got_on_in_a_connection_is_told_of_a_rank_and_its_children(
-    bench: Bench,
-) -> None:
-    first = process(100, 0, flows=[[105, 40000]])
-    bench.fold(0, first, child(200, 100))
-    assert bench.ranks()[0].flowed_at == {105: EPOCH}
-    bench.fold(3, {"pid": 200, "flows": [[200, 30000]]})
-    bench.fold(6, {"pid": 100, "flows": [[105, 40000], [106, 50000]]})
-    assert bench.ranks()[0].flowed_at == {105: EPOCH, 106: EPOCH + 6, 200: EPOCH + 3}
-    assert not bench.wrong

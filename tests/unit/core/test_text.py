@@ -1,3 +1,5 @@
+"""Texts of others are cleaned, and texts are shortened."""
+
 from __future__ import annotations
 
 import pytest

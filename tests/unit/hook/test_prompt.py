@@ -14,7 +14,7 @@ import pytest
 
 from hangtop_core.debugging import carried_program
 from hangtop_hook import prompt, server, terminal
-from support.processes import PATIENCE
+from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,6 +167,41 @@ def test_a_prompt_is_brought_into_a_rank_that_does_not_have_it(tmp_path: Path) -
 
 def terminal_program(pid: int) -> str:
     return prompt.socket_path(pid, os.getuid())[: -len(".sock")] + ".py"
+
+
+@pytest.mark.parametrize("gets_none", [True, False])
+def test_a_process_that_wants_a_processor_and_gets_none_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gets_none: bool
+) -> None:
+    """As on a node with far too much to do; one that sleeps in C does not come."""
+    path, looks = str(tmp_path / "door"), iter(range(100))
+    with socket.socket(socket.AF_UNIX) as door, socket.socket(socket.AF_UNIX) as rank:
+        door.bind(path)
+        door.listen()
+
+        def ran(pid: int) -> float | None:
+            if next(looks) == 8:
+                rank.connect(path)
+            return 5.0 if gets_none else None
+
+        monkeypatch.setattr(terminal, "_ran", ran)
+        end = terminal._let_in(door, os.getpid(), 0.2, prompt.peer)
+        assert (end is not None) is gets_none
+        if end is not None:
+            end.close()
+
+
+def test_a_thread_that_sleeps_is_told_from_one_that_runs() -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            assert wait_until(lambda: terminal._ran(other.pid) is None)
+        finally:
+            other.kill()
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        try:
+            assert wait_until(lambda: (terminal._ran(other.pid) or 0.0) > 0.2)
+        finally:
+            other.kill()
 
 
 def test_a_process_that_ends_at_its_prompt_is_told(program: Program) -> None:

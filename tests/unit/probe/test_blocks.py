@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -101,6 +102,78 @@ def test_what_was_tried_before_a_line(tmp_path: Path) -> None:
     assert beside == [(2, "with self.lock, open( self.path) as f:"), (6, "return super().get()")]
 
 
+GUARDS = """\
+@cache
+@rank_zero_only
+def log(self, step):
+    if self.rank != 0: return
+    for one in self.metrics:
+        if one.rank != self.rank:
+            if step:
+                continue
+        if rank is None:
+            raise OSError
+        if not is_main():
+            skip(one)
+            continue
+        elif self.main:
+            save(one)
+        else:
+            raise OSError
+        rank == 0 and gather(one)
+    gather(one)
+    with accelerator.main_process_first():
+        if not ready:
+            return
+        barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "around"),
+    [
+        (4, ["@rank_zero_only", "if self.rank != 0: return", "at: if self.rank != 0: return"]),
+        (7, ["@rank_zero_only", "past: if self.rank != 0: return", "if one.rank != self.rank:"]),
+        (12, ["@rank_zero_only", "past: if self.rank != 0: return", "if not is_main():"]),
+        (15, ["@rank_zero_only", "past: if self.rank != 0: return", "else: if not is_main():",
+              "elif self.main:"]),
+        (18, ["@rank_zero_only", "past: if self.rank != 0: return", "past: if not is_main():",
+              "at: rank == 0 and gather(one)"]),
+        (19, ["@rank_zero_only", "past: if self.rank != 0: return"]),
+        (23, ["@rank_zero_only", "past: if self.rank != 0: return"]),
+    ],
+)  # fmt: skip
+def test_what_turns_other_ranks_back_before_a_line(
+    tmp_path: Path, line: int, around: list[str]
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(GUARDS)
+    os.utime(file, (0, 0))
+    found = sources.around(os.getpid(), str(file), line, [procfs.Mount(1, "0:1", "/", "ext4", "x")])
+    assert found is not None
+    assert [text for _, text in found[0] if not text.startswith("for ")] == around
+
+
+def test_what_a_program_keeps_of_the_rank_is_told_beside_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "self.verbose = not quiet and int(os.environ.get('RANK', 0)) == 0\n"
+        "log = Log(path, loud=rank == 0, step=rank)\n"
+        "if step:  # on all ranks\n    if self.verbose:\n        if loud and log: save()\n"
+        "while loud: save()\n"
+    )
+    os.utime(file, (0, 0))
+    found = sources.around(os.getpid(), str(file), 5, [procfs.Mount(1, "0:1", "/", "ext4", "x")])
+    assert found is not None
+    assert [text for _, text in found[0][:3]] == [
+        "if step:",
+        "if self.verbose:  # verbose = not quiet and int(os.environ.get('RANK', 0)) == 0",
+        "if loud and log: save()  # loud=rank == 0",
+    ]
+    found = sources.around(os.getpid(), str(file), 6, [procfs.Mount(1, "0:1", "/", "ext4", "x")])
+    assert found == ([(6, "while loud: save()")], [])
+
+
 AWKWARD = (
     """\
 def f(a,
@@ -170,9 +243,11 @@ def test_strings_brackets_and_blocks_in_one_line(line: int, around: list[int]) -
     ids=range(10),
 )
 def test_a_file_of_any_kind_is_gone_through_quickly(source: bytes) -> None:
+    began = time.process_time()
     lines = blocks.statements(source)
     for number in (1, 2, 70_000):
         blocks.around(lines, number)
+    assert time.process_time() - began < 5.0
 
 
 def test_own_lines_are_told_what_they_stand_in(tmp_path: Path) -> None:

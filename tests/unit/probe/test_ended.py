@@ -1,3 +1,5 @@
+"""Ranks that had ended before anybody looked: numbered where their place is certain."""
+
 from __future__ import annotations
 
 import os
@@ -13,7 +15,7 @@ from hangtop_probe import ended, permission, procfs
 from hangtop_probe.entry import Entry
 from hangtop_probe.facts import Facts
 from hangtop_probe.table import Table
-from support.processes import PATIENCE, wait_until
+from support.processes import state, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,10 +39,10 @@ def pids() -> Iterator[list[int]]:
     with subprocess.Popen(argv, stdin=subprocess.PIPE) as parent:
         children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
         try:
-            assert wait_until(lambda: len(children.read_text().split()) == 3, PATIENCE)
+            assert wait_until(lambda: len(children.read_text().split()) == 3)
             pids = [int(pid) for pid in children.read_text().split()]
-            assert wait_until(lambda: procfs.read_stat(pids[1]).state == "Z", PATIENCE)  # type: ignore[union-attr]
-            assert wait_until(lambda: all(procfs.environ(pids[i]) for i in (0, 2)), PATIENCE)
+            assert wait_until(lambda: state(pids[1]) == "Z")
+            assert wait_until(lambda: all(procfs.environ(pids[i]) for i in (0, 2)))
             yield pids
         finally:
             for pid in children.read_text().split():
@@ -53,7 +55,7 @@ def test_a_rank_that_crashed_before_anybody_looked_is_known_by_its_place(pids: l
     table.scan()
     found = table.processes()
     assert [found[pid]["rank"] for pid in pids] == [3, 4, 5]
-    assert [found[pid]["state"] for pid in pids][1] == "Z"
+    assert found[pids[1]]["state"] == "Z"
     assert found[pids[1]]["exit_code"] == -signal.SIGBUS
     assert found[pids[1]]["env"]["LOCAL_RANK"] == "1"
     assert "before it was seen" in found[pids[1]]["denied"][0]

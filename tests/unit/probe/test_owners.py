@@ -1,3 +1,5 @@
+"""Who has a pipe or socket open: one walk over all processes serves many questions."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""Files of /proc, as Linux writes them and as it may."""
+
 from __future__ import annotations
 
 import os

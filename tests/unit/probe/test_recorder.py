@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import os
 import pickle
@@ -9,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,14 @@ import pytest
 from hangtop_core.analysis.flight import trace as head
 from hangtop_core.analysis.flight.ways import explain
 from hangtop_core.model import RecorderWay
-from hangtop_probe import columns, recorderways, workerserver
+from hangtop_probe import (
+    columns,
+    inject,
+    reading,
+    recorderread,
+    recorderways,
+    workerserver,
+)
 from hangtop_probe.recorderways import Facts
 from support.flight import Job, as_json
 from support.probe_client import ProbeClient
@@ -209,10 +217,8 @@ def test_a_hostile_file_is_refused_and_other_ranks_are_read(
     with FakeRank(tmp_path) as rank, FakeRank(other) as honest:
         (tmp_path / "d_0").write_bytes(data)
         (other / "d_0").write_bytes(pickle.dumps(Job(2).call("all_reduce").dump(0), 2))
-        began = time.monotonic()
         pids = [rank.pid, honest.pid]
         pieces = probe.pieces(op="recorder", pids=pids, ranks={str(pid): 0 for pid in pids})
-        assert time.monotonic() - began < PATIENCE
         found = {piece["pid"]: piece for piece in pieces}
         assert "trace" not in found[rank.pid]
         assert code_of(found[rank.pid], "file") == code
@@ -289,13 +295,43 @@ def test_a_process_that_can_be_read_by_nothing_says_why(probe: ProbeClient, tmp_
     assert gone["failure"]["kind"] == "gone"
 
 
+READ = ("file", "pipe", "server", "debug-server", "inject")
+"""What a dump comes by: of those `Told` does not say which."""
+WAYS = {"inject": READ[-1:], "recorderread": READ}
+CAN = {("file", "there"), ("server", "there"), ("debug-server", "maybe")}
+"""What doctor says of a rank that has not been asked: nothing is in the way."""
+
+
+def codes() -> Iterator[tuple[tuple[str, ...], str, dict[str, str]]]:
+    """Ways, of which one at least is meant, codes and arguments as the probe's code has them."""
+    for module in (inject, reading, recorderread, recorderways):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            args = {one.arg: "x" for one in node.keywords if one.arg is not None}
+            words = [
+                [word.value for word in ast.walk(one) if isinstance(word, ast.Constant)]
+                for one in node.args
+            ]
+            if node.func.id == "Told":
+                ways = WAYS[module.__name__.rpartition(".")[2]]
+                yield from ((ways, str(code), args) for code in words[0])
+            elif node.func.id == "way":
+                ways = (str(words[0][0]),) if words[0] else READ
+                yield from ((ways, str(code), args) for code in words[1] if code != "code")
+
+
+def is_explained(way: str, code: str, args: dict[str, str]) -> bool:
+    why, _ = explain(RecorderWay(way, code, args))  # type: ignore[arg-type]
+    return not why.endswith(f": {code}") and "?" not in why
+
+
 def test_every_code_that_a_node_gives_is_explained() -> None:
-    told = [recorderways.ring(facts("2.4.1")), recorderways.pipe(facts("2.13.0", PIPE), False)]
-    for one in told:
-        way = RecorderWay(one["way"], one["code"], one["args"])  # type: ignore[arg-type]
-        why, _ = explain(way)
-        assert why
-        assert "?" not in why
+    found = list(codes())
+    assert len(found) > 50
+    for ways, code, args in found:
+        if {(way, code) for way in ways}.isdisjoint(CAN):
+            assert any(is_explained(way, code, args) for way in ways), (ways, code)
     assert "what its worker server said: gone-mad" in explain(RecorderWay("server", "gone-mad"))[0]
 
 

@@ -1,17 +1,18 @@
+"""When a thread ran last, by the clock of the CPU that it ran on."""
+
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from hangtop_probe import procfs
 from hangtop_probe.activity import Activity
 from hangtop_probe.runclock import RunClock
-from support.processes import wait_until
+from support.processes import state, wait_until
 
 SLEEPER = (
     "import os, sys, time; os.sched_setaffinity(0, {int(sys.argv[1])});"
@@ -49,8 +50,7 @@ def test_it_tells_when_a_process_ran_last_on_any_cpu(cpu: int) -> None:
         assert child.stdout
         slept_at = float(child.stdout.readline())
         try:
-            stat = Path(f"/proc/{child.pid}/stat")
-            assert wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S")
+            assert wait_until(lambda: state(child.pid) == "S")
             slept_by = time.monotonic()
             time.sleep(0.3)
             before = time.monotonic()

@@ -1,3 +1,5 @@
+"""Secrets are masked in command lines, variables, logs, code and traces; other words stay."""
+
 from __future__ import annotations
 
 import os
@@ -197,9 +199,10 @@ def test_paths_and_lines_of_code_are_masked(tmp_path: Path) -> None:
     assert mask_path("/data/part-0001.parquet") == "/data/part-0001.parquet"
     file = tmp_path / "train.py"
     file.write_text(f'login(api_key="{SECRET}")\n')
-    mounts = procfs.parse_mountinfo(procfs.read_all("/proc/self/mountinfo") or b"")
+    os.utime(file, (0, 0))
+    mounts = [procfs.Mount(1, "0:1", "/", "ext4", "x")]
     shown = sources.line(os.getpid(), str(file), 1, mounts)
-    assert shown is None or (SECRET not in shown and "login" in shown)
+    assert shown == f'login(api_key="{MASK}")'
 
 
 def test_lines_of_strace_are_masked() -> None:

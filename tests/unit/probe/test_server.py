@@ -1,3 +1,5 @@
+"""The probe's side of a connection: requests, credit, ends; and calls that hang."""
+
 from __future__ import annotations
 
 import contextlib
@@ -185,7 +187,7 @@ def test_a_call_that_hangs_is_left_behind() -> None:
     with pytest.raises(Hanging, match="too many"):
         guard.call(lambda: 9)
     forever.set()
-    wait_until(lambda: guard.hanging == 0)
+    assert wait_until(lambda: guard.hanging == 0)
     assert guard.call(lambda: 9) == 9
 
 

@@ -1,3 +1,5 @@
+"""What py-spy prints becomes stacks, and source lines are added to them."""
+
 from __future__ import annotations
 
 import json

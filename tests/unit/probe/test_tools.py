@@ -1,3 +1,5 @@
+"""Programs that the probe runs end, with all that they have started."""
+
 from __future__ import annotations
 
 import os

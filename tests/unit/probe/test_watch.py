@@ -1,3 +1,5 @@
+"""The stream of process tables: what is told, how often, and what is left behind."""
+
 from __future__ import annotations
 
 import os
@@ -18,7 +20,7 @@ from hangtop_probe.hardware import Hardware
 from hangtop_probe.table import Learned, Table
 from hangtop_probe.tools import Tools
 from hangtop_probe.watch import BUDGET, Differ, Steady, Strings, Watch
-from support.processes import PATIENCE, wait_until
+from support.processes import PATIENCE, state, wait_until
 
 
 def row(pid: int, start: int = 1, **fields: Any) -> dict[str, Any]:
@@ -174,8 +176,7 @@ def named() -> Any:
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert child.stdout
     child.stdout.readline()
-    stat = Path(f"/proc/{child.pid}/stat")
-    assert wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S")
+    assert wait_until(lambda: state(child.pid) == "S")
     processes = Table(permission.rights())
     processes.scope(False, frozenset([child.pid]))
     yield processes, child
@@ -213,8 +214,7 @@ def test_a_watch_of_a_real_process(named: tuple[Table, subprocess.Popen[bytes]])
     assert "whole" not in following
     assert "set" not in following, "that it waits on is not told"
     child.kill()
-    stat = Path(f"/proc/{child.pid}/stat")
-    assert wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z")
+    assert wait_until(lambda: state(child.pid) == "Z")
     assert watch.piece()["set"][str(child.pid)]["exit_code"] == -9
     child.wait()
     assert watch.piece()["gone"] == {str(child.pid): {"exit_code": -9}}

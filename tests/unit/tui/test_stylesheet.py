@@ -1,3 +1,5 @@
+"""Style sheets are parsed once, and anew for another theme."""
+
 from __future__ import annotations
 
 import pytest

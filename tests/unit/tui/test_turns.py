@@ -1,3 +1,5 @@
+"""A picture is filled in turns, between which keys are answered."""
+
 from __future__ import annotations
 
 from types import SimpleNamespace

@@ -10,6 +10,7 @@ from hangtop import pager
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.coretake import chosen
 from hangtop.cli.observe import choose, find_job
+from hangtop.cli.output import StatusLine
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.debugging import COST, debugging, outcome
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from hangtop_core.model import Job, Rank
     from hangtop_core.updates import Update
 
-SAMPLE_S = 10.0
+SAMPLE_S = 30.0
+"""Seconds for the rank's stack: without it nobody knows whether it sits at a prompt already."""
 NO_PROMPT = 1
 
 
@@ -55,11 +57,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def planned(session: Session, job: Job, rank: Rank) -> Debugging:
     """Take the rank's stack now, and say how to get a prompt."""
-    with contextlib.suppress(TimeoutError, RequestError):
-        future = session.sample({rank.node: [rank.process.pid]})
-        sampled = future.result(SAMPLE_S)[0]
+    with contextlib.suppress(TimeoutError, RequestError), StatusLine() as status:
+        status.show(f"taking the stack of rank {rank.rank} ...")
+        future = session.sample({rank.node: [rank.process.pid]}, deadline=SAMPLE_S)
+        sampled = future.result(2 * SAMPLE_S)[0]
         # A picture that was made meanwhile does not have it yet; a newer one may have a newer one.
-        session.wait(lambda update: has_sample(update, sampled), 5.0)
+        session.wait(lambda update: has_sample(update, sampled), SAMPLE_S)
     update = session.latest
     if update is None:
         raise RequestError("the session has ended")

@@ -17,7 +17,14 @@ from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError, UsageError
-from hangtop_core.observing import conclusion, lacking, limit_s, missing, needs_limit_s
+from hangtop_core.observing import (
+    conclusion,
+    lacking,
+    limit_s,
+    missing,
+    needs_limit_s,
+    wait_while,
+)
 from hangtop_core.report import diagnosis_text, need_text
 from hangtop_core.session import Session
 from hangtop_core.text import name_pids
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Snapshot
+    from hangtop_core.observing import Lack
     from hangtop_core.session import Update
 
 
@@ -81,12 +89,13 @@ def show(diagnosis: Diagnosis, snapshot: Snapshot, arguments: argparse.Namespace
 def observe(session: Session, job: Job, at_least: float, hang_after: float) -> None:
     """Observe a job for `at_least` seconds, and on while it is not clear whether it hangs.
 
-    The longest that can take is `hang_after` seconds and a little, from now.
+    The longest that can take is `hang_after` seconds and a little, from now; a minute more where
+    stacks are late.
     """
     started = time.monotonic()
     told = False
 
-    def enough(update: Update) -> bool:
+    def lack_of(update: Update) -> Lack | None:
         nonlocal told
         lack = lacking(update, job, time.monotonic() - started, at_least)
         diagnosis = conclusion(update, job)
@@ -100,10 +109,10 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
             if not status.shown and not told:
                 print(text, file=sys.stderr, flush=True)
             told = True
-        return lack is None
+        return lack
 
     with StatusLine() as status:
-        session.wait(enough, limit_s(at_least, hang_after))
+        wait_while(session, lack_of, limit_s(at_least, hang_after))
 
 
 def wait_for_needs(session: Session, job: Job) -> None:

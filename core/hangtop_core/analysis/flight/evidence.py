@@ -135,6 +135,8 @@ def skip_text(shift: Shift) -> str:
     if shift.first < shift.seq:
         place = at_site(shift.expected)
         one = f"{clean(shift.expected.call.op, 80)}, one of #{shift.first} to #{shift.seq}{place},"
+    if shift.again:
+        one += f" (or issued {clean(shift.found.call.op, 80)} once more before it)"
     return f"rank {shift.rank} skipped {one}"
 
 

@@ -42,6 +42,9 @@ class Shift(Struct, frozen=True):
     """Whether the others have issued the like of that, too, as far as their rings go back."""
     moved: int
     """How many operations after it are those of the others, moved by one."""
+    again: bool = False
+    """Whether what it has there, and nothing after that, is what it has issued right before, too:
+    it may have issued that once more than the others, and left out nothing."""
 
 
 def locate(world: World, rank: int, group: int, others: Iterable[int]) -> Shift | None:
@@ -77,6 +80,7 @@ def locate(world: World, rank: int, group: int, others: Iterable[int]) -> Shift 
         found=own[at],
         known=mine[at] in theirs.values(),
         moved=moved,
+        again=moved < 2 and at == max(mine) and mine.get(at - 1) == mine[at],
     )
 
 

@@ -119,6 +119,8 @@ _TEXTS: Mapping[tuple[str, str], tuple[str, str]] = {
     ),
     ("inject", "not-allowed"): ("gdb was not allowed", _INJECT),
     ("inject", "no-gdb"): ("gdb is not on its node", "apt-get install gdb"),
+    ("inject", "no-torch"): ("gdb was not used: the rank has not loaded torch", ""),
+    ("inject", "gone"): ("gdb was not used: the rank has ended", ""),
     ("inject", "gil"): (
         "gdb was not used: thread {thread} holds the GIL, and the call would wait for it",
         _STACK,

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import is_library, place, where
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.model import Frame
 
 _LOOP = re.compile(r"(async\s+)?for\b|while\b")
 _OF_RANK = re.compile(
-    r"rank|is_(?:\w+_)?(?:main|master|chief|coordinator)|(?:main|master)_process|process_index"
-    r"|process_zero|global_zero|is_primary",
+    r"(?<!lora_)(?<!low_)(?<!matrix_)rank(?!ing|er|ed|_loss)"
+    r"|is_(?:\w+_)?(?:main|master|chief|coordinator|leader|primary|root)"
+    r"|\b(?:main|master|leader)\b|(?:main|master)_process|process_index|process_zero|global_zero"
+    r"|procid",
     re.IGNORECASE,
 )
 """Names by which programs ask which rank they are: torch, Lightning, Accelerate, transformers."""
+_ANY_RANK = re.compile(
+    r"\w*rank\w*(?:\(\))?\s*(?:(?:[!=]=|is not|is|>=?|<)\s*(?:-1|None)\b|>=\s*0\b)", re.IGNORECASE
+)
+"""What asks whether there are ranks at all."""
+_ON_ONE = re.compile(
+    r"@(?!.*broadcast).*(?:rank_?(?:zero|0)|(?:main|master|process)_only|only_(?:on|main|master|rank)"
+    r"|on_\w*process)",
+    re.IGNORECASE,
+)
+"""Decorators by which a function runs on one rank: of Lightning, Accelerate, mmengine."""
+_LEAVES = re.compile(r":\s*(?:return|continue|break)\b.*")
+_NOT_AROUND = ("past: ", "at: ", "@")
+"""How what is no condition around a line begins: one that others left at, a line, a decorator."""
+_FLAG = "  # "
+"""Before what the program has that keeps the rank: `if verbose:  # verbose = rank == 0`."""
+_NAME = re.compile(r"\w+")
+_MAX_LINE = 200
+"""Of more characters one may be nested deeper than Python can follow."""
 Block = tuple[int, str]
 
 
@@ -87,18 +108,80 @@ def loops(frame: Frame) -> tuple[Block, ...] | None:
 
 def conditions(frame: Frame) -> tuple[Block, ...]:
     """The conditions around a frame in its function, outermost first."""
-    return tuple(block for block in frame.within or () if not _LOOP.match(block[1]))
+    return tuple(
+        block
+        for block in frame.within or ()
+        if not _LOOP.match(block[1]) and not block[1].startswith(_NOT_AROUND)
+    )
 
 
-def rank_conditions(frame: Frame) -> tuple[Block, ...]:
-    """Those of them that ask for the rank."""
-    return tuple(block for block in conditions(frame) if _OF_RANK.search(block[1]))
+def rank_conditions(frame: Frame, called: Container[str] = ()) -> tuple[Block, ...]:
+    """Those of them that ask for the rank; also those at which others turn back before.
+
+    That is `if rank != 0: return` above it, `rank == 0 and save()` where what that calls has one of
+    the names given, a decorator that names the rank, and `with x.main_process_first():`.
+    """
+    found = [*conditions(frame)]
+    for block in frame.within or ():
+        kind, _, text = block[1].partition(": ")
+        decorates = block[1].startswith("@")
+        if decorates or kind == "past" or (kind == "at" and _depends(text, called)):
+            found.append(block)
+    found += [one for one in frame.beside or () if "process_first" in one[1]]
+    found.sort()
+    return tuple(block for block in found if _asks(block[1]))
+
+
+def _asks(text: str) -> bool:
+    """Whether a condition, and not what it returns, asks which rank it is."""
+    if text.startswith("@"):
+        return _ON_ONE.match(text) is not None
+    text, _, flag = text.partition(_FLAG)
+    if text.startswith("past: "):
+        text = _LEAVES.sub("", text[len("past: ") :])
+    name = _NAME.match(flag)
+    if name is not None and re.search(rf"\b{name[0]}\b", text):
+        return True
+    return _OF_RANK.search(_ANY_RANK.sub("", text)) is not None
+
+
+def _depends(text: str, called: Container[str]) -> bool:
+    """Whether a line calls one of these only if something in it that asks for the rank is so."""
+    if "\\" in text or len(text) > _MAX_LINE:
+        return False  # Python would warn of a backslash that means nothing
+    text, mark, flag = text.removeprefix("el").partition(_FLAG)
+    for whole in (text, f"{text} pass"):
+        try:
+            parts = list(ast.walk(ast.parse(whole)))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        for one in parts:
+            if isinstance(one, ast.BoolOp):
+                asked, then = one.values[:-1], one.values[1:]
+            elif isinstance(one, ast.IfExp):
+                asked, then = [one.test], [one.body, one.orelse]
+            else:
+                continue
+            if any(_asks(ast.unparse(some) + mark + flag) for some in asked) and any(
+                isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in called
+                for some in then
+                for call in ast.walk(some)
+            ):
+                return True
+    return False
 
 
 def worded(text: str) -> str:
-    """A condition in a sentence: `if rank == 0:`, or the `else` of it."""
+    """A condition in a sentence: under `if rank == 0:`, or under the `else` of it."""
+    text, _, flag = text.partition(_FLAG)
+    kept = f" with `{flag}`" if flag else ""
+    for start, how in (("past: ", "past"), ("at: ", "in")):
+        if text.startswith(start):
+            return f"{how} `{text.removeprefix(start)}`{kept}"
     before, other, condition = text.rpartition("else: ")
-    return f"the `else` of `{condition}`" if other and not before else f"`{text}`"
+    if other and not before:
+        return f"under the `else` of `{condition}`{kept}"
+    return f"under `{text}`{kept}"
 
 
 def block_at(frame: Frame, block: Block) -> str:

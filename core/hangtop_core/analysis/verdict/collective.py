@@ -110,12 +110,22 @@ def _branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
     if len({s.activity.site for s in odd}) > 1 or not others:
         return ""
     names = f". {name_ranks(odd).capitalize()} {is_are(odd, 'is', 'are')}"
-    found = conditions(case, odd[:1]).get(id(odd[0]))
-    if found is not None:
-        frame, (line, text) = found
-        return f"{names} under {worded(text)} ({place(frame).rpartition(':')[0]}:{line})"
-    loop = left_loop(case, odd[0], others[0])
-    return f"{names} {loop}, in which {name_ranks(others)} still are" if loop else ""
+    if found := _shared(case, odd):
+        return f"{names} {found}"
+    if loop := left_loop(case, odd[0], others[0]):
+        return f"{names} {loop}, in which {name_ranks(others)} still are"
+    found = _shared(case, odd, any_at_all=True)
+    return f"{names} {found}, and {name_ranks(others)} not" if found else ""
+
+
+def _shared(case: Case, odd: Sequence[Subject], any_at_all: bool = False) -> str:
+    """`under ... (train.py:64)`, the condition that all of them are under, and nobody else."""
+    found = conditions(case, odd, any_at_all)
+    named = {
+        f"{worded(text)} ({place(frame).rpartition(':')[0]}:{line})"
+        for frame, (line, text) in found.values()
+    }
+    return named.pop() if len(found) == len(odd) and len(named) == 1 else ""
 
 
 def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import place, where
+from hangtop_core.analysis.frames import is_library, place, plain_name, where
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import (
     Block,
@@ -13,12 +14,14 @@ from hangtop_core.analysis.verdict.callers import (
     rank_conditions,
     worded,
 )
+from hangtop_core.analysis.verdict.callers import conditions as around
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
     fact,
     is_are,
     sentence,
+    several,
     who,
 )
 from hangtop_core.analysis.verdict.naming import name_ranks
@@ -31,13 +34,20 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Frame
 
+_WITH = ("with", "async with")
+_NO_IF = ("at: ", "@", *_WITH)
+_OF_GROUP = re.compile(
+    r"\bin\s+[a-zA-Z_]|[<>]=?\s*(?:[a-zA-Z_]|[1-9])|//|%|\bor\b|^past: .*(?:\band\b|: break\b)"
+)
+"""What tells ranks of a group from others, or a rank in one case, not one rank from all."""
 Condition = tuple["Frame", Block]
 
 
 def under_condition(case: Case) -> tuple[tuple[tuple[Subject, ...], Condition], ...]:
     """Ranks that wait alike in a collective under a condition on the rank, and that condition.
 
-    Where recorders show that ranks differ, only those that do.
+    Where most are under it: those that are not. Where recorders show that ranks differ, only ranks
+    that do.
     """
     if case.suspects or len(case.waiting_classes) < 2:
         return ()
@@ -46,14 +56,22 @@ def under_condition(case: Case) -> tuple[tuple[tuple[Subject, ...], Condition], 
     collective = [s for s in case.waiters if s.activity.kind == "collective"]
     under = conditions(case, collective)
     found = [s for s in collective if id(s) in under]
+    if 2 * len(found) > len(case.waiters):
+        # Who goes first does so while the others wait for that.
+        first = [s for s in found if under[id(s)][1][1].startswith(_WITH)]
+        found = first if 0 < 2 * len(first) < len(case.waiters) else found
+    groups = list(alike(found, lambda s: (s.activity.site, under[id(s)])))
+    told = [(group, under[id(group[0])]) for group in groups]
     # Branches of one condition are two sides of one operation, unless only one side waits in it.
-    if not found or 2 * len(found) > len(case.waiters):
-        return ()
-    groups = alike(found, lambda s: (s.activity.site, under[id(s)]))
+    if 2 * len(found) > len(case.waiters):
+        rest = [s for s in case.waiters if id(s) not in under]
+        one_place = len({s.activity.site for s in rest}) == 1
+        of_group = _OF_GROUP.search(told[0][1][1][1]) is not None
+        told = [(tuple(rest), told[0][1])] if len(told) == 1 and one_place and not of_group else []
     differ = any(one.mismatched for one in case.in_flight)
     return tuple(
-        (group, under[id(group[0])])
-        for group in groups
+        (group, one)
+        for group, one in told
         if not differ or apart(case, [s.number for s in group]) is not None
     )
 
@@ -63,41 +81,58 @@ def _conditional(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         first, numbers = group[0], {s.number: s for s in group}
         one = apart(case, numbers)
         others = [s for s in case.waiters if s.number not in numbers]
-        file = place(frame).rpartition(":")[0]
+        at = f"{worded(text)} ({place(frame).rpartition(':')[0]}:{line})"
+        waits = f"{is_are(group, 'waits', 'wait')} in {held(case, first)}"
+        if first.activity.kind != "collective":
+            waits = several(first.activity.text.rstrip(","), group)
+        waits += f" at {first.activity.at} {case.since(first)}"
+        inside = first if id(first) in conditions(case, [first]) else others[0]
+        if inside is first:
+            said = f"{who(group)} alone {waits}, {at}, where {name_ranks(others)} "
+            said += f"{is_are(others, 'does', 'do')} not come"
+        else:
+            said = f"{who(group)} {waits}, and {is_are(group, 'does', 'do')} not come where "
+            said += f"{name_ranks(others)} {is_are(others, 'is', 'are')}, {at}"
+        op = held(case, inside).partition(" ")[0]
         yield Hit(
             subjects=group,
-            summary=sentence(
-                case,
-                f"{who(group)} alone {is_are(group, 'waits', 'wait')} in {held(case, first)} at "
-                f"{first.activity.at} {case.since(first)}, under {worded(text)} "
-                f"({file}:{line}), where {name_ranks(others)} "
-                f"{is_are(others, 'does', 'do')} not come",
-                blamed=group,
-            ),
+            summary=sentence(case, said, blamed=group),
             evidence=(
-                fact("stacks", first.number, f"{where(frame)} is under line {line}, `{text}`"),
+                fact("stacks", inside.number, f"{where(frame)} is {worded(text)}, line {line}"),
                 *flight_facts(one, tuple(numbers)),
                 *common_facts(case, group),
             ),
             steps=(
-                f"move {held(case, first).partition(' ')[0]} out of the `if` at {file}:{line}: all "
-                "ranks of its group have to call it",
+                f"{_mended(op, text)} {place(frame).rpartition(':')[0]}:{line}: all ranks of its "
+                "group have to call it",
             ),
             confidence=AGREED if one is not None else None,
         )
 
 
-def conditions(case: Case, subjects: Iterable[Subject]) -> dict[int, Condition]:
+def _mended(op: str, text: str) -> str:
+    if text.startswith("past: "):
+        return f"move {op} before that condition, at"
+    return f"move {op} out of {'that' if text.startswith(_NO_IF) else 'the `if`'} at"
+
+
+def conditions(
+    case: Case, subjects: Iterable[Subject], any_at_all: bool = False
+) -> dict[int, Condition]:
     """By id(), the innermost condition on the rank that a subject is under, and nobody else.
 
     None of those where somebody who waits elsewhere is under the same one: then it says nothing.
+    Or the innermost condition of any kind.
     """
     ways = {key: calls(case.snapshot.stacks.get(key, ())) for key in map(_stack, case.waiters)}
+    # Who waits elsewhere may have come the same way, to another operation of one line.
     under = Counter(
         one
-        for way in set(ways.values())
+        for way, _ in {(ways[_stack(s)], s.activity.text) for s in case.waiters}
         for one in {
-            (frame.file, frame.name, block) for frame in way for block in frame.within or ()
+            (frame.file, frame.name, block)
+            for frame in way
+            for block in (*(frame.within or ()), *(frame.beside or ()))
         }
     )
     alone = {
@@ -105,7 +140,11 @@ def conditions(case: Case, subjects: Iterable[Subject]) -> dict[int, Condition]:
             (
                 (frame, block)
                 for frame in way
-                for block in reversed(rank_conditions(frame))
+                for block in reversed(
+                    around(frame)
+                    if any_at_all
+                    else rank_conditions(frame, _called(case, key, frame))
+                )
                 if under[frame.file, frame.name, block] == 1  # by itself
             ),
             None,
@@ -113,6 +152,18 @@ def conditions(case: Case, subjects: Iterable[Subject]) -> dict[int, Condition]:
         for key, way in ways.items()
     }
     return {id(s): one for s in subjects if (one := alone[_stack(s)]) is not None}
+
+
+def _called(case: Case, key: str, frame: Frame) -> set[str]:
+    """Names of what a frame calls, and through libraries, until there is one of its kind again."""
+    found: set[str] = set()
+    own_line = any(text.startswith("at: ") for _, text in frame.within or ())
+    for one in case.snapshot.stacks[key] if own_line else ():
+        if one is frame:
+            break
+        found = found if is_library(one) else set()
+        found.add(plain_name(one.name))
+    return found
 
 
 def _stack(subject: Subject) -> str:
@@ -126,7 +177,10 @@ CONDITIONAL = Rule(
     title="A collective stands under a condition that asks for the rank",
     seen="At most half of the ranks wait in a collective that, in its function or one of its "
     "callers, stands under an `if` (or its `else`) that names the rank, as the file of the program "
-    "has it; all others wait elsewhere, and not under that.",
+    "has it; all others wait elsewhere, and not under that. Or below `if rank != 0: return` (or "
+    "`continue`), in `rank == 0 and f()`, `f() if rank == 0 else x`, under a decorator that names "
+    "the rank (`@rank_zero_only`), or in `with x.main_process_first():`. Where more than half wait "
+    "under one that always tells one rank from all, and the others at one line: those others.",
     excluded="Somebody is outside communication, or makes a group. Recorders show that another "
     "rank differs, or sends and receives in a circle or a chain, or groups in another order where "
     "the others have made that call before. The file is newer than the process, or on a network.",

@@ -20,6 +20,7 @@ from hangtop_core.analysis.verdict.lost import lost
 from hangtop_core.analysis.verdict.needs import needs
 from hangtop_core.analysis.verdict.numbers import STEP, first_of, numbers_facts
 from hangtop_core.analysis.verdict.others import beside
+from hangtop_core.analysis.verdict.printed import ANOTHER_WAY, survived_facts
 from hangtop_core.analysis.verdict.ras import ras_facts
 from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.analysis.verdict.steps import spelt
@@ -161,7 +162,7 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Containe
             *hit.evidence,
             *ras_facts(case, blamed_ranks),
             *numbers,
-            *_logged(case, hit),
+            *_logged(case, rule, hit),
             *waiting_facts(case),
         ),
         next_steps=(
@@ -179,11 +180,13 @@ def _victims(case: Case, blamed: Container[int]) -> tuple[int, ...]:
     return tuple(sorted({s.number for s in waited if id(s) not in blamed}))
 
 
-def _logged(case: Case, hit: Hit) -> Iterable[Evidence]:
+def _logged(case: Case, rule: Rule, hit: Hit) -> Iterable[Evidence]:
     """What logs say of whom a hit blames, unless it stands on logs itself."""
     if any(one.source == "log" for one in hit.evidence):
-        return ()
-    return log_facts(case, hit.subjects)
+        return
+    yield from log_facts(case, hit.subjects)
+    if rule.cause in ANOTHER_WAY:
+        yield from survived_facts(case, hit.subjects)
 
 
 def _diagnosis(

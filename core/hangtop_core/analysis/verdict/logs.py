@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
-from hangtop_core.analysis.verdict.meeting import binder, port_holder
+from hangtop_core.analysis.verdict.meeting import Binder, binder, port_holder
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import as_host, on
 from hangtop_core.kernelline import KernelLine
@@ -219,8 +219,10 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     found = [one for one in case.said.verdicts if one.cause == cause]
     if not found:
         return
+    binds = binder(case, case.said.texts(cause)) if cause == "store-port-taken" else Binder()
     if cause in _AT_START and not (
         not case.waiters
+        or binds.notes
         or case.progress.state == "exited"
         or any(s.activity.kind in ("init", "store") for s in case.waiters)
     ):
@@ -242,7 +244,6 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         told_why = any(s.activity.kind in GONE for s in blamed) or bool(away or owner)
         notes: list[str] = []
         if cause == "store-port-taken":
-            binds = binder(case, case.said.texts(cause))
             away += [one for one in binds.absent if one not in away]
             blamed, notes = binds.subjects or blamed, [*binds.notes]
             gone = any(s.activity.kind in GONE for s in case.subjects)

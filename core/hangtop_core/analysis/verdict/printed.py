@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.diagnosis import JobState
+    from hangtop_core.diagnosis import Evidence, JobState
 
 CAUSES: tuple[str, ...] = (
     "missing-collective",
@@ -46,6 +46,11 @@ _AT_START = frozenset({"launch-misconfigured", "port-blocked", "nccl-init-incomp
 
 
 _STATES: frozenset[JobState] = STALLED | {"exited"}
+ANOTHER_WAY = frozenset({"missing-collective", "mismatched-collective", "uneven-inputs"})
+"""Causes in which a rank went another way than the others, as one does that catches an error."""
+_CAUGHT = frozenset({"root", "survived", "error"})
+"""Parts of errors that a rank may have caught."""
+_MAX_CAUGHT = 2
 AGREED = 0.92
 """Confidence where logs and the last stacks of ranks tell the same."""
 
@@ -185,6 +190,33 @@ def _went_on(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         confidence=0.65 if at is not None else 0.5,
     )
+
+
+def survived_facts(case: Case, subjects: Sequence[Subject]) -> Iterator[Evidence]:
+    """Errors that others than these, or nobody knows who, have printed though all ranks live.
+
+    Who has caught one leaves out the collectives between it and where it goes on.
+    """
+    judged = case.said.judged
+    if judged is None or case.suspects:
+        return
+    told = {subject.number for subject in subjects}
+    folds = [
+        one
+        for one in (judged.first, *judged.survived)
+        if one is not None
+        and one.record.part in _CAUGHT
+        and not told.intersection(one.ranks)
+        and 2 * len(one.ranks) <= len(case.subjects)
+    ]
+    for one in folds[-_MAX_CAUGHT:]:
+        last = one.record.again or one.record
+        if overtaken(case, [last.at if last.exact else None]):
+            continue
+        who_ = name_ranks(one.ranks) if one.ranks else "a rank, which one is not told,"
+        where = f" at {one.record.where.text}" if one.record.where is not None else ""
+        often = f" {one.count} times" if one.count > 1 else ""
+        yield fact("log", None, f"{who_} printed {one.record.text}{where}{often}, and went on")
 
 
 RULES: tuple[Rule, ...] = tuple(_rule(cause) for cause in CAUSES)

@@ -109,7 +109,7 @@ def _by_stacks(case: Case, one: Verdict) -> tuple[Pattern, Hit] | None:
     line, condition = first[0]
     text = (
         f"{around}. {name_ranks(blamed).capitalize()} {is_are(blamed, 'is', 'are')} in another "
-        f"branch than the others, under {worded(condition)} (line {line}), where {skip.what} "
+        f"branch than the others, {worded(condition)} (line {line}), where {skip.what} "
         f"comes later, or never"
     )
     return patterns.INVERSION, _hit(case, one, blamed, text, patterns.INVERSION)

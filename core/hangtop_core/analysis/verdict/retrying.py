@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hangtop_core.analysis.frames import is_library, package, place, plain_name, where
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.callers import block_at, loops, stack_of
+from hangtop_core.analysis.verdict.callers import block_at, conditions, loops, stack_of
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -94,7 +94,7 @@ def round_of(stacks: Mapping[str, tuple[Frame, ...]], subject: Subject) -> Round
             continue
         begins = loop[0] if loop is not None else 0
         inside = [one for one in frame.beside or () if one[0] > begins]
-        asked = tuple(one for one in frame.within or () if one[0] > begins)
+        asked = tuple(one for one in conditions(frame) if one[0] > begins)
         return Round(frame, loop, *_tried(inside), asked)
     return None
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hangtop_core.analysis.verdict.engine import diagnose
+from support import build, logs, verdicts
 from support.sentences import doubled, faults
 
 if TYPE_CHECKING:
@@ -19,16 +21,15 @@ MANY = 50
 @pytest.fixture(autouse=True)
 def sentences_are_right(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail the test whose diagnosis, or that of twice its ranks, says something wrongly."""
-    diagnose = getattr(request.module, "diagnose", None)
-    if diagnose is None:
-        return
 
     def read(snapshot: Snapshot, job: Job | None, *rest: Any, **more: Any) -> Diagnosis:
-        found: Diagnosis = diagnose(snapshot, job, *rest, **more)
+        found = diagnose(snapshot, job, *rest, **more)
         wrong = list(faults(found))
         if job is not None and 0 < len(job.ranks) < MANY:
             wrong += faults(diagnose(*doubled(snapshot, job), *rest, **more))
         assert not wrong, "\n".join(wrong)
         return found
 
-    monkeypatch.setattr(request.module, "diagnose", read)
+    for module in (request.module, build, logs, verdicts):
+        if hasattr(module, "diagnose"):
+            monkeypatch.setattr(module, "diagnose", read)

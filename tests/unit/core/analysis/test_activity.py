@@ -7,7 +7,8 @@ import pytest
 from hangtop_core.analysis.activity import Activity, Reader
 from hangtop_core.analysis.dictionary import COMMUNICATION, PATTERNS
 from hangtop_core.analysis.frames import library_run, package, plain_name, site
-from hangtop_core.model import Frame
+from hangtop_core.descriptors import Descriptor, Socket
+from hangtop_core.model import DescriptorTable, Frame
 from support import build
 from support.build import (
     DISK,
@@ -142,9 +143,6 @@ def test_the_operation_is_what_the_user_called() -> None:
 
 
 def test_a_store_is_told_by_its_port_where_the_line_cannot_be_read() -> None:
-    from hangtop_core.descriptors import Descriptor, Socket
-    from hangtop_core.model import DescriptorTable
-
     world = World()
     peer = Socket("tcp", "ESTABLISHED", "127.0.0.1:4000", "127.0.0.1:29500")
     table = DescriptorTable(build.NOW, (Descriptor(17, "socket", "socket:[1]", socket=peer),))

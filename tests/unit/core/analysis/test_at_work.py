@@ -4,35 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor
-from hangtop_core.logs.output import Output
 from hangtop_core.model import DescriptorTable
-from hangtop_core.outputs import parse
 from support import build
 from support.build import BASE, FUTEX, NOW, RUN, SLEEP, World, frame, user
+from support.verdicts import printing
 
 if TYPE_CHECKING:
-    from hangtop_core.diagnosis import Diagnosis
     from support.build import Stack
 
 SHUTDOWN: Stack = (frame("_shutdown", "py:threading.py", 1590),)
 LATELY = NOW - 1.0
-
-
-def run(world: World, *lines: str, **job: Any) -> Diagnosis:
-    """The diagnosis of a job whose ranks print these lines to one file."""
-    text = "".join(f"{line}\n" for line in lines)
-    snapshot = world.snapshot(**job)
-    pids = tuple(rank.process.pid for rank in snapshot.jobs[0].ranks)
-    log = parse("n1", "/logs/job.log", text, 0, len(text), NOW)
-    output = Output("n1", "1:2", "/logs/job.log", pids, NOW, len(text), NOW, 0, text, log)
-    snapshot = msgspec.structs.replace(snapshot, outputs=(output,) if lines else ())
-    return diagnose(snapshot, snapshot.jobs[0])
 
 
 def waiting(count: int = 3) -> World:
@@ -64,7 +49,7 @@ def test_who_sleeps_and_prints_gets_on_where_it_goes_through_things(
     caller = replace(frame("evaluate", "train.py", 60), within=((58, loop),))
     world = waiting()
     world.add((one, caller, *BASE), SLEEP, printed_at=LATELY, moved_at=LATELY)
-    assert run(world).state == state
+    assert printing(world).state == state
 
 
 @pytest.mark.parametrize(
@@ -79,7 +64,7 @@ def test_who_reads_much_gets_on_where_it_is_in_the_midst_of_a_file(
     file = Descriptor(9, "file", "/data/packed.bin", "r", position=position, size=1 << 22)
     table = DescriptorTable(NOW - 9, (file,) if position else ())
     world.add(stack, facts, read_at=LATELY, moved_at=NOW - 60, descriptors=table)
-    assert run(world).state == state
+    assert printing(world).state == state
 
 
 COPY: Stack = (frame("copy", "train.py", 20, "time.sleep(1)"),)
@@ -109,14 +94,14 @@ def test_small_pieces_count_where_only_the_thread_can_move_them_that_is_waited_f
     world = waiting()
     threads = [(f"t{at}", 5000 + at, one, False) for at, one in enumerate(others)]
     world.add(main, FUTEX, io_moved_at=LATELY, sample={"others": threads})
-    assert run(world).state == state
+    assert printing(world).state == state
 
 
 def test_who_computes_in_native_code_is_slow_until_that_lasts_far_too_long() -> None:
     world = World(observed_since=NOW - 60.0)
     world.waiters(3)
     world.add(user("refresh", 27), RUN, main_cpu_share=0.9)
-    found = run(world)
+    found = printing(world)
     assert (found.state, found.verdicts[0].cause) == ("unknown", "straggler")
     assert "shows only when it returns" in found.verdicts[0].summary
 
@@ -127,7 +112,7 @@ def test_it_is_not_said_to_get_on_in_a_loop_without_an_end() -> None:
     draws = replace(frame("draw", "train.py", 21), within=((20, "while True:"),))
     sample = {"same_functions_since": LATELY}
     world.add((draws, *BASE), RUN, main_cpu_share=0.9, sample=sample)
-    found = run(world)
+    found = printing(world)
     assert (found.state, found.verdicts[0].cause) == ("progressing", "straggler")
     assert "gets on" not in found.verdicts[0].summary
     assert "`while True:`" in found.verdicts[0].summary
@@ -143,11 +128,11 @@ def test_a_read_of_a_terminal_is_a_prompt_also_where_it_sleeps_as_in_a_socket() 
     ):
         world = waiting()
         world.add(user("confirm", 20), ("S", "wait_woken", "read", number, None), descriptors=table)
-        assert run(world).verdicts[0].cause == "debugger-prompt"
+        assert printing(world).verdicts[0].cause == "debugger-prompt"
     world = waiting()
     line = user("confirm", 20, 'answer = input("go on? ")')
     world.add(line, ("S", "do_select", "pselect6", None, None))
-    assert run(world).verdicts[0].cause == "debugger-prompt"
+    assert printing(world).verdicts[0].cause == "debugger-prompt"
 
 
 # -- who has died, and whose end is waited for
@@ -167,20 +152,20 @@ def test_the_thread_is_named_that_died_of_an_exception(prefix: str, stack: Stack
     lines = [prefix + line for line in DIED]
     world = waiting()
     world.add(stack, FUTEX)
-    first = run(world, *lines).verdicts[0]
+    first = printing(world, *lines).verdicts[0]
     assert "thread 'feeder' died of KeyError: 'value.weight' at train.py:49" in first.summary
     assert ("most likely its own" in first.summary) is (not prefix)
     # THEN not of a rank in which a thread of this name lives
     world.ranks.pop()
     alive = {"others": [("feeder", 5000, (*BEAT, *BASE), False)]}
     world.add(stack, FUTEX, sample=alive)
-    assert "died of" not in run(world, *lines).verdicts[0].summary
+    assert "died of" not in printing(world, *lines).verdicts[0].summary
 
 
 def test_of_a_traceback_that_has_no_end_no_more_is_told_than_is_known() -> None:
     world = waiting()
     world.add(build.QUEUE, FUTEX)
-    said = run(world, *DIED[:3], "[rank0]: step 7").verdicts[0].summary
+    said = printing(world, *DIED[:3], "[rank0]: step 7").verdicts[0].summary
     assert "its end" not in said
     assert "thread 'feeder' died of an exception, most likely its own" in said
 
@@ -189,14 +174,14 @@ def test_the_thread_is_named_that_a_program_waits_for_at_its_end() -> None:
     world = waiting()
     put = (frame("fill", "train.py", 47, "self.ready.put(batch)"),)
     world.add(SHUTDOWN, FUTEX, sample={"others": [("prefetch", 5000, put, False)]})
-    first = run(world).verdicts[0]
+    first = printing(world).verdicts[0]
     assert first.cause == "teardown"
     assert "(for thread 'prefetch' at train.py:47 (fill)" in first.summary
     world.ranks.pop()
     both = [("prefetch", 5000, put, False), ("beat", 5001, BEAT, False)]
     world.add(SHUTDOWN, FUTEX, sample={"others": both})
     assert "one of its threads that is no daemon: thread 'prefetch'" in (
-        run(world).verdicts[0].summary
+        printing(world).verdicts[0].summary
     )
 
 
@@ -218,16 +203,16 @@ def test_what_a_program_waits_for_at_its_end_is_told_by_who_waits(stack: Stack, 
     world = waiting()
     both = [("pool_0", 5000, TASK, False), ("beat", 5001, BEAT, False)]
     world.add(stack, FUTEX, sample={"others": both})
-    assert said in run(world).verdicts[0].summary
+    assert said in printing(world).verdicts[0].summary
 
 
 def test_a_rank_that_never_joined_may_have_died_of_what_nobody_has_printed_who_lives() -> None:
     world = World()
     for _ in range(3):
         world.add(build.INIT, build.POLL)
-    first = run(world, *DIED[1:], world_size=4).verdicts[0]
+    first = printing(world, *DIED[1:], world_size=4).verdicts[0]
     assert first.cause == "rank-never-joined"
     assert "it was started and died" in first.summary
     assert "KeyError: 'value.weight' at train.py:49" in first.summary
     own = [f"[rank1]: {line}" for line in DIED[1:]]
-    assert "and died" not in run(world, *own, world_size=4).verdicts[0].summary
+    assert "and died" not in printing(world, *own, world_size=4).verdicts[0].summary

@@ -71,8 +71,99 @@ def test_the_condition_may_be_around_a_caller_and_be_its_else() -> None:
 
 
 @pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        ((60, "past: if rank != 0: return"), "past `if rank != 0: return` (train.py:60)"),
+        ((60, "past: if not self.is_main: continue"), "past `if not self.is_main: continue`"),
+        ((60, "if verbose:  # verbose = rank == 0"), "under `if verbose:` with `verbose = rank =="),
+        (
+            (60, "past: if not loud: return 1  # loud=rank == 0"),
+            "past `if not loud: return 1` with `loud=rank == 0`",
+        ),
+        (
+            (66, "at: loud and dist.barrier()  # loud = rank == 0"),
+            "in `loud and dist.barrier()` with `loud = rank == 0` (train.py:66)",
+        ),
+        ((60, "@rank_zero_only"), "under `@rank_zero_only` (train.py:60)"),
+        ((60, "@master_only"), "under `@master_only`"),
+        ((60, "@accelerator.on_process(process_index=1)"), "under `@accelerator.on_process(proc"),
+        ((60, "@accelerator.on_main_process"), "under `@accelerator.on_main_process`"),
+        ((66, "at: rank == 0 and dist.barrier()"), "in `rank == 0 and dist.barrier()`"),
+        ((66, "at: x = dist.barrier() if is_main() else 0"), "in `x = dist.barrier() if is_main()"),
+        ((66, "at: elif self.rank or dist.barrier(g):"), "in `elif self.rank or dist.barrier(g):`"),
+        ((60, "if self.master and step % 10 == 0:"), "under `if self.master and step % 10 == 0:`"),
+        ((60, "if args.local_rank in (-1, 0):"), "under `if args.local_rank in (-1, 0):`"),
+    ],
+)
+def test_other_ways_to_ask_for_the_rank(block: tuple[int, str], told: str) -> None:
+    barrier = inside(c10d("barrier", 5356, 66), LOOP, block)
+    first = one_elsewhere(barrier, inside(BACKWARD, LOOP)).verdicts[0]
+    assert first.cause == "rank-conditional-collective"
+    assert told in first.summary
+
+
+def test_what_the_first_process_does_while_others_wait_for_it() -> None:
+    # GIVEN a rank inside of `with x.main_process_first():`, for which the others wait there
+    held = (60, "with accelerator.main_process_first():")
+    barrier = tuple(
+        replace(one, beside=(held,)) if one.within is not None else one
+        for one in inside(c10d("all_reduce", 3252, 66), LOOP)
+    )
+    first = one_elsewhere(barrier, inside(c10d("barrier", 5356, 60), LOOP)).verdicts[0]
+    assert first.cause == "rank-conditional-collective"
+    assert f"under `{held[1]}` (train.py:60)" in first.summary
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("if rank not in [-1, 0]:", "rank-conditional-collective"),
+        ("past: if is_main(): return", "rank-conditional-collective"),
+        ("if rank != 0:", "rank-conditional-collective"),
+        # ranks of a group, and no condition on the rank
+        ("if rank in ranks_of_stage:", "mismatched-collective"),
+        ("if rank < split:", "mismatched-collective"),
+        ("if dp_rank % 2 == 0:", "mismatched-collective"),
+        # a rank that once goes elsewhere
+        ("past: if rank == 2 and not ok: continue", "mismatched-collective"),
+        ("past: if rank == 2: break", "mismatched-collective"),
+        ("if rank != 2 or step < last:", "mismatched-collective"),
+        ("if step % 9 == 8:", "mismatched-collective"),
+    ],
+)
+def test_who_does_not_come_where_all_others_wait_under_a_condition(text: str, cause: str) -> None:
+    barrier = inside(c10d("barrier", 5356, 66), LOOP, (60, text))
+    gather = inside(c10d("all_gather", at=70), LOOP)
+    first = one_elsewhere(gather, barrier).verdicts[0]
+    assert (first.cause, [one.rank for one in first.culprits]) == (cause, [2])
+    if cause.startswith("rank"):
+        assert "does not come where ranks 0-1 are" in first.summary
+    # where the one is in a branch of its own, they are two sides of one operation
+    gather = inside(c10d("all_gather", at=70), LOOP, (60, "else: if rank == 0:"))
+    if cause.startswith("rank"):
+        assert one_elsewhere(gather, barrier).verdicts[0].cause == "mismatched-collective"
+
+
+@pytest.mark.parametrize(
     ("mine", "theirs"),
     [
+        # what asks whether there are ranks, for the rank of a matrix, or names it elsewhere
+        ((LOOP, (60, "if local_rank != -1:")), (LOOP,)),
+        ((LOOP, (60, "if args.local_rank >= 0:")), (LOOP,)),
+        ((LOOP, (60, "past: if self.rank is None: return")), (LOOP,)),
+        ((LOOP, (60, "past: if stale: return rank")), (LOOP,)),
+        ((LOOP, (60, "if cfg.lora_rank > 0:")), (LOOP,)),
+        ((LOOP, (60, "@timed_per_rank")), (LOOP,)),
+        ((LOOP, (60, "@hydra.main(version_base=None)")), (LOOP,)),
+        ((LOOP, (60, "@broadcast_from_rank0")), (LOOP,)),
+        # what every rank calls, with another value
+        ((LOOP, (66, "at: dist.barrier(loud) and step  # loud = rank == 0")), (LOOP,)),
+        ((LOOP, (66, "at: step and dist.barrier(loud)  # loud = rank == 0")), (LOOP,)),
+        ((LOOP, (66, "at: dist.barrier(a if rank == 0 else b())")), (LOOP,)),
+        ((LOOP, (66, "at: x = rank == 0 and f(dist.barrier(")), (LOOP,)),
+        ((LOOP, (66, "at: if dist.barrier() and rank == 0:")), (LOOP,)),
+        # all have come past it
+        ((LOOP, (60, "past: if rank != 0: return")), (LOOP, (60, "past: if rank != 0: return"))),
         ((LOOP, (64, "if step % 10 == 0:")), (LOOP,)),
         ((LOOP, (64, "while rank_is_late:")), (LOOP,)),
         # all are under it
@@ -89,6 +180,24 @@ def test_other_conditions_say_nothing(
         BACKWARD if theirs is None else inside(BACKWARD, *theirs),
     )
     assert found.verdicts[0].cause == "mismatched-collective"
+
+
+def test_a_condition_on_anything_else_that_one_is_under_alone_is_named() -> None:
+    late = (64, "if seen - last >= 40:")
+    told = "Rank 2 is under `if seen - last >= 40:` (train.py:64), and ranks 0-1 not"
+    barrier = inside(c10d("barrier", 5356, 66), LOOP, late)
+    first = one_elsewhere(barrier, inside(BACKWARD, LOOP)).verdicts[0]
+    assert first.cause == "mismatched-collective"
+    assert told in first.summary
+    first = one_elsewhere(barrier, inside(BACKWARD, LOOP, late)).verdicts[0]
+    assert "Rank 2 is under" not in first.summary
+
+
+def test_who_came_the_same_way_is_under_the_same_condition() -> None:
+    barrier = inside(c10d("barrier", 5356, 57), LOOP, FIRST)
+    first = one_elsewhere(barrier, inside(BACKWARD, LOOP, FIRST)).verdicts[0]
+    assert first.cause == "mismatched-collective"
+    assert "under" not in first.summary
 
 
 def test_who_is_through_with_a_broadcast_is_blamed_with_little_confidence() -> None:

@@ -150,7 +150,7 @@ def test_store_that_nobody_answers_for() -> None:
 def test_store_that_has_closed_its_connections() -> None:
     first = meeting(Stalled("10.0.0.0:5", "10.0.0.1:29500", 0, 0, "CLOSE_WAIT")).verdicts[0]
     assert first.cause == "store-dead"
-    assert "ranks" in first.summary or "rank 0" in first.summary
+    assert "(rank 0, or torchrun) is gone. rank 0 still waits for it" in first.summary
 
 
 def test_other_closed_connections_are_nobodys_business() -> None:

@@ -11,11 +11,11 @@ from hangtop_core.hardware import GpuProcess, Nic, NvLink, Rows, Xid
 from hangtop_core.model import Node
 from support.build import FUTEX, HUNG_SINCE, NOW, RUN, SLEEP, World, c10d, frame, judged, user
 from support.gpus import BUSY, IDLE, SPINS, gpu
+from support.verdicts import causes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.hardware import Gpu
 
 SYNC = (frame("synchronize", "torch/cuda/__init__.py", 1040), *user("train_step", 61))
@@ -37,10 +37,6 @@ def all_wait(others: Mapping[str, Any] = SPINS, **special: Gpu) -> World:
     gpus = {f"g{n}": on(n, **others) for n in range(4)} | special
     world.nodes["n1"] = Node("n1", "ready", gpus=tuple(gpus[name] for name in sorted(gpus)))
     return world
-
-
-def causes(diagnosis: Diagnosis) -> list[str]:
-    return [one.cause for one in diagnosis.verdicts]
 
 
 def test_ranks_that_spin_with_gpus_that_spin_are_hung() -> None:

@@ -17,8 +17,9 @@ from hangtop_core.analysis.gpus import (
     usual_clock,
     visible,
 )
-from hangtop_core.hardware import Gpu, GpuProcess, MigDevice, NvLink
-from hangtop_core.model import Node
+from hangtop_core.analysis.xids import events
+from hangtop_core.hardware import Gpu, GpuProcess, MigDevice, NvLink, Xid
+from hangtop_core.model import KernelLine, Node
 from support.build import NOW, World, c10d, thread
 from support.gpus import BUSY, IDLE, SPINS, gpu
 
@@ -137,10 +138,6 @@ class TestSlots:
 
 
 def test_xids_of_both_sources_are_told_once() -> None:
-    from hangtop_core.analysis.xids import events
-    from hangtop_core.hardware import Xid
-    from hangtop_core.model import KernelLine
-
     lines = (
         KernelLine(NOW - 60, "NVRM: Xid (PCI:0000:1c:00): 79, pid=4711, GPU has fallen off."),
         KernelLine(NOW - 55, "NVRM: Xid (PCI:0000:1b:00): 45, pid='<unknown>', Ch 00000008"),

@@ -309,8 +309,11 @@ def test_what_a_node_says_is_cleaned_and_bounded() -> None:
         rights=Rights(1000, evil),
         nvml=Nvml(True, driver=evil, gpus=1),
     )
-    for one in climb(seen).rungs:
-        assert "\x1b" not in f"{one.text}{one.detail}{one.fix}"
+    told = {one.name: f"{one.text}{one.detail}{one.fix}" for one in climb(seen).rungs}
+    assert [name for name, text in told.items() if "red" in text] == [
+        "cache", "ptrace", "strace", "nvml",
+    ]  # fmt: skip
+    assert "\x1b" not in "".join(told.values())
     with pytest.raises(BadPieceError):
         decode({"at": 1.0, "ranks": [{"pid": 1}] * 2000}, Check)
     with pytest.raises(BadPieceError):

@@ -1,180 +1,23 @@
-"""Jobs over nodes: what was told differently, who is missing, and where that one should be."""
+"""What ranks and nodes were told differently, how their software differs, and what to run there."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.analysis.layout import seats
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Fact, Node
 from hangtop_core.report import diagnosis_text, each_text
 from support import build
-from support.build import FUTEX, HUNG_SINCE, INIT, POLL, RENDEZVOUS, SLEEP, STOP, World, c10d
+from support.build import HUNG_SINCE, INIT, POLL, RENDEZVOUS, SLEEP, STOP, World, c10d, judged
+from support.halves import N1, N2, N3, culprits, halves, world
+from support.verdicts import blamed, causes, hung
 
 if TYPE_CHECKING:
-    from hangtop_core.diagnosis import Diagnosis, Verdict
+    from hangtop_core.diagnosis import Verdict
     from hangtop_core.model import Rank
-
-N1, N2, N3 = (
-    Node(f"n{n}", "ready", hostname=f"n{n}.cluster", addresses=(f"10.0.0.{n}",)) for n in (1, 2, 3)
-)
-
-
-def world(*nodes: Node) -> World:
-    made = World()
-    made.nodes = {node.name: node for node in nodes or (N1, N2)}
-    return made
-
-
-def halves(
-    into: World,
-    *nodes: str,
-    size: int = 4,
-    stack: build.Stack = INIT,
-    told: dict[str, dict[str, str]] | None = None,
-    first: dict[str, int] | None = None,
-    **fields: Any,
-) -> None:
-    """Two ranks on each of some nodes, under torchrun; ``told`` changes environments by node."""
-    for node in nodes:
-        base = (first or {}).get(node, 2 * (int(node[1:]) - 1))
-        for local in range(2):
-            env = {
-                "RANK": str(base + local),
-                "LOCAL_RANK": str(local),
-                "LOCAL_WORLD_SIZE": "2",
-                "GROUP_RANK": str(base // 2),
-                "GROUP_WORLD_SIZE": str(size // 2),
-                "WORLD_SIZE": str(size),
-                "MASTER_ADDR": "n1",
-                "MASTER_PORT": "29500",
-                **(told or {}).get(node, {}),
-            }
-            facts = POLL if stack is INIT else FUTEX
-            process = {"env": env, "pid": 100 * int(node[1:]) + local, **fields}
-            into.add(stack, facts, rank=base + local, node=node, process=process)
-
-
-def run(made: World, **job: Any) -> Diagnosis:
-    snapshot = made.snapshot(**job)
-    return diagnose(snapshot, snapshot.job(None))
-
-
-def first(made: World, **job: Any) -> Verdict:
-    found = run(made, **job)
-    assert found.state == "hung", found
-    assert found.verdicts, found
-    return found.verdicts[0]
-
-
-def culprits(verdict: Verdict) -> list[tuple[int | None, str]]:
-    return [(one.rank, one.node) for one in verdict.culprits]
-
-
-# Where the missing should be
-
-
-def test_a_missing_rank_beside_others_has_its_place() -> None:
-    made = world()
-    halves(made, "n1", "n2")
-    del made.ranks[3]
-    verdict = first(made, world_size=4)
-    assert verdict.cause == "rank-exited"
-    assert culprits(verdict) == [(3, "n2")]
-    assert "rank 3 (local rank 1 of n2) has left" in verdict.summary
-    assert len(run(made, world_size=4).verdicts) == 1
-
-
-def test_the_only_node_without_ranks_is_where_they_should_be() -> None:
-    made = world(N1, N2, N3)
-    halves(made, "n1", "n3", size=6)
-    verdict = first(made, world_size=6)
-    assert (verdict.cause, culprits(verdict)) == ("rank-never-joined", [(2, "n2"), (3, "n2")])
-    assert "ranks 2-3 (n2) never joined, and no such process is on n2" in verdict.summary
-    # n2 was named; whether it is one of the job's nodes is not told by anything else.
-    assert any("node rank 1 is n2, if the nodes" in one.text for one in verdict.evidence)
-    assert verdict.confidence == 0.75
-    sure = first(made, world_size=6, hosts=("n1", "n2", "n3"))
-    assert (sure.confidence, culprits(sure)) == (0.9, culprits(verdict))
-    assert any(one.text.endswith("node rank 1 is n2") for one in sure.evidence)
-
-
-def test_a_launcher_without_its_ranks_makes_its_node_sure() -> None:
-    made = world(N1, N2, N3)
-    halves(made, "n1", "n3", size=6)
-    launcher = made.process(99, SLEEP, role="launcher", launcher="torchrun", node="n2")
-    verdict = first(made, world_size=6, launchers=(launcher,))
-    assert (verdict.confidence, culprits(verdict)) == (0.9, [(2, "n2"), (3, "n2")])
-
-
-def test_ranks_that_had_met_have_left_their_node() -> None:
-    made = world(N1, N2, N3)
-    halves(made, "n1", "n3", size=6, stack=c10d("all_reduce"))
-    verdict = first(made, world_size=6)
-    assert (verdict.cause, culprits(verdict)) == ("rank-exited", [(2, "n2"), (3, "n2")])
-    assert verdict.confidence == 0.6
-    sure = first(made, world_size=6, hosts=("n1", "n2", "n3"))
-    assert (sure.cause, sure.confidence) == ("rank-exited", 0.8)
-
-
-def test_slurm_names_the_node_even_if_nobody_observes_it() -> None:
-    made = world(N1, N2)
-    halves(made, "n1", "n2", size=6)
-    found = run(made, world_size=6, hosts=("n1", "n2", "n7"))
-    assert not [one for one in found.verdicts if one.cause == "rank-never-joined"]
-    spot = next(one for one in found.blind_spots if one.what == "ranks")
-    assert (spot.ranks, spot.nodes) == ((4, 5), ("n7",))
-    assert "not among the nodes that were named" in spot.why
-
-
-def test_an_order_that_the_ranks_do_not_follow_names_nobody() -> None:
-    # n3 has node rank 0, so neither Slurm's list nor the order of names tells who node rank 2 is.
-    made = world(N1, N2, N3, Node("n4", "ready"))
-    halves(made, "n1", "n3", size=8, first={"n3": 0, "n1": 2})
-    snapshot = made.snapshot(world_size=8, hosts=("n1", "n2", "n3", "n4"))
-    found = seats(snapshot, snapshot.jobs[0])
-    assert [(s.rank, s.node, s.group, s.local) for s in found] == [
-        (4, None, 2, 0),
-        (5, None, 2, 1),
-        (6, None, 3, 0),
-        (7, None, 3, 1),
-    ]
-    assert found[0].among == ("n2", "n4")
-    assert "(on n2 or n4)" in "".join(one.text for one in first(made, world_size=8).evidence)
-
-
-def test_uneven_nodes_tell_nothing() -> None:
-    made = world()
-    halves(made, "n1", size=5)
-    for rank, local in ((2, "0"), (3, "1"), (4, "2")):
-        env = {"RANK": str(rank), "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": "3"}
-        made.add(INIT, POLL, rank=rank, node="n2", process={"env": env})
-    del made.ranks[0]
-    snapshot = made.snapshot(world_size=6)
-    assert [(s.rank, s.node) for s in seats(snapshot, snapshot.jobs[0])] == [(0, "n1"), (5, None)]
-
-
-@pytest.mark.parametrize("stack", [INIT, c10d("all_reduce")])
-def test_ranks_of_a_node_that_cannot_be_reached_are_no_missing_ranks(stack: build.Stack) -> None:
-    made = world(N1, N2, Node("n3", "unreachable", reason="no route to host"))
-    halves(made, "n1", "n2", size=6, stack=stack)
-    verdict = first(made, world_size=6)
-    assert (verdict.cause, verdict.confidence) == ("node-unreachable", 0.5)
-    assert culprits(verdict) == [(4, "n3"), (5, "n3")]
-    assert "ranks 4-5 (n3) were not seen, for n3 cannot be reached" in verdict.summary
-
-
-def test_ranks_of_a_node_that_refuses_are_a_blind_spot_and_no_verdict() -> None:
-    made = world(N1, N2, Node("n3", "denied", reason="login refused"))
-    halves(made, "n1", "n2", size=6)
-    found = run(made, world_size=6)
-    assert not [c for one in found.verdicts for c in one.culprits]
-    spot = next(one for one in found.blind_spots if one.what == "ranks")
-    assert (spot.ranks, spot.nodes) == ((4, 5), ("n3",))
-    assert "denied: login refused" in spot.why
 
 
 # Contradictions
@@ -202,7 +45,7 @@ def test_ranks_of_a_node_that_refuses_are_a_blind_spot_and_no_verdict() -> None:
 def test_what_differs_is_said_with_where(told: dict[str, str], said: str) -> None:
     made = world()
     halves(made, "n1", "n2", told={"n2": told})
-    verdict = first(made, world_size=4)
+    verdict = hung(made, world_size=4)
     assert (verdict.cause, culprits(verdict)) == ("launch-misconfigured", [(2, "n2"), (3, "n2")])
     assert said in verdict.summary
     assert verdict.next_steps
@@ -212,7 +55,7 @@ def test_localhost_on_several_nodes() -> None:
     made = world()
     local = {"MASTER_ADDR": "127.0.0.1"}
     halves(made, "n1", "n2", told={"n1": local, "n2": local})
-    verdict = first(made, world_size=4)
+    verdict = hung(made, world_size=4)
     assert (verdict.cause, culprits(verdict)) == ("launch-misconfigured", [(2, "n2"), (3, "n2")])
     assert "MASTER_ADDR is 127.0.0.1 on n[1-2]: every node waits at a store of its own" in (
         verdict.summary
@@ -224,30 +67,30 @@ def test_localhost_on_several_nodes() -> None:
 def test_another_spelling_is_no_contradiction(spelt: str) -> None:
     made = world()
     halves(made, "n1", "n2", told={"n2": {"MASTER_ADDR": spelt}})
-    assert "launch-misconfigured" not in {one.cause for one in run(made, world_size=4).verdicts}
+    assert "launch-misconfigured" not in causes(judged(made, world_size=4))
 
 
 def test_ranks_that_have_met_cannot_have_been_told_wrong() -> None:
     made = world()
     told = {"n2": {"MASTER_ADDR": "10.0.0.9", "WORLD_SIZE": "8"}}
     halves(made, "n1", "n2", stack=c10d("all_reduce"), told=told)
-    assert "launch-misconfigured" not in {one.cause for one in run(made, world_size=4).verdicts}
+    assert "launch-misconfigured" not in causes(judged(made, world_size=4))
 
 
 def test_one_node_rank_on_two_nodes() -> None:
     made = world()
     halves(made, "n1", "n2", first={"n2": 0})
-    verdict = first(made, world_size=4)
+    verdict = hung(made, world_size=4)
     assert (verdict.cause, culprits(verdict)) == ("launch-misconfigured", [(0, "n2"), (1, "n2")])
     assert "n1 and n2 both have node rank 0, and so all run ranks 0-1" in verdict.summary
-    assert "rank-never-joined" not in {one.cause for one in run(made, world_size=4).verdicts}
+    assert "rank-never-joined" not in causes(judged(made, world_size=4))
 
 
 def test_what_is_left_of_an_earlier_run_is_to_be_ended_where_it_is() -> None:
     made = world(N1, replace(N2, shell="ssh n2", options="-w n2"))
     halves(made, "n1", "n2")
     made.add(INIT, POLL, rank=3, node="n2", process={"pid": 77, "ppid": 1})
-    verdict = first(made, world_size=4)
+    verdict = hung(made, world_size=4)
     assert (verdict.cause, [c.pid for c in verdict.culprits]) == ("launch-misconfigured", [77])
     assert "rank 3 is there twice: pid 77 on n2 is left from an earlier run" in verdict.summary
     assert verdict.next_steps[0] == "ssh n2 'kill 77'"
@@ -267,13 +110,13 @@ def test_a_helper_that_kept_its_rank_is_no_second_rank() -> None:
     halves(made, "n1", "n2")
     helper = {"pid": 77, "ppid": 1, "cmdline": ("python", "-m", "wandb.service")}
     made.add(INIT, POLL, rank=3, node="n2", process=helper)
-    assert "launch-misconfigured" not in {one.cause for one in run(made, world_size=4).verdicts}
+    assert "launch-misconfigured" not in causes(judged(made, world_size=4))
 
 
 def test_a_rank_beyond_the_world() -> None:
     made = world()
     halves(made, "n1", "n2", told={"n1": {"WORLD_SIZE": "3"}, "n2": {"WORLD_SIZE": "3"}})
-    verdict = first(made, world_size=3)
+    verdict = hung(made, world_size=3)
     assert (verdict.cause, culprits(verdict)) == ("launch-misconfigured", [(3, "n2")])
     assert "ranks go up to 2" in verdict.summary
 
@@ -325,7 +168,7 @@ def waiting_launchers(made: World, told: dict[str, list[str]]) -> Verdict:
         for node, options in told.items()
     ]
     samples = {f"{node}:99": made.sample(RENDEZVOUS, pid=99) for node in told}
-    return first(
+    return hung(
         made,
         launchers=tuple(launchers),
         launcher_samples=samples,
@@ -349,13 +192,13 @@ def test_software_that_differs_between_nodes() -> None:
     halves(made, "n1", "n2", "n3", size=6, stack=c10d("all_reduce"))
     for node in ("n1", "n2", "n3"):
         version_of(made, node, torch="2.13.0", nccl="2.27.5", python="3.11")
-    assert first(made, world_size=6).cause == "unknown"
+    assert hung(made, world_size=6).cause == "unknown"
     version_of(made, "n2", nccl="2.26.2", python="3.10")
-    verdict = first(made, world_size=6)
+    verdict = hung(made, world_size=6)
     assert (verdict.cause, culprits(verdict)) == ("version-mismatch", [(2, "n2"), (3, "n2")])
     assert "NCCL 2.26.2 on n2 (ranks 2-3), 2.27.5 on n[1,3] (ranks 0-1,4-5)" in verdict.summary
     assert any("Python 3.10 on n2" in one.text for one in verdict.evidence)
-    assert len(run(made, world_size=6).verdicts) == 1
+    assert len(judged(made, world_size=6).verdicts) == 1
 
 
 def test_a_rank_that_is_stopped_is_more_to_blame_than_its_version() -> None:
@@ -364,8 +207,8 @@ def test_a_rank_that_is_stopped_is_more_to_blame_than_its_version() -> None:
     made.add(c10d("all_reduce"), STOP, rank=4, node="n2", moved_at=HUNG_SINCE)
     version_of(made, "n1", torch="2.13.0")
     version_of(made, "n2", torch="2.12.0")
-    found = run(made, world_size=5)
-    assert [one.cause for one in found.verdicts] == ["rank-stopped", "version-mismatch"]
+    found = judged(made, world_size=5)
+    assert causes(found) == ["rank-stopped", "version-mismatch"]
     assert [len(one.culprits) for one in found.verdicts] == [1, 0]
 
 
@@ -374,7 +217,7 @@ def test_what_is_not_known_of_a_rank_differs_from_nothing() -> None:
     halves(made, "n1", "n2", stack=c10d("all_reduce"))
     version_of(made, "n1", torch="2.13.0")
     version_of(made, "n2", torch_folder="/nfs/envs/a/torch")
-    assert "version-mismatch" not in {one.cause for one in run(made, world_size=4).verdicts}
+    assert "version-mismatch" not in causes(judged(made, world_size=4))
 
 
 # Commands
@@ -400,7 +243,7 @@ def test_commands_can_be_run_from_where_one_sits(node: Node, dump: str, trace: s
     made = world(N1, node)
     halves(made, "n1", "n2", stack=c10d("all_reduce"))
     made.ranks[3] = sleeping(made, made.ranks[3])
-    verdict = first(made, world_size=4)
+    verdict = hung(made, world_size=4)
     assert verdict.cause == "missing-collective"
     assert verdict.next_steps[-2:] == (dump, trace)
 
@@ -412,7 +255,7 @@ def test_py_spy_is_called_where_hangtop_has_brought_it() -> None:
     halves(made, "n1", stack=c10d("all_reduce"))
     busy = build.user("tune", 51)
     made.add(busy, build.RUN, node="n2", sample={"active": True, "gil": True})
-    verdict = first(made, world_size=3)
+    verdict = hung(made, world_size=3)
     assert verdict.cause == "busy-in-python"
     command = "/home/ada/.cache/hangtop/1f/py-spy record -d 10 -o profile.svg --pid 4020"
     assert verdict.next_steps[-1] == f"ssh n2 '{command}'"
@@ -435,20 +278,18 @@ def nccl_job(*algorithms: str, versions: dict[str, str]) -> World:
 
 
 def test_settings_of_nccl_that_differ_are_told_where_nothing_else_is_known() -> None:
-    snapshot = nccl_job("", "Ring", "", versions={"nccl": "2.27.5"}).snapshot()
-    one = diagnose(snapshot, snapshot.jobs[0]).verdicts[0]
-    assert (one.cause, [c.rank for c in one.culprits]) == ("launch-misconfigured", [1])
+    one = judged(nccl_job("", "Ring", "", versions={"nccl": "2.27.5"})).verdicts[0]
+    assert (one.cause, blamed(one)) == ("launch-misconfigured", [1])
     assert "NCCL_ALGO differs between ranks: Ring on n1 (rank 1), not set on n1" in one.summary
 
 
 def test_settings_of_nccl_do_not_matter_to_gloo() -> None:
-    snapshot = nccl_job("", "Ring", "", versions={}).snapshot()
-    one = diagnose(snapshot, snapshot.jobs[0]).verdicts[0]
+    one = judged(nccl_job("", "Ring", "", versions={})).verdicts[0]
     assert one.cause == "unknown"
 
 
 @pytest.mark.parametrize(
-    ("told", "cgroups", "blamed"),
+    ("told", "cgroups", "ranks"),
     [
         (("3", "3", "1"), ("a", "a", "a"), [0, 1]),
         (("0,1", "1,0", "2"), ("a", "a", "a"), [0, 1]),
@@ -461,7 +302,7 @@ def test_settings_of_nccl_do_not_matter_to_gloo() -> None:
     ],
 )
 def test_ranks_that_were_told_to_use_one_gpu(
-    told: tuple[str, ...], cgroups: tuple[str, ...], blamed: list[int]
+    told: tuple[str, ...], cgroups: tuple[str, ...], ranks: list[int]
 ) -> None:
     world = World()
     for local, (one, cgroup) in enumerate(zip(told, cgroups, strict=True)):
@@ -473,12 +314,11 @@ def test_ranks_that_were_told_to_use_one_gpu(
             "threads": cuda,
         }
         world.waiters(1, process=process)
-    snapshot = world.snapshot()
-    first = diagnose(snapshot, snapshot.jobs[0]).verdicts[0]
-    assert [c.rank for c in first.culprits] == blamed
-    assert first.cause == ("launch-misconfigured" if blamed else "unknown")
-    if blamed:
-        assert f"in ranks {blamed[0]}{'-' if blamed[1] == 1 else ','}{blamed[1]}" in first.summary
+    first = judged(world).verdicts[0]
+    assert blamed(first) == ranks
+    assert first.cause == ("launch-misconfigured" if ranks else "unknown")
+    if ranks:
+        assert f"in ranks {ranks[0]}{'-' if ranks[1] == 1 else ','}{ranks[1]}" in first.summary
         assert first.evidence[0].text.startswith(f"CUDA_VISIBLE_DEVICES is {told[0]} ")
 
 
@@ -499,7 +339,7 @@ def test_a_world_size_left_in_the_environment_of_mpirun(
     for n in range(3):
         env = {"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": str(n), **extra}
         made.add(INIT, POLL, rank=n, process={"env": env, "pid": 100 + n})
-    found = run(made, world_size=int(extra["WORLD_SIZE"]))
+    found = judged(made, world_size=int(extra["WORLD_SIZE"]))
     text = "".join(one.summary for one in found.verdicts)
     wrong = "mpirun has started 3 ranks (OMPI_COMM_WORLD_SIZE=3)"
     assert (wrong in text) == told

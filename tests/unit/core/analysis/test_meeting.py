@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from hangtop_core.joining import world_size
 from support import build
 from support.build import FUTEX, POLL, RECV, SLEEP, World, c10d, frame, judged, user
+from support.verdicts import causes, first
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -22,11 +23,6 @@ NEW_GROUP: build.Stack = (
 STORE = user("collect", 53, "dist.distributed_c10d._get_default_store().wait(['a'])")
 
 
-def first(world: World, **job: Any) -> tuple[str, list[int | None]]:
-    verdict = judged(world, **job).verdicts[0]
-    return verdict.cause, [one.rank for one in verdict.culprits]
-
-
 @pytest.mark.parametrize(("stack", "facts"), [(STORE, POLL), (user("rest", 30), SLEEP)])
 def test_a_rank_elsewhere_while_all_others_make_a_group(
     stack: build.Stack, facts: build.Facts
@@ -34,14 +30,14 @@ def test_a_rank_elsewhere_while_all_others_make_a_group(
     world = World()
     world.waiters(3, NEW_GROUP, POLL)
     world.add(stack, facts)
-    assert first(world) == ("subset-new-group", [3])
+    assert first(judged(world)) == ("subset-new-group", [3])
 
 
 def test_most_pass_something_on_and_the_head_of_the_chain_is_elsewhere() -> None:
     world = World()
     world.add(STORE, POLL)
     world.waiters(3, RECV)
-    assert first(world) == ("p2p-chain", [0])
+    assert first(judged(world)) == ("p2p-chain", [0])
     assert "ranks 1-3 wait in recv" in judged(world).verdicts[0].summary
 
 
@@ -50,11 +46,11 @@ def test_sends_and_receives_that_do_not_meet() -> None:
     world.add(c10d("send", 2700, 29), FUTEX)
     world.add(c10d("recv", 2799, 37), FUTEX)
     world.add(c10d("recv", 2799, 21), FUTEX)
-    assert first(world) == ("p2p-deadlock", [0, 1, 2])
+    assert first(judged(world)) == ("p2p-deadlock", [0, 1, 2])
     assert judged(world).verdicts[0].confidence == 0.65
 
 
-def crossed(sources: tuple[str, str], **more: Any) -> World:
+def crossed(sources: tuple[str, str]) -> World:
     """Two ranks of four in sends from different lines, the others in one collective."""
     world = World()
     world.waiters(1)
@@ -66,7 +62,7 @@ def crossed(sources: tuple[str, str], **more: Any) -> World:
 
 def test_sends_that_cross_while_all_others_reduce() -> None:
     world = crossed(("dist.send(x, dst=following, tag=tag)", "dist.send(g, dst=previous)"))
-    assert first(world) == ("p2p-deadlock", [1, 2])
+    assert first(judged(world)) == ("p2p-deadlock", [1, 2])
     verdict = judged(world).verdicts[0]
     assert "nobody is in a recv" in verdict.summary
     assert "ranks 0,3 wait in all_reduce" in verdict.summary
@@ -74,14 +70,15 @@ def test_sends_that_cross_while_all_others_reduce() -> None:
 
 
 def test_sends_to_a_rank_that_is_elsewhere_are_not_crossed() -> None:
-    assert first(crossed(("send(x, dst=0)", "send(y, dst=0)")))[0] == "mismatched-collective"
+    world = crossed(("send(x, dst=0)", "send(y, dst=0)"))
+    assert causes(judged(world))[0] == "mismatched-collective"
 
 
 def test_a_rank_that_receives_while_most_reduce_is_in_another_operation() -> None:
     world = World()
     world.waiters(3)
     world.add(RECV, FUTEX)
-    assert first(world) == ("mismatched-collective", [3])
+    assert first(judged(world)) == ("mismatched-collective", [3])
 
 
 @pytest.mark.parametrize(
@@ -93,7 +90,7 @@ def test_the_store_stands_still_with_its_launcher(state: str, frozen: bool, caus
     world.waiters(3, NEW_GROUP, POLL)
     torchrun = world.process(900, SLEEP, role="launcher", launcher="torchrun", node="n1")
     torchrun = replace(torchrun, state=state, frozen=frozen)
-    assert first(world, launchers=(torchrun,)) == (cause, [])
+    assert first(judged(world, launchers=(torchrun,))) == (cause, [])
     if cause == "store-dead":
         assert "kill -CONT 900" in judged(world, launchers=(torchrun,)).verdicts[0].next_steps[0]
 
@@ -102,7 +99,7 @@ def test_a_launcher_that_stands_still_is_not_why_ranks_wait_in_a_collective() ->
     world = World()
     world.waiters(3, c10d("all_reduce"))
     torchrun = replace(world.process(900, SLEEP, role="launcher"), state="T")
-    assert first(world, launchers=(torchrun,)) == ("unknown", [])
+    assert first(judged(world, launchers=(torchrun,))) == ("unknown", [])
 
 
 def test_a_function_called_as_the_interpreter_ends_is_shutting_down() -> None:
@@ -110,7 +107,7 @@ def test_a_function_called_as_the_interpreter_ends_is_shutting_down() -> None:
     world.waiters(2)
     # Nothing of the program is below a handler of atexit.
     world.add((*build.QUEUE[:1], frame("flush", "train.py", 70)), FUTEX)
-    assert first(world) == ("teardown", [2])
+    assert first(judged(world)) == ("teardown", [2])
 
 
 SLEEPS_IN_INIT: build.Stack = (

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.meters import Stalled
 from hangtop_core.model import Node
-from support.build import FUTEX, SLEEP, World, c10d, user
+from support.build import FUTEX, HUNG_SINCE, SLEEP, World, c10d, judged, user
+from support.verdicts import blamed
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
@@ -30,16 +30,11 @@ def first(
         told = {"stalled": tuple(connections.get(number, ()))}
         doing = (user("rest", 41), SLEEP) if number == late else (c10d("all_reduce"), FUTEX)
         world.add(*doing, node=f"n{number}", process=told)
-        state = "lost" if number == away else "ready"
+        state, seen = ("lost", HUNG_SINCE) if number == away else ("ready", world.at)
         world.nodes[f"n{number}"] = Node(
-            f"n{number}", state, addresses=(ADDRESS.format(number),), last_seen=world.at
+            f"n{number}", state, addresses=(ADDRESS.format(number),), last_seen=seen
         )
-    snapshot = world.snapshot()
-    return diagnose(snapshot, snapshot.jobs[0]).verdicts[0]
-
-
-def blamed(verdict: Verdict) -> list[int | None]:
-    return [one.rank for one in verdict.culprits]
+    return judged(world).verdicts[0]
 
 
 def test_of_two_nodes_both_ends_are_named() -> None:
@@ -75,9 +70,10 @@ def test_what_is_no_broken_way_between_nodes(connection: Stalled) -> None:
 
 
 def test_a_node_that_has_gone_away_is_told_as_that() -> None:
-    assert first({1: [stalled(2)]}, away=2).cause != "tcp-peer-dead"
+    verdict = first({1: [stalled(2)]}, away=2)
+    assert (verdict.cause, blamed(verdict)) == ("node-unreachable", [2])
 
 
-def test_a_rank_outside_communication_that_others_wait_for_comes_beside_it() -> None:
+def test_it_comes_before_a_rank_outside_communication_that_others_wait_for() -> None:
     verdict = first({1: [stalled(2)]}, late=3)
-    assert verdict.cause in ("missing-collective", "tcp-peer-dead")
+    assert (verdict.cause, blamed(verdict)) == ("tcp-peer-dead", [1])

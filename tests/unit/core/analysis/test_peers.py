@@ -1,3 +1,5 @@
+"""Which process is at the other end of a connection, and what of it is evidence."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -1,3 +1,5 @@
+"""Since when a job hangs: by what its ranks and their recorders did last."""
+
 from __future__ import annotations
 
 import pytest

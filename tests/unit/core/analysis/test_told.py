@@ -23,6 +23,7 @@ from support.build import (
     STOP,
     World,
     c10d,
+    judged,
     user,
 )
 from support.logs import with_log
@@ -40,11 +41,6 @@ def skipped() -> World:
     world.waiters(3)
     world.add(user("cool_down", 35), SLEEP)
     return world
-
-
-def judged(world: World) -> Diagnosis:
-    snapshot = world.snapshot()
-    return diagnose(snapshot, snapshot.jobs[0])
 
 
 def ruled_out(diagnosis: Diagnosis) -> dict[str, str]:

@@ -15,6 +15,7 @@ from hangtop_core.model import Node
 from support import build
 from support.build import FUTEX, POLL, SLEEP, World, c10d
 from support.logs import parsed
+from support.verdicts import first
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -42,11 +43,6 @@ def run(world: World, text: str, world_size: int | None = None) -> Diagnosis:
     return diagnose(snapshot, snapshot.job(None))
 
 
-def first(found: Diagnosis) -> tuple[str, list[int | None]]:
-    verdict = found.verdicts[0]
-    return verdict.cause, [one.rank for one in verdict.culprits]
-
-
 def test_a_child_that_gets_no_shared_memory_is_why_its_rank_waits_for_a_queue() -> None:
     world = World()
     world.waiters(2)
@@ -68,6 +64,35 @@ def test_what_a_rank_printed_before_it_left_is_told_before_that_it_left() -> Non
     found = run(world, text, world_size=3)
     assert first(found) == ("shm-too-small", [1])
     assert "rank-exited" not in [one.cause for one in found.verdicts]
+
+
+WENT_ON = (
+    "ERROR:trainer:evaluation failed\n"
+    'Traceback (most recent call last):\n  File "/job/train.py", line 13, in predict\n'
+    "    raise ValueError(label)\nValueError: label 17\nstep 10\nstep 11\nstep 12\nstep 13\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "said"),
+    [
+        ("", "a rank, which one is not told, printed ValueError: label 17"),
+        ("[rank0]: ", "rank 0 printed ValueError: label 17"),
+        ("[rank2]: ", "printed ValueError: label 17"),
+    ],
+)
+def test_an_error_that_somebody_went_on_after_is_told_of_who_is_elsewhere(
+    prefix: str, said: str
+) -> None:
+    world = World()
+    for _ in range(2):
+        world.add(c10d("all_gather"), FUTEX)
+    world.add(build.BACKWARD, FUTEX)
+    text = "".join(f"{prefix}{line}\n" for line in WENT_ON.splitlines())
+    found = run(world, text)
+    assert first(found) == ("mismatched-collective", [2])
+    logged = [one for one in found.verdicts[0].evidence if one.source == "log"]
+    assert any(said in one.text and "train.py:13 (predict)" in one.text for one in logged)
 
 
 def test_who_has_the_port_that_rank_0_could_not_have_is_told() -> None:
@@ -93,18 +118,21 @@ def test_who_has_the_port_that_rank_0_could_not_have_is_told() -> None:
         assert any("sport = :29500" in step for step in steps)
 
 
+@pytest.mark.parametrize("stack", [build.INIT, c10d("all_reduce")])
 @pytest.mark.parametrize(("port", "named"), [("29500", True), ("6006", False)])
 def test_that_rank_0_is_not_there_is_told_by_the_port_that_it_could_not_have(
-    port: str, *, named: bool
+    stack: build.Stack, port: str, *, named: bool
 ) -> None:
     world = World()
     world.nodes["n1"] = Node("n1", "ready")
     for rank in (1, 2):
         env = {"RANK": str(rank), "MASTER_PORT": "29500", "MASTER_ADDR": "n1"}
-        world.add(build.INIT, build.SLEEP, rank=rank, process={"env": env})
+        world.add(stack, build.SLEEP, rank=rank, process={"env": env})
     line = f"torch.distributed.DistNetworkError: port: {port}, address already in use\n"
     found = run(world, line, world_size=3)
-    assert ("most likely that was rank 0" in found.verdicts[0].summary) == named
+    assert ("most likely that was rank 0" in found.verdicts[0].summary) == named, (
+        "whatever a store of old has let them through to"
+    )
     if named:
         assert first(found) == ("store-port-taken", [0])
         assert "rank-never-joined" not in [one.cause for one in found.verdicts]

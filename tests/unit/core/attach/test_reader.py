@@ -17,7 +17,7 @@ ANY = st.recursive(
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=8),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=8), inner),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=20,
 )
 

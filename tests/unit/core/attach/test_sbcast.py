@@ -138,9 +138,7 @@ def test_without_sbcast_and_with_one_that_fails_srun_carries_it(program: Path) -
     assert step.waiting() == []
 
 
-def test_what_is_small_and_what_few_need_goes_as_it_always_did(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_small_and_what_few_need_goes_as_it_always_did() -> None:
     assert Step().waiting(BULK[:-1]) == []
     assert Step(NODES[: sbcast.NODES_FROM - 1]).waiting() == []
     step = Step()

@@ -144,11 +144,16 @@ def test_srun_takes_over_where_ssh_does_not_get_in() -> None:
     assert one.via.startswith("srun (ssh: its sshd ended the connection")
 
 
-@pytest.mark.parametrize(("code", "stderr", "ready"), [(127, "", False), (255, REFUSED, True)])
-def test_what_srun_would_not_change_stays_with_ssh(code: int, stderr: str, ready: bool) -> None:
+@pytest.mark.parametrize(
+    ("code", "stderr", "ready", "state"),
+    [(127, "", False, "no-python"), (255, REFUSED, True, "lost")],
+)
+def test_what_srun_would_not_change_stays_with_ssh(
+    code: int, stderr: str, ready: bool, state: str
+) -> None:
     one = either(Doors())
     one.argv()
-    assert one.explain(code, stderr, ready).state in ("no-python", "lost")
+    assert one.explain(code, stderr, ready).state == state
     assert (one.via, one.argv()[0]) == ("ssh", "ssh")
 
 

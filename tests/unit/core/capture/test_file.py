@@ -8,6 +8,8 @@ import io
 import itertools
 import json
 import os
+import resource
+import signal
 import stat
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -183,9 +185,6 @@ def test_a_full_disk_is_told_and_what_is_there_opens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is a real limit of this process: what is written beyond it is an error."""
-    import resource
-    import signal
-
     pictures = history(recording("dataloader-worker"))
     whole = save(tmp_path / "whole", pictures, Facts())
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -8,6 +8,7 @@ import pytest
 
 from hangtop_core.logs.conclude import conclude
 from support.logs import judged, recording
+from support.verdicts import blamed
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
@@ -26,10 +27,6 @@ STATUS = (
 
 def verdict(*texts: str, paths: tuple[str, ...] = ()) -> Verdict:
     return conclude(judged(*texts, paths=paths))[0]
-
-
-def blamed(one: Verdict) -> list[int | None]:
-    return [culprit.rank for culprit in one.culprits]
 
 
 def test_the_exception_is_first_and_not_what_torchrun_calls_the_root_cause() -> None:

@@ -39,8 +39,7 @@ class Answers:
 
 
 def called(usual: float, late: int) -> tuple[Conductor, Answers]:
-    conductor = Conductor.__new__(Conductor)
-    Conductor.__init__(conductor, None, NODES, Wanted(29500), print)  # type: ignore[arg-type]
+    conductor = Conductor(None, NODES, Wanted(29500), print)  # type: ignore[arg-type]
     answers = conductor._nodes = Answers(usual, late)  # type: ignore[assignment]
     conductor.facts.spots = {n: Spot("eth0", f"10.0.0.{n}", 24) for n in NODES}
     conductor.facts.opened = {n: (said.Opened(29500, 29500),) for n in NODES}

@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight.live import in_flight, picture
 from hangtop_core.model import Recorder
-from support.build import NOW, recorder
-from support.build import World as Job
+from support.build import NOW, World, recorder
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Rank
 
 
-@dataclass
-class Ranks:
-    said: list[Recorder | None]
-
-    def make(self):
-        job = Job()
-        for one in self.said:
-            job.add(None, None, recorder=one)
-        return job.snapshot().jobs[0].ranks
+def ranks(*said: Recorder | None) -> tuple[Rank, ...]:
+    world = World()
+    for one in said:
+        world.add(None, None, recorder=one)
+    return world.snapshot().jobs[0].ranks
 
 
-def test_shows_what_the_recorders_say_and_who_said_nothing():
+def test_shows_what_the_recorders_say_and_who_said_nothing() -> None:
     ops = ["gloo:all_reduce"] * 3
-    ranks = Ranks([recorder(ops, 2), recorder(ops, 2), recorder(ops[:2], 2), None]).make()
-    seen = picture(ranks)
+    seen = picture(ranks(recorder(ops, 2), recorder(ops, 2), recorder(ops[:2], 2), None))
     assert seen is not None
     assert seen.world.absent == (3,)
     [one] = in_flight(seen)
     assert (one.entry.name, one.missing, one.absent) == ("all_reduce #3", (2,), (3,))
 
 
-def test_is_the_same_until_a_recorder_says_something_new():
+def test_is_the_same_until_a_recorder_says_something_new() -> None:
     said = [recorder(["gloo:all_reduce"], 0), recorder([], 0)]
-    first = picture(Ranks(said).make())
-    assert first is picture(Ranks(said).make())
-    assert first is not picture(Ranks([*said[:1], recorder(["gloo:all_reduce"], 0)]).make())
+    first = picture(ranks(*said))
+    assert first is picture(ranks(*said))
+    assert first is not picture(ranks(said[0], recorder(["gloo:all_reduce"], 0)))
 
 
-def test_is_nothing_where_no_recorder_was_read():
-    assert picture(Ranks([None, Recorder(at=NOW)]).make()) is None
+def test_is_nothing_where_no_recorder_was_read() -> None:
+    assert picture(ranks(None, Recorder(at=NOW))) is None

@@ -195,6 +195,7 @@ def test_a_skipped_step_is_found_where_it_happened() -> None:
     assert (one.cause, blamed(one)) == ("missing-collective", [1])
     assert "rank 1 skipped all_reduce #5 at user/train.py:10 (step)" in one.summary
     assert "noticed as #8" in one.summary
+    assert "once more" not in one.summary
 
 
 def test_a_skipped_step_among_alike_ones_is_given_as_a_range() -> None:
@@ -242,6 +243,9 @@ def test_one_operation_is_no_sequence() -> None:
     (differs,) = (fact.text for fact in one.evidence if "first number" in fact.text)
     assert "one number early" not in differs
     assert differs.endswith("; on the others the one here comes next after that")
+    # It has issued the same before, and nothing after it tells which of both was too many.
+    assert "rank 1 skipped all_reduce #7" in one.summary
+    assert "(or issued all_gather once more before it)" in one.summary
 
 
 def test_a_rank_that_went_on_in_another_group_is_blamed_for_what_it_left_out() -> None:
