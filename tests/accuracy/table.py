@@ -15,6 +15,7 @@ from accuracy.table_more import MORE
 from accuracy.table_own import OWN
 from accuracy.table_pieces import PIECES
 from accuracy.table_rollouts import ROLLOUTS
+from accuracy.table_rounds import ROUNDS
 from accuracy.table_slow import SLOW
 from accuracy.table_third import THIRD
 from accuracy.table_ways import WAYS
@@ -450,6 +451,7 @@ JOBS: tuple[Job, ...] = (
     *WAYS,
     *GUARDS,
     *ROLLOUTS,
+    *ROUNDS,
     *KNOTS,
     *LAZY,
     *OWN,

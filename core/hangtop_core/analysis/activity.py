@@ -151,6 +151,10 @@ class Reader:
         return self.reading(stack.stack), next(found, None)
 
 
+_AWAITS = frozenset({"wait", "trigger_wait", "tolist", "__torch_dispatch__"})
+"""Functions of AsyncCollectiveTensor that wait for it, where it is used first."""
+
+
 def read(stack: tuple[Frame, ...]) -> Reading:
     """Read one stack, innermost frame first."""
     run = tuple(library_run(stack))
@@ -167,7 +171,7 @@ def read(stack: tuple[Frame, ...]) -> Reading:
         return Reading(top, site(stack), None, "", None, loading, own, natives, after, endless)
     pattern, frame = met
     name = plain_name(frame.name)
-    name = "wait_tensor" if (pattern.kind, name) == ("collective", "wait") else name
+    name = "wait_tensor" if pattern.kind == "collective" and name in _AWAITS else name
     text = pattern.text.format(name=name)
     if pattern.kind == "prompt" and any(map(_is_distributed_breakpoint, frames)):
         text = DISTRIBUTED_BREAKPOINT
