@@ -9,6 +9,7 @@ from accuracy.job import Job, each
 from accuracy.table_fifth import FIFTH
 from accuracy.table_guards import GUARDS
 from accuracy.table_knots import KNOTS
+from accuracy.table_lazy import LAZY
 from accuracy.table_models import MODELS
 from accuracy.table_more import MORE
 from accuracy.table_own import OWN
@@ -452,6 +453,7 @@ JOBS: tuple[Job, ...] = (
     *ROLLOUTS,
     *ROUNDS,
     *KNOTS,
+    *LAZY,
     *OWN,
     *PIECES,
     *FIFTH,

@@ -109,8 +109,9 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 summary=sentence(
                     case,
                     f"{who([subject])} waits for its child {child.label} (pid {child.pid}), which "
-                    f"waits for a lock at {where(activity.site)} that no thread of it can release: "
-                    f"it was forked while another of {parent} threads held the lock",
+                    f"sleeps on a futex at {where(activity.site)}, and it has no thread that could "
+                    f"wake it: fork copied one of the rank's {parent} threads, and most likely "
+                    "another one held the lock, or is what it waits for",
                 ),
                 evidence=(
                     fact(
