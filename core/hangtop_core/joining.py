@@ -16,7 +16,7 @@ from hangtop_core.places import is_loopback
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hangtop_core.model import Process
+    from hangtop_core.model import Job, Process
     from hangtop_core.places import Places
 
 TOGETHER_S = 600.0
@@ -70,7 +70,16 @@ def master(process: Process) -> tuple[str, str] | None:
 
 def world_size(process: Process) -> int | None:
     """Return how many ranks there are, as a rank was told."""
-    return launchline.number_in(process.env, launchline.WORLD_SIZES)
+    told = launchline.number_in(process.env, launchline.WORLD_SIZES)
+    return process.told_size if told is None else told
+
+
+def size_name(job: Job) -> str:
+    """By what its ranks were told how many there are: a variable, or an argument."""
+    env = job.ranks[0].process.env if job.ranks else {}
+    told = [one for one in job.ranks if one.process.told_size is not None][:1]
+    by_call = told and launchline.number_in(env, launchline.WORLD_SIZES) is None
+    return "world_size of init_process_group" if by_call else "WORLD_SIZE"
 
 
 def once(members: Iterable[Member], places: Places) -> list[Member]:

@@ -101,6 +101,8 @@ class Process(Struct, frozen=True, gc=False):
     file: FilePosition | None = None  # of ranks
     flows: Annotated[tuple[tuple[int, int], ...], Meta(max_length=4096)] = ()
     """Threads that get on in a TCP connection that they wait on, and by how many bytes so far."""
+    told_size: int | None = None
+    """Of ranks of mp.spawn: the world_size that init_process_group was called with."""
     fd_count: int | None = None
     outputs: tuple[Text, ...] = ()
     """What descriptors 1 and 2 lead to."""

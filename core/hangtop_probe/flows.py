@@ -67,7 +67,8 @@ class Flows:
         self._told: Dict[int, int] = {}
 
     def look(self, rows: Sequence[ThreadRow], store: str = "") -> List[List[int]]:
-        """Return threads that have got on, each with how many bytes so far.
+        """Return threads that have got on, each with how many bytes so far; and as -tid those on
+        one of whose several connections anything has just come, with how often.
 
         Args:
             rows: its threads.
@@ -88,6 +89,10 @@ class Flows:
                 question = self._questions.get(inode)
                 found = question and counts(question)
                 if found:
+                    if not alone and any(
+                        one[0] == way & _IN and one[1] and one[2] < LOOK_S * 1000 for one in found
+                    ):
+                        self._told[-tid] = self._told.get(-tid, 0) + 1
                     key = tid, 0 if alone else inode
                     came = sum(
                         self._came(one, inode, key in before) for one in found if one[0] & way

@@ -33,6 +33,7 @@ _MAX_TOLD = 20000
 """Stacks a probe remembers to have told; then it begins to tell them again."""
 WRAP = ("_wrap", "torch/multiprocessing/spawn.py")
 """Function and file whose `i` is the rank of a child of mp.spawn, torch 1.13 to 2.15."""
+_INIT = ("init_process_group", "torch/distributed/distributed_c10d.py")
 _WORKER = ("_worker_loop", "torch/utils/data/_utils/worker.py")
 _DEBUG_SERVER = "torch/distributed/debug/_frontend.py"
 
@@ -136,18 +137,21 @@ def stack_key(rows: Sequence[Row]) -> str:
 
 
 def learn(result: Sample) -> Optional[table.Learned]:
-    """Return what the frames tell about the process: mp.spawn rank, DataLoader worker.
+    """Return what the frames tell about the process: mp.spawn rank and how many, DataLoader worker.
 
     torch 2.13 torch/multiprocessing/spawn.py `_wrap(fn, i, args, ...)` and
     torch/utils/data/_utils/worker.py `_worker_loop(..., worker_id, ...)`.
     """
     for thread in result.threads:
         rows = result.stacks[thread["stack"]]
+        world = None
         for row, variables in zip(rows, thread["locals"]):
             values = {v["name"]: v["value"] for v in variables}
             index = procfs.decimal(values.get("i", "")) if _is(row, WRAP) else None
             if index is not None:
-                return table.Learned(wrap_rank=index)
+                return table.Learned(wrap_rank=index, world_size=world)
+            if _is(row, _INIT):
+                world = procfs.decimal(values.get("world_size", ""))
             if _is(row, _WORKER):
                 number = procfs.decimal(values.get("worker_id", ""))
                 return table.Learned(is_worker=True, worker_id=number)
@@ -269,6 +273,12 @@ class Sampler:
         else:
             wants_more = wants or (mode == "nonblocking" and self._table.is_worker(identity))
             result = self._sampled(piece, identity, mode, wants_more, seconds, cancel)
+            if (
+                mode == "nonblocking"
+                and self._table.unsized(identity)
+                and any(_is(row, _INIT) for rows in result.stacks.values() for row in rows)
+            ):
+                result = self._sampled(piece, identity, mode, True, seconds, cancel)
             if self._table.identity(pid) != identity:
                 result = Sample([], {}, failure("gone", "the process is gone"))
             taught = learn(result)

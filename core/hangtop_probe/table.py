@@ -43,6 +43,7 @@ class Learned(NamedTuple):
     is_worker: bool = False
     worker_id: Optional[int] = None
     is_debug_server: bool = False
+    world_size: Optional[int] = None
 
 
 class Table:
@@ -169,6 +170,7 @@ class Table:
                 known.is_worker or what.is_worker,
                 known.worker_id if what.worker_id is None else what.worker_id,
                 known.is_debug_server or what.is_debug_server,
+                known.world_size or what.world_size,
             )
             if merged != known:
                 self._learned[identity] = merged
@@ -249,6 +251,7 @@ class Table:
             flows=entry.look_at_flows(threads),
         )
         if role.role == "rank":
+            fields["told_size"] = self._learned.get(entry.identity, Learned()).world_size
             fields["stalled"] = [] if zombie else self.stalled.of(stat.pid)
             fields["file"] = entry.look_at_file(threads, self._file_guard)
         if zombie and (self.rights.capable or entry.facts.uid == self.rights.uid):
@@ -368,9 +371,13 @@ class Table:
 
     def is_worker(self, identity: Identity) -> bool:
         """Whether a process is a DataLoader worker whose id is not known for sure."""
-        role = self.roles.get(identity[0])
-        known = self._learned.get(identity, Learned())
+        role, known = self.roles.get(identity[0]), self._learned.get(identity, Learned())
         return role is not None and role.role == "dataloader-worker" and known.worker_id is None
+
+    def unsized(self, identity: Identity) -> bool:
+        """Whether a process is an mp.spawn rank of which it is not known how many there are."""
+        known = self._learned.get(identity)
+        return bool(known and known.wrap_rank is not None and not known.world_size)
 
 
 def own_processes(entries: Dict[int, Entry]) -> FrozenSet[int]:

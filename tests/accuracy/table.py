@@ -9,12 +9,14 @@ from accuracy.job import Job, each
 from accuracy.table_fifth import FIFTH
 from accuracy.table_guards import GUARDS
 from accuracy.table_knots import KNOTS
+from accuracy.table_lazy import LAZY
 from accuracy.table_models import MODELS
 from accuracy.table_more import MORE
 from accuracy.table_own import OWN
 from accuracy.table_pieces import PIECES
 from accuracy.table_retries import RETRIES
 from accuracy.table_rollouts import ROLLOUTS
+from accuracy.table_rounds import ROUNDS
 from accuracy.table_slow import SLOW
 from accuracy.table_third import THIRD
 from accuracy.table_ways import WAYS
@@ -450,7 +452,9 @@ JOBS: tuple[Job, ...] = (
     *WAYS,
     *GUARDS,
     *ROLLOUTS,
+    *ROUNDS,
     *KNOTS,
+    *LAZY,
     *OWN,
     *PIECES,
     *RETRIES,

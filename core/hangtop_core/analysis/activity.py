@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from hangtop_core.model import Process, Rank, StackSample, ThreadStack
 
-
 _PROGRAM = frozenset(
     {"<module>", "_run_module_as_main", "spawn_main", "_bootstrap", "BaseProcess._bootstrap"}
 )
@@ -151,6 +150,10 @@ class Reader:
         return self.reading(stack.stack), next(found, None)
 
 
+_AWAITS = frozenset({"wait", "trigger_wait", "tolist", "__torch_dispatch__"})
+"""Functions of AsyncCollectiveTensor that wait for it, where it is used first."""
+
+
 def read(stack: tuple[Frame, ...]) -> Reading:
     """Read one stack, innermost frame first."""
     run = tuple(library_run(stack))
@@ -167,7 +170,7 @@ def read(stack: tuple[Frame, ...]) -> Reading:
         return Reading(top, site(stack), None, "", None, loading, own, natives, after, endless)
     pattern, frame = met
     name = plain_name(frame.name)
-    name = "wait_tensor" if (pattern.kind, name) == ("collective", "wait") else name
+    name = "wait_tensor" if pattern.kind == "collective" and name in _AWAITS else name
     text = pattern.text.format(name=name)
     if pattern.kind == "prompt" and any(map(_is_distributed_breakpoint, frames)):
         text = DISTRIBUTED_BREAKPOINT

@@ -71,7 +71,7 @@ def without_end(
     for i in rest:
         rank, one = ranks[i], told[i]
         signs = (rank.io_moved_at, rank.printed_at, rank.wrote_at, rank.file_moved_at)
-        moved = latest((*signs, *rank.flowed_at.values()))
+        moved = latest((*signs, *(at for tid, at in rank.flowed_at.items() if tid > 0)))
         if activities[i].kind not in _MAY_LOOP or one.since <= since:
             continue
         if moved is not None and one.seen - moved < patience / 2:

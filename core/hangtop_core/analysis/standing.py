@@ -25,6 +25,7 @@ from hangtop_core.analysis.atwork import (
 )
 from hangtop_core.analysis.churn import SHORT_S, churned, only_looks
 from hangtop_core.analysis.dictionary import COMMUNICATION, POLLING, Kind
+from hangtop_core.analysis.eventloops import answered
 from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.gpus import Slots, doing
 
@@ -239,7 +240,8 @@ class Watcher:
         elif activity.kind in _FOR_CHILDREN:
             # A child may be a service or a logger, whose threads talk to whoever is there.
             tids |= {child.pid for child in rank.children}
-        return latest(at for tid, at in rank.flowed_at.items() if tid in tids)
+        some = answered(rank, activity, self._reader, self.began)
+        return latest((some, *(at for tid, at in rank.flowed_at.items() if tid in tids)))
 
     def _awaited(self, rank: Rank) -> set[int]:
         """Threads that a main thread may wait for: for a future only those that make futures."""

@@ -90,7 +90,8 @@ def test_a_heartbeat_of_an_event_loop_may_be_larger(pair: Pair) -> None:
         loop.register(near, select.EPOLLIN)
         for _ in range(20):
             carry(far, near, 3 * 1000)
-            assert watch.look(row("epoll_wait", loop.fileno()), after=3.0) == {}
+            told = watch.look(row("epoll_wait", loop.fileno()), after=3.0)
+            assert told.keys() <= {-7}, "that anything came is told apart"
 
 
 def test_who_sleeps_between_its_questions_only_shows_that_it_is_there(pair: Pair) -> None:
@@ -172,7 +173,28 @@ def test_event_loops_are_known_by_what_they_watch(pair: Pair) -> None:
         other.register(near, select.EPOLLOUT)
         carry(far, near, MUCH)
         rows = row("epoll_wait", loop.fileno()), row("epoll_pwait", other.fileno(), 8)
-        assert Watch().look(*rows) == {7: MUCH}
+        assert Watch().look(*rows) == {7: MUCH, -7: 1}
+
+
+def test_any_answer_to_who_waits_for_several_connections_is_told(pair: Pair) -> None:
+    near, far = pair
+    watch = Watch()
+    with select.epoll() as loop:
+        loop.register(near, select.EPOLLIN)
+        rows = row("epoll_wait", loop.fileno()), row("recvfrom", near.fileno(), 8)
+        assert watch.look(*rows) == {}, "nothing has ever come"
+        for count in (1, 2):
+            carry(far, near, 10)
+            assert watch.look(*rows) == {-7: count}, "who waits for one connection has a rate"
+
+
+def test_what_came_long_ago_is_no_answer(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    near, far = pair
+    carry(far, near, 10)
+    monkeypatch.setattr(flows, "LOOK_S", 0.0)
+    with select.epoll() as loop:
+        loop.register(near, select.EPOLLIN)
+        assert Watch().look(row("epoll_wait", loop.fileno())) == {}
 
 
 def waits_by_recv(one: socket.socket) -> None:

@@ -15,6 +15,7 @@ from hangtop_probe.table import Learned
 from hangtop_probe.tools import Done
 from hangtop_probe.tracing import halted, refusal
 
+C10D = "/site/torch/distributed/distributed_c10d.py"
 SPAWN = "/site/torch/multiprocessing/spawn.py"
 WORKER = "/site/torch/utils/data/_utils/worker.py"
 
@@ -77,6 +78,10 @@ def test_what_frames_tell_about_a_process() -> None:
         return stacks.learn(stacks.parse(dump(*frames)))
 
     assert learned(frame("f", "/a.py"), frame("_wrap", SPAWN, i="3")) == Learned(wrap_rank=3)
+    init = frame("init_process_group", C10D, world_size="4")
+    assert learned(init, frame("_wrap", SPAWN, i="3")) == Learned(wrap_rank=3, world_size=4)
+    unset = frame("init_process_group", C10D, world_size="-1")
+    assert learned(unset, frame("_wrap", SPAWN, i="3")) == Learned(wrap_rank=3)
     assert learned(frame("_worker_loop", WORKER, worker_id="2")) == Learned(None, True, 2)
     assert learned(frame("_worker_loop", WORKER)) == Learned(None, True, None)
     debug = frame("main", "/site/torch/distributed/debug/_frontend.py")

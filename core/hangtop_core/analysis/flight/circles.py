@@ -36,8 +36,7 @@ class Skip(Struct, frozen=True):
 def circle(waits: Waits, end: End) -> Verdict:
     """The verdict on ranks of which each waits for the next."""
     operations = [waits.operations[node] for node in end.nodes if node.kind != "rank"]
-    inside = {node.source for node in end.nodes if node.kind == "rank"}
-    inside |= {rank for one in operations for rank in one.entries}
+    inside = _inside(waits, end, operations)
     sides = {one.node: sorted(set(one.entries) & inside) for one in operations}
     said = "; ".join(
         f"{name(sides[one.node])} {verb(sides[one.node], 'waits', 'wait')} in {named(one)} "
@@ -73,6 +72,19 @@ def circle(waits: Waits, end: End) -> Verdict:
     ):
         steps.append("NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 or newer) if only the order differs")
     return verdict(pattern, text, blamed, victims, found, steps, confidence)
+
+
+def _inside(waits: Waits, end: End, operations: Sequence[Operation]) -> set[int]:
+    """The ranks in a circle: those that are waited for in it, not those that wait alike with them.
+
+    Where operations lead to older ones, those that have issued both.
+    """
+    found = {node.source for node in end.nodes if node.kind == "rank"}
+    for one in operations:
+        for node in set(waits.edges[one.node]).intersection(end.nodes):
+            if node.kind != "rank":
+                found |= set(one.entries) & set(waits.operations[node].entries)
+    return found
 
 
 def _for_whom(waits: Waits, operation: Operation) -> str:

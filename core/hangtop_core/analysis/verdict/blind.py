@@ -12,6 +12,7 @@ from hangtop_core.analysis.gpus import uses_cuda
 from hangtop_core.analysis.layout import seats
 from hangtop_core.analysis.verdict.steps import Command, spelt
 from hangtop_core.diagnosis import BlindSpot
+from hangtop_core.joining import size_name
 from hangtop_core.kernelline import deaths
 from hangtop_core.nodestates import UNSEEN
 from hangtop_core.rankset import fold
@@ -96,7 +97,9 @@ def _absent(snapshot: Snapshot, job: Job, empty: Iterable[Seat]) -> Iterator[Bli
     for reason, some in groups.items():
         nodes = tuple(sorted({seat.node for seat in some if seat.node is not None}))
         ranks = tuple(seat.rank for seat in some)
-        text = f"WORLD_SIZE is {job.world_size}; {plural(len(ranks), 'rank')} ({fold(ranks)}) "
+        text = (
+            f"{size_name(job)} is {job.world_size}; {plural(len(ranks), 'rank')} ({fold(ranks)}) "
+        )
         if reason is None:
             text += f"{'was' if len(ranks) == 1 else 'were'} not found on the nodes observed"
             fix = "run hangtop on their node, too; on this one, the launcher's log says why they "

@@ -200,9 +200,18 @@ class Case:
         return tuple(uneven(self))
 
     @cached_property
+    def _knot(self) -> Knot | None:
+        return knot(self)
+
+    @property
     def knot(self) -> Knot | None:
         """Ranks that send and receive, and wait for one another in a circle."""
-        return knot(self)
+        return self._knot if self._knot is not None and self._knot.circle else None
+
+    @property
+    def chain(self) -> Knot | None:
+        """Ranks that send and receive, of which each waits for the next one, and who is last."""
+        return self._knot if self._knot is not None and not self._knot.circle else None
 
     @cached_property
     def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:

@@ -29,6 +29,7 @@ from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.analysis.verdict.storewait import alone_with_keys
 from hangtop_core.analysis.verdict.uneven import left_loop, unused
+from hangtop_core.joining import size_name
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -282,6 +283,7 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     text, members = case.waiting_classes[0]
     size = case.job.world_size
     partial = size is not None and size > len(case.subjects)
+    told = f"but {size_name(case.job)} is {size}: look on the other nodes"
     everybody = f"all {len(members)} ranks seen wait"
     if len(case.heard(members)) < len(members):
         everybody = f"all {len(members)} ranks waited when last seen"
@@ -291,11 +293,11 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         summary=(
             f"{everybody} {text} {case.ago(case.progress.since)}; nothing "
             + (
-                f"differs between them, but WORLD_SIZE is {size}: look on the other nodes"
+                f"differs between them, {told}"
                 if partial
-                else "differs between them, as far as stacks and processes tell: ruled out are a "
-                "rank that stays away, another call site, stopped and lost processes. What is left "
-                f"is {_what_is_left(case, members)}"
+                else "differs between them, as far as stacks and processes tell: ruled out are "
+                f"{'' if size is None else 'a rank that stays away, '}another call site, stopped "
+                f"and lost processes. What is left is {_what_is_left(case, members)}"
             )
         ),
         steps=(
@@ -310,10 +312,13 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _what_is_left(case: Case, members: Sequence[Subject]) -> str:
     """What may keep ranks that wait alike, and cannot be seen from outside."""
     kind = members[0].activity.kind
+    more = ""
+    if case.job.world_size is None:
+        more = f"a rank beyond these {len(members)}, as world_size may say (it is not known here), "
     if over_a_file(members):
-        return "the file that they seem to meet over (FileStore): another one, or an old one"
+        return f"{more}the file that they seem to meet over (FileStore): another one, or an old one"
     if kind == "init":
-        return "what they were told there (init_method, store), the network or the library"
+        return f"{more}what they were told there (init_method, store), the network or the library"
     if case.picture is None and kind in _SAME_LINE:
         return "the network, the library, or a group, root or tensor that differs at that line"
     return "the network or the library"

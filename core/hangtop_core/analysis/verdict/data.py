@@ -114,11 +114,12 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     case,
                     f"{who([subject])} waits for its child {child.label} (pid {child.pid}), which "
                     + (
-                        f"{gives} at {where(activity.site)}, which no thread of it can give: it "
-                        f"was forked, and threads of its rank ({parent}) are not in it"
+                        f"{gives} at {where(activity.site)}, which no thread of it can give: fork "
+                        f"copied one of the rank's {parent} threads"
                         if gives
-                        else f"waits for a lock at {where(activity.site)} that no thread of it can "
-                        f"release: it was forked while another of {parent} threads held the lock"
+                        else f"sleeps on a futex at {where(activity.site)}, and it has no thread "
+                        f"that could wake it: fork copied one of the rank's {parent} threads, and "
+                        "most likely another one held the lock, or is what it waits for"
                     ),
                 ),
                 evidence=(

@@ -14,6 +14,7 @@ from hangtop_core.analysis import cgroups
 from hangtop_core.analysis.verdict.naming import name_ranks, tracer
 from hangtop_core.analysis.versions import NAMES, differences
 from hangtop_core.diagnosis import Exclusion
+from hangtop_core.joining import size_name
 from hangtop_core.kernelline import read
 from hangtop_core.nodestates import AWAY, OBSERVED
 from hangtop_core.text import clean, duration, plural, shorten
@@ -85,7 +86,7 @@ def _present(case: Case) -> str | None:
     size, here = case.job.world_size, {s.number for s in case.live}
     if size is None or len(here) < size or not _heard(case):
         return None
-    return f"all {size} ranks of WORLD_SIZE are there and alive"
+    return f"all {size} ranks of {size_name(case.job)} are there and alive"
 
 
 def _unhalted(case: Case) -> str | None:

@@ -1,4 +1,4 @@
-"""Ranks in send and recv that wait for one another in a circle: for whom each of them waits.
+"""Ranks in send and recv that wait for one another, in a circle or a chain: who for whom.
 
 That is read from the line that calls (`src=rank - 1`, `dst=self.next`), or from the names of
 functions (`recv_forward`). Where it cannot be read nothing is said.
@@ -46,19 +46,26 @@ LONGEST = 200
 
 
 class Knot(NamedTuple):
-    """Ranks that wait for one another in circles, and who waits for whom."""
+    """Ranks that wait for one another in circles or chains, and who waits for whom."""
 
     subjects: tuple[Subject, ...]
+    """Those in circles; without any, those that others wait for at the heads of chains."""
     peers: Mapping[int, int]
     """For whom each rank in send or recv waits, by rank; also of those that are in no circle."""
     passing: tuple[Subject, ...]
     """All of which that is known."""
     names: Mapping[int, str]
     """What says so, by rank: `self.next` of its line, or the name of a function."""
+    calls: Mapping[int, str]
+    """Whether they send or receive, by rank; empty where both may be."""
+    circle: bool
 
 
 def knot(case: Case) -> Knot | None:
-    """The ranks in sends and receives of which each waits for another; None where none are seen."""
+    """The ranks in sends and receives of which each waits for another; None where none are seen.
+
+    Where none wait in a circle, the ranks in a collective that chains of them end at.
+    """
     if case.suspects or len(case.waiters) < 2:
         return None
     world = case.job.world_size or len(case.subjects)
@@ -69,11 +76,26 @@ def knot(case: Case) -> Knot | None:
     found.update(_pair([s for s in case.waiters if s.number not in found]))
     peers = {number: way.peer for number, way in found.items() if way.peer != number}
     tied = _circles({n: peer for n, peer in peers.items() if not _meets(found, n, peer)})
-    if not tied:
-        return None
     known = tuple(s for s in passing if s.number in peers)
     said = {number: way.name for number, way in found.items()}
-    return Knot(tuple(s for s in known if s.number in tied), peers, known, said)
+    calls = {number: way.call for number, way in found.items()}
+    some = [s for s in known if s.number in tied]
+    if not tied and len(known) == len(passing):
+        some = _heads(case, peers)
+    return Knot(tuple(some), peers, known, said, calls, bool(tied)) if some else None
+
+
+def _heads(case: Case, peers: Mapping[int, int]) -> list[Subject]:
+    """Those in a collective that chains of sends and receives end at; none if one ends elsewhere.
+
+    Whom a single rank among many waits for tells little: it may itself be the odd one.
+    """
+    last = {peer for peer in peers.values() if peer not in peers}
+    heads = [s for s in case.waiters if s.number in last]
+    linked = any(peer in peers for peer in peers.values()) or len(case.waiters) == 2
+    if len(heads) < len(last) or not (linked or 2 * len(peers) > len(case.waiters)):
+        return []
+    return heads if all(s.activity.kind in ("collective", "backward") for s in heads) else []
 
 
 def _pair(left: Sequence[Subject]) -> dict[int, _Way]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
-from hangtop_core.analysis.verdict.meeting import port_holder
+from hangtop_core.analysis.verdict.meeting import Binder, binder, port_holder
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import as_host, on
 from hangtop_core.kernelline import KernelLine
@@ -76,6 +76,10 @@ class Said:
             for record in one.members
             if record.cause == cause and record.exact and record.at is not None
         ]
+
+    def texts(self, cause: str) -> list[str]:
+        """What lines of a cause say."""
+        return [r.text for one in self._folds for r in one.members if r.cause == cause]
 
     @cached_property
     def kernel_lines(self) -> Mapping[str, tuple[KernelLine, ...]]:
@@ -215,8 +219,10 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     found = [one for one in case.said.verdicts if one.cause == cause]
     if not found:
         return
+    binds = binder(case, case.said.texts(cause)) if cause == "store-port-taken" else Binder()
     if cause in _AT_START and not (
         not case.waiters
+        or binds.notes
         or case.progress.state == "exited"
         or any(s.activity.kind in ("init", "store") for s in case.waiters)
     ):
@@ -236,15 +242,19 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         owner = _by_segment(case, one) if not ranks else None
         blamed = blamed or ((owner,) if owner is not None else ())
         told_why = any(s.activity.kind in GONE for s in blamed) or bool(away or owner)
+        notes: list[str] = []
         if cause == "store-port-taken":
+            away += [one for one in binds.absent if one not in away]
+            blamed, notes = binds.subjects or blamed, [*binds.notes]
             gone = any(s.activity.kind in GONE for s in case.subjects)
-            told_why = gone or any(seat.beside for seat in case.seats)
+            told_why = gone or bool(notes) or any(seat.beside for seat in case.seats)
         has = port_holder(case) if cause == "store-port-taken" else None
+        notes += [has.text] if has else []
         yield Hit(
             subjects=blamed,
             absent=absent(away),
             explained=(*case.waiters, *(_ended(case) if told_why else ())),
-            summary=sentence(case, one.summary + (f"; {has.text}" if has else ""), blamed=blamed),
+            summary=sentence(case, "; ".join([one.summary, *notes]), blamed=blamed),
             evidence=(*one.evidence, *(has.facts if has else ())),
             steps=(*(has.steps if has else ()), *live_steps(case, cause, blamed)),
             needs=_WHO if cause == "store-port-taken" else None,

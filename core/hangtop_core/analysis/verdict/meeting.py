@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core import nodesets
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, word
+from hangtop_core.joining import world_size
 from hangtop_core.places import Places
 from hangtop_core.text import clean, plural
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.descriptors import Socket
@@ -264,6 +267,41 @@ def port_holder(case: Case) -> PortHolder | None:
             (Command(node, f"ps -o pid,user,etime,args -p {others[0].pid}"),),
         )
     return None
+
+
+class Binder(NamedTuple):
+    """Rank 0, which could not listen on its port: the one that is not there, or who is instead."""
+
+    absent: tuple[Seat, ...] = ()
+    subjects: tuple[Subject, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def binder(case: Case, texts: Sequence[str]) -> Binder:
+    """Whose words it most likely were, where texts tell that somebody could not listen on a port.
+
+    Without a launcher only rank 0 listens on MASTER_PORT. One that is there as rank 0 of a world
+    of another size came before it, and has the port.
+    """
+    ports = [p for s in case.subjects[:1] if (p := s.rank.process.env.get("MASTER_PORT"))]
+    if case.job.launchers or not any(_names(port, text) for port in ports for text in texts):
+        return Binder()
+    seat = next((one for one in case.seats if one.rank == 0), None)
+    if seat is not None and seat.unseen is None and not seat.beside:
+        note = "most likely that was rank 0, which is not there and should have the store"
+        return Binder((seat,), notes=(note,))
+    sizes = Counter(size for s in case.subjects if (size := world_size(s.rank.process)))
+    first = [s for s in case.subjects if s.number == 0][:1]
+    if len(sizes) < 2 or not first:
+        return Binder()
+    if world_size(first[0].rank.process) in (None, sizes.most_common(1)[0][0]):
+        return Binder()
+    note = "was told another WORLD_SIZE and most likely is of another run, and has the port"
+    return Binder(subjects=tuple(first), notes=(f"{who(first)} {note}",))
+
+
+def _names(port: str, text: str) -> bool:
+    return re.search(rf"\b{re.escape(port)}\b", text) is not None
 
 
 def _to_store(subject: Subject) -> Iterator[Socket]:

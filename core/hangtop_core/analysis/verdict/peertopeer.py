@@ -28,12 +28,17 @@ def heads(case: Case) -> tuple[Subject, ...]:
     passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
     others = tuple(s for s in case.waiters if s.activity.kind not in PEER_TO_PEER)
     told = case.suspects or case.by_recorders is not None or case.knot
+    if case.chain is not None and not told:
+        return case.chain.subjects
     return others if not told and len(passing) > max(len(others), 1) else ()
 
 
 def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     found = heads(case)
     if not found:
+        return
+    if case.chain is not None:
+        yield _linked(case, case.chain)
         return
     passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
     calls = " or ".join(sorted({s.activity.op or s.activity.kind for s in passing}))
@@ -53,6 +58,50 @@ def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             f"send and receive before {first.at}",
             *trace_steps(found[0]),
         ),
+    )
+
+
+def _linked(case: Case, chain: Knot) -> Hit:
+    """Each of some waits for the next, and the last one for a rank in a collective."""
+    found, first = chain.subjects, chain.subjects[0].activity
+    heads = {s.number for s in found}
+    last = [s for s in chain.passing if chain.peers[s.number] in heads]
+    said = "; ".join(
+        f"{name_ranks([s])} {s.activity.text.rstrip(',')} at {s.activity.at}, for rank "
+        f"{chain.peers[s.number]} (`{chain.names[s.number]}`)"
+        for s in last[:4]
+    )
+    rest = [s for s in chain.passing if s not in last]
+    after = ", ".join(f"rank {s.number} for rank {chain.peers[s.number]}" for s in rest[:4])
+    others = case.victims_clause((*chain.passing, *found))
+    ago = case.ago(case.progress.since)
+    behind = f"; behind {is_are(last, 'it', 'them')} {after}" if after else ""
+    calls = {chain.calls[s.number] for s in last}
+    other = _OTHER.get(calls.pop()) if len(calls) == 1 else None
+    wait = f"{name_ranks(last)} {is_are(last, 'waits', 'wait')}"
+    return Hit(
+        subjects=found,
+        explained=case.waiters,
+        summary=(
+            (
+                f"{said} {ago}".rstrip()
+                if not rest
+                else f"{name_ranks(chain.passing)} wait for one another in a chain {ago}".rstrip()
+                + f": {said}{behind}"
+            )
+            + f"; and {who(found)} {is_are(found, 'is', 'are')} "
+            f"elsewhere: {is_are(found, 'it', 'they')} {several(first.text, found)} at {first.at}. "
+            f"{is_are(found, 'It', 'They')} went on without "
+            f"{f'the {other} that' if other else 'what'} {wait} for, or {wait} for one too many"
+            + (f"; {others}" if others else "")
+        ),
+        evidence=(_NEIGHBOURS, *common_facts(case, found)),
+        steps=(
+            f"compare how often {name_ranks([*last, *found])} send and receive before that: one "
+            "may have left out a part, as of a micro-batch",
+            *trace_steps(found[0]),
+        ),
+        confidence=0.85,
     )
 
 
@@ -110,12 +159,7 @@ def _tied(case: Case, knot: Knot) -> Hit:
             + (f"; {others}" if others else "")
         ),
         evidence=(
-            fact(
-                "stacks",
-                None,
-                "for whom each of them waits is as its line, or the name of its function, says; "
-                "the next and the previous one are taken to be neighbours by rank",
-            ),
+            _NEIGHBOURS,
             *common_facts(case, some),
         ),
         steps=(
@@ -126,6 +170,12 @@ def _tied(case: Case, knot: Knot) -> Hit:
     )
 
 
+_NEIGHBOURS = fact(
+    "stacks",
+    None,
+    "for whom each of them waits is as its line, or the name of its function, says; the next and "
+    "the previous one are taken to be neighbours by rank",
+)
 _ORDER = "let neighbours call send and recv in opposite order, or use batch_isend_irecv"
 
 
@@ -227,7 +277,9 @@ P2P = Rule(
 CHAIN = Rule(
     cause="p2p-chain",
     title="Ranks wait for sends in a chain, and its head is in another operation",
-    seen="More than half of the ranks wait in send or recv, and the others in something else.",
+    seen="More than half of the ranks wait in send or recv, and the others in something else. Or, "
+    "as the lines of their sends and receives or the names of their functions have it, each waits "
+    "for the next one, and the last one for a rank in a collective (confidence 0.85).",
     excluded="A rank is outside communication: it is the head. The recorders of all were read.",
     confidence=0.75,
     next_steps=("Compare how often neighbours send and receive",),

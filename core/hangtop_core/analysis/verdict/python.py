@@ -25,6 +25,7 @@ from hangtop_core.analysis.verdict.evidence import (
     several,
     who,
 )
+from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails
@@ -273,6 +274,7 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for group in alike(leaving, lambda s: (s.activity.text, s.activity.op)):
         ends = awaited(case, group[0]) if group[0].activity.op in WAITS_FOR_ENDS else ""
         ends = f"({ends})" if ends and len(group) == 1 else ""
+        error = error_text(case, group[0].number) if len(group) == 1 else ""
         yield Hit(
             subjects=group,
             summary=sentence(
@@ -280,7 +282,7 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 who(group),
                 several(group[0].activity.text, group),
                 case.since(group[0]),
-                ends,
+                f"{ends}; it has printed {error}" if error else ends,
             ),
             evidence=common_facts(case, group),
             steps=(

@@ -44,13 +44,27 @@ def by_recorders(case: Case) -> Verdict | None:
         return first  # those in a circle prove it, whatever others do
     if world.absent or world.blank or first.cause == patterns.MISMATCHED.cause:
         return None
+    if _behind(case, first):
+        return None
     return None if first.cause in _DIFFER and _other_lines(case, first) else first
 
 
+def _behind(case: Case, one: Verdict) -> bool:
+    """Whether all that are blamed only wait for others in sends that the recorder does not show.
+
+    Those of gloo it has not.
+    """
+    tied = case.chain or case.knot
+    if tied is None or not one.culprits:
+        return False
+    heads = {s.number for s in tied.subjects}
+    return all(c.rank in tied.peers and c.rank not in heads for c in one.culprits)
+
+
 def _under_condition(case: Case, one: Verdict) -> bool:
-    """Whether all that are blamed, or half of those in a circle, are under one on the rank."""
+    """Whether all that are blamed, or some of those in a circle, are under one on the rank."""
     blamed = {culprit.rank for culprit in one.culprits}
-    tied = 2 * len(blamed) >= len(case.waiters)
+    tied = 2 * len(blamed) >= len(case.waiters) or one.cause == patterns.INVERSION.cause
     return any(
         (own == blamed or (tied and own < blamed))
         and not (one.cause == patterns.INVERSION.cause and _usual(case, group[0], own))

@@ -22,7 +22,7 @@ from hangtop_core.analysis.verdict.logs import overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.recorders import SUBSET
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, trace_steps
-from hangtop_core.joining import master
+from hangtop_core.joining import master, size_name
 from hangtop_core.launchline import endpoint, launch_options
 from hangtop_core.nodestates import AWAY, OBSERVED
 from hangtop_core.places import is_loopback
@@ -152,7 +152,7 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     if any(not one.ends for one in case.contradictions):
         return  # those are why they did not find one another
-    here = {rank.rank for rank in case.job.ranks}
+    here, name = {rank.rank for rank in case.job.ranks}, size_name(case.job)
     # Those that stood beside others have left: `rank-exited` says so.
     lacking = [s for s in case.seats if s.unseen is None and not s.beside]
     blind = [node.name for node in case.snapshot.nodes if node.state not in OBSERVED]
@@ -168,13 +168,15 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             absent=absent(some),
             summary=sentence(
                 case,
-                f"{told}: WORLD_SIZE is {size} and {len(here)} ranks are there"
+                f"{told}: {name} is {size} and {len(here)} ranks are there"
                 + (f"; {died[0]}" if died else ""),
             ),
             evidence=(
                 *(died[1:] if died else ()),
                 fact(
-                    "environment", joining[0].number, f"WORLD_SIZE={size}; seen: {name_ranks(here)}"
+                    "environment" if name == "WORLD_SIZE" else "stacks",
+                    joining[0].number,
+                    f"{name}={size}; seen: {name_ranks(here)}",
                 ),
                 *place_facts(some),
             ),
@@ -339,7 +341,8 @@ RENDEZVOUS = Rule(
 NEVER_JOINED = Rule(
     cause="rank-never-joined",
     title="A rank has never come to the process group",
-    seen="All that wait are in init_process_group, and WORLD_SIZE counts more ranks than exist; "
+    seen="All that wait are in init_process_group, and WORLD_SIZE, or the world_size "
+    "that ranks of mp.spawn gave it, counts more ranks than exist; "
     "or a rank exists and is still before init_process_group. The node is named where the layout "
     "of the other ranks tells it.",
     excluded="The launcher of the node started it and it is gone: `rank-exited`. Its node cannot "

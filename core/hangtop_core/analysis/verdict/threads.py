@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.dictionary import by_source
 from hangtop_core.analysis.idle import FUTURES
+from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.doing import does
@@ -39,11 +40,16 @@ if TYPE_CHECKING:
 def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject in left:
         activity = subject.activity
-        if activity.kind not in ("lock", "join", "waiting") or activity.loading:
+        if activity.kind not in ("lock", "join", "queue", "waiting") or activity.loading:
             continue
         if activity.kind == "waiting" and activity.family != "futex":
             continue
         threads = threads_of(case, subject)
+        importing = import_deadlock(threads[0], threads[1:]) if threads else None
+        if importing is not None:
+            yield _importing(case, subject, threads, importing)
+        if importing is not None or activity.kind == "queue":
+            continue
         stuck = [one for one in threads if one.wants_lock]
         if activity.kind == "waiting" and len(stuck) < 2 and not _has_candidates(threads):
             continue
@@ -116,22 +122,38 @@ def _several_locks(subject: Subject, takers: Sequence[OneThread]) -> bool:
 def _joining(case: Case, subject: Subject, threads: Sequence[OneThread]) -> Hit:
     text = f"{who([subject])} waits for a thread of its own to end, at {subject.activity.at}"
     text = f"{text} {case.since(subject)}".rstrip()
-    importing = import_deadlock(threads[0], threads[1:])
-    if importing is not None:
-        told = f"{importing.name} waits for a module that another thread is still importing, at "
-        told += f"{importing.place}, and the main thread waits while it imports: most likely that "
-        told += "one (an import deadlock)"
-    else:
-        told = _owners(threads, "that may be")
     return Hit(
         subjects=(subject,),
-        summary=sentence(case, f"{text}; {told}"),
+        summary=sentence(case, f"{text}; {_owners(threads, 'that may be')}"),
         evidence=(
             *_thread_facts(subject, threads),
             *common_facts(case, [subject]),
         ),
         steps=trace_steps(subject),
         confidence=0.75,
+    )
+
+
+def _importing(case: Case, subject: Subject, threads: Sequence[OneThread], other: OneThread) -> Hit:
+    """The main thread waits while it imports, and a thread for a module that is being imported."""
+    waits = {
+        "join": "waits for a thread of its own to end,",
+        "queue": f"waits in {subject.activity.op or 'a queue'}",
+    }.get(subject.activity.kind) or "waits"
+    text = f"{who([subject])} {waits} at {subject.activity.at} {case.since(subject)}".rstrip()
+    told = f"{other.name} waits for a module that another thread is still importing, at "
+    told += f"{other.place}, and the main thread waits while it imports: most likely that "
+    told += "one (an import deadlock)"
+    return Hit(
+        subjects=(subject,),
+        summary=sentence(case, f"{text}; {told}"),
+        evidence=(*_thread_facts(subject, threads), *common_facts(case, [subject])),
+        steps=(
+            f"take what waits out of the import at {subject.activity.at}: start threads, and wait "
+            "for them, in a function that is called later",
+            *trace_steps(subject),
+        ),
+        confidence=0.85,
     )
 
 
@@ -227,6 +249,8 @@ def _who_could(case: Case, subject: Subject, threads: Sequence[OneThread]) -> st
         text += f"), which {doing}," if doing else ")"
         return f"{text} may have to {'empty' if puts else 'fill'} it"
     if any("/asyncio/" in frame.file for frame in threads[0].frames[:12] if threads):
+        if wakes_up(subject.rank, subject.standing):
+            return "its event loop wakes up now and then, and nothing shows that a task gets on"
         return "nothing in its event loop can run: all its tasks wait"
     waits = f" ({plural(len(rest), 'other thread')} only waiting for work)" if rest else ""
     if puts:
@@ -266,7 +290,8 @@ LOCK_WAIT = Rule(
     cause="lock-wait",
     title="A rank waits for a lock or thread of its own",
     seen="The main thread sleeps on a futex in threading.py or on a line of user code that takes "
-    "a lock; two threads that both do are a deadlock.",
+    "a lock; two threads that both do are a deadlock. Or it waits while it imports, and a thread "
+    "of it waits for a module that is being imported.",
     excluded="Most ranks are on the same line: that is an asynchronous collective.",
     confidence=0.82,
     next_steps=("Look at the other threads: one of them holds it", "hangtop dump --each --locals"),
@@ -280,7 +305,8 @@ QUEUE_WAIT = Rule(
     cause="queue-wait",
     title="A rank waits for a queue that nobody fills",
     seen="The main thread is in Queue.get, Future.result, or an event loop that waits.",
-    excluded="The queue is a DataLoader's; a thread of the rank waits in a collective.",
+    excluded="The queue is a DataLoader's; a thread of the rank waits in a collective. Anything "
+    "comes on a connection of the event loop, for ten minutes.",
     confidence=0.85,
     next_steps=("Find the producer: its thread or process may have died",),
     find=_queue,

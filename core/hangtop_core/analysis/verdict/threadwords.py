@@ -70,9 +70,17 @@ def import_deadlock(main: OneThread, others: Sequence[OneThread]) -> OneThread |
     Importing takes a lock for each module; whoever imports one, and waits at its top level for a
     thread that imports it as well, waits for ever.
     """
-    if not any(frame.file == _IMPORTS for frame in main.frames):
+    if not _imports(main):
         return None
-    return next((one for one in others if _wants_module(one.frames)), None)
+    waiting = [one for one in others if _wants_module(one.frames)]
+    # Who still imports may be the one that they wait for.
+    if any(_imports(one) for one in others if one not in waiting):
+        return None
+    return waiting[0] if waiting else None
+
+
+def _imports(one: OneThread) -> bool:
+    return any(frame.file == _IMPORTS for frame in one.frames)
 
 
 def _wants_module(stack: Sequence[Frame]) -> bool:

@@ -27,6 +27,7 @@ from hangtop_core.analysis.verdict.recorded import AGREED, apart, flight_facts, 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
+    from hangtop_core.analysis.verdict.callers import Block
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Frame
 
@@ -42,6 +43,15 @@ _PARTS = re.compile(r"micro|accum|chunk", re.IGNORECASE)
 """Loops over the parts of one batch: they are entered anew in every step."""
 _DATA = re.compile(r"load|data|batch|sampl|epoch", re.IGNORECASE)
 """Loops over batches, also where a loop over epochs is around them."""
+_BATCH = re.compile(r"batch(?!_size)|sampl|example", re.IGNORECASE)
+_BATCHES = re.compile(r"loader(?!s)|batches|samples|examples", re.IGNORECASE)
+_SETS = re.compile(r"load|data_?set|shard|file|split|domain|task|epoch", re.IGNORECASE)
+"""What holds many batches: a loop within one over these is over data."""
+_EPOCHS = re.compile(r"epoch|cycle|round|phase", re.IGNORECASE)
+_STEPS = re.compile(r"step|iter|update", re.IGNORECASE)
+_MEASURES = re.compile(r"valid|eval", re.IGNORECASE)
+_NAME = re.compile(r"[^\W\d]\w*")
+_ATTEMPTS = re.compile(r"attempt|retr(?:y|ies)|tries", re.IGNORECASE)
 
 
 def uneven(case: Case) -> Iterator[Hit]:
@@ -75,7 +85,7 @@ def uneven(case: Case) -> Iterator[Hit]:
             summary=(
                 f"{named[0]} {is_are(group, 'is', 'are')} {loop} and "
                 f"{is_are(group, 'waits', 'wait')} in {held(case, first)} at "
-                f"{place(there)} {case.since(first)}, while {named[1]} "
+                f"{first.activity.at} {case.since(first)}, while {named[1]} "
                 f"{is_are(training, 'is', 'are')} still in it and "
                 f"{several(step.text.rstrip(','), training)} at {step.at}: "
                 f"{name_ranks(odd)} got {got}"
@@ -188,19 +198,83 @@ def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> _Parting | Non
         if inner is None and not is_library(frame):
             return further
         left += [(frame, block) for block in inner or ()]
-    both = any(block in around for block in known)
-    both = both or any(loops(frame) for frame in training[len(training) - depth :])
-    left = [(frame, block) for frame, block in left if not _PARTS.search(block[1])]
+    outer = reversed(training[len(training) - depth :])
+    shared = [block for frame in outer for block in loops(frame) or ()]
+    shared += [block for block in known if block in around]
+    # In a loop over batches that both are in, another one is over the parts of one.
+    if any(map(_over_batches, shared)):
+        return None
+    left = [one for one in left if not _over_parts(one[1], shared)]
     over_data = next((one for one in left if _DATA.search(one[1][1])), None)
     # A loop of a callee is entered anew in every round of the one that both are in, and may be left
     # by return: of attempts, say.
-    counted = [one for one in left if one[0] is here or not both]
-    one = over_data or next(iter(counted), None)
+    epoch = _epoch(training[: len(training) - depth], past[: -1 - depth], shared, left)
+    counted = (one for one in left if one[0] is here or not shared)
+    one = over_data or epoch or next(counted, None)
     if one is None:
         return None
     text = f"through with the loop at {block_at(*one)}"
     data = over_data is not None and not one[1][1].startswith("while")
-    return _Parting(here, there, text, not both or over_data is not None, over_data=data)
+    # A loop over data in one over steps may be over what is to be one batch.
+    in_step = any(map(_over_steps, shared[-1:])) and one is not epoch
+    sure = not in_step and (not shared or over_data is not None or epoch is not None)
+    return _Parting(here, there, text, sure, over_data=data)
+
+
+def _over_batches(block: Block) -> bool:
+    """Whether a loop goes over batches: `for i, batch in enumerate(loader):`."""
+    what, _, of = block[1].partition(" in ")
+    if block[1].startswith("while"):
+        return _BATCH.search(block[1]) is not None and "next(" in block[1]
+    return not _SETS.search(what) and bool(_BATCH.search(what) or _BATCHES.search(of))
+
+
+def _over_parts(block: Block, around: Sequence[Block]) -> bool:
+    """Whether a loop goes over the parts of one batch, as its line says, or that of one around."""
+    if _PARTS.search(block[1]):
+        return True
+    _, _, of = block[1].partition(" in ")
+    given = (text.partition(" in ")[0] for _, text in around if text.startswith("for"))
+    named = {name for what in given if not _SETS.search(what) for name in _NAME.findall(what)[1:]}
+    return not _DATA.search(block[1]) and not named.isdisjoint(_NAME.findall(of))
+
+
+def _over_steps(block: Block) -> bool:
+    return block[1].startswith("for") and _counts(block)
+
+
+def _over_epochs(block: Block) -> bool:
+    what, _, of = block[1].partition(" in ")
+    return _EPOCHS.search(block[1]) is not None or bool(of and _SETS.search(what))
+
+
+def _counts(block: Block) -> bool:
+    return bool(_STEPS.search(block[1])) and not _EPOCHS.search(block[1])
+
+
+def _epoch(
+    training: Sequence[Frame],
+    past: Sequence[Frame],
+    shared: Sequence[Block],
+    left: Sequence[tuple[Frame, Block]],
+) -> tuple[Frame, Block] | None:
+    """The loop of an epoch, as what is around it says, and not its line; None for any other.
+
+    It is in a loop over epochs, or over what holds data, or in a function that is called after an
+    epoch; or who has left it validates. In loops over steps these are no epochs, but parts of them.
+    """
+    one = next((one for one in left if not _ATTEMPTS.search(one[1][1])), None)
+    if one is None:
+        return None
+    within = training[training.index(one[0]) :]
+    if any("epoch" in frame.name.lower() for frame in within[:-1]):
+        return one
+    if any(map(_counts, shared)):
+        return None
+    if any(map(_over_epochs, shared[-1:])):
+        return one
+    own = (frame.name for frame in past if not is_library(frame))
+    return one if any(map(_MEASURES.search, own)) else None
 
 
 UNEVEN = Rule(
@@ -211,9 +285,10 @@ UNEVEN = Rule(
     "operation further down in the same function, and outside the loop that they are in (as the "
     "program's file has it, where that can be read). Where most have left it, those that are still "
     "in it are to blame. Where both are in a loop around that one, and its line does not name what "
-    "it goes over as data, with less confidence (0.60).",
-    excluded="Somebody is outside communication. The loop goes over parts of one batch, or is in a "
-    "callee and entered anew in every round. This rank is under a condition on the rank.",
+    "it goes over as data, nor is it the loop of an epoch, with less confidence (0.60).",
+    excluded="Somebody is outside communication. The loop goes over parts of one batch, as one in "
+    "a loop over batches that all are in does, or is in a callee and entered anew in every round. "
+    "This rank is under a condition on the rank.",
     confidence=0.8,
     next_steps=("Compare len(dataloader) between ranks", "drop_last=True, or Join"),
     find=lambda case, left: case.uneven,

@@ -142,6 +142,18 @@ def test_the_operation_is_what_the_user_called() -> None:
     assert read(OBJECTS, FUTEX).op == "all_gather_object"
 
 
+def test_a_tensor_that_is_awaited_where_it_is_used_first() -> None:
+    file = "torch/distributed/_functional_collectives.py"
+    stack = (
+        frame("OpOverloadPacket.__call__", "torch/_ops.py", 1279),
+        frame("wait_tensor", file, 142),
+        frame("AsyncCollectiveTensor.trigger_wait", file, 1099),
+        frame("AsyncCollectiveTensor.__torch_dispatch__", file, 1140),
+        *user("gradient_norm", 133),
+    )
+    assert read(stack, FUTEX).text == "waits in wait_tensor"
+
+
 def test_a_store_is_told_by_its_port_where_the_line_cannot_be_read() -> None:
     world = World()
     peer = Socket("tcp", "ESTABLISHED", "127.0.0.1:4000", "127.0.0.1:29500")

@@ -264,28 +264,74 @@ def test_a_few_that_still_train_have_got_more_batches() -> None:
     assert "rank 3 got more batches" in first.summary
 
 
+EPOCHS = (50, "for epoch in range(start, cfg.epochs):")
+
+
 @pytest.mark.parametrize(
-    ("text", "confidence"),
+    ("outer", "text", "confidence"),
     [
-        ("for i, mb in enumerate(microbatches):", None),
-        ("for _ in range(cfg.grad_accum_steps):", None),
+        (LOOP, "for i, mb in enumerate(microbatches):", None),
+        (LOOP, "for _ in range(cfg.grad_accum_steps):", None),
+        (LOOP, "for i in range(n):", None),
+        ((50, "for samples in grouped(reader, 4):"), "for i, s in enumerate(samples):", None),
+        ((50, "while (batch := next(it, None)) is not None:"), "for x in batch.split(8):", None),
+        ((50, "for parts, last in reader(rank):"), "for i, x in enumerate(parts):", None),
+        ((50, "for update in range(updates):"), "for batch in islice(it, 4):", 0.6),
+        ((50, "while step < max_steps:"), "for batch in loader:", 0.8),
         # an epoch inside of the loop over epochs, or who knows what
-        ("for x, y in train_loader:", 0.8),
-        ("for i in range(n):", 0.6),
+        (EPOCHS, "for x, y in train_loader:", 0.8),
+        (EPOCHS, "for i in range(n):", 0.8),
+        ((50, "for shard in range(shards):"), "for i in range(n):", 0.8),
+        ((50, "for name, loader in loaders.items():"), "for batch in loader:", 0.8),
+        ((50, "for batch_size in (8, 16):"), "for batch in loader:", 0.8),
+        ((50, "while True:"), "for i in range(n):", 0.6),
+        ((50, "for step in range(steps):"), "for i in range(n):", 0.6),
     ],
 )
 def test_a_loop_inside_of_one_that_both_are_in_may_be_over_the_parts_of_a_batch(
-    text: str, confidence: float | None
+    outer: tuple[int, str], text: str, confidence: float | None
 ) -> None:
     # GIVEN most in the backward of an inner loop, and one rank below it, all in the outer loop
-    below = inside(c10d("all_reduce", 3252, 60), LOOP)
-    found = one_elsewhere(below, inside(BACKWARD, LOOP, (54, text)))
+    below = inside(c10d("all_reduce", 3252, 60), outer)
+    found = one_elsewhere(below, inside(BACKWARD, outer, (54, text)))
     by_cause = {one.cause: one for one in found.verdicts}
     uneven = by_cause.get("uneven-inputs")
     assert (uneven.confidence if uneven else None) == confidence
     told = by_cause["mismatched-collective"]
     assert [one.rank for one in told.culprits] == [2]
     assert any("find_unused_parameters" in str(step) for step in told.next_steps)
+
+
+@pytest.mark.parametrize(
+    ("outer", "function", "text", "after", "cause"),
+    [
+        ("for self.epoch in range(self.epochs):", "_Loop.run", "while not self.done:", "run", True),
+        ("while not self.done:", "_EpochLoop.run", "while not self.done:", "barrier", True),
+        ("while not self.done:", "fit", "for i in count():", "Validator.run", True),
+        ("while not self.done:", "fit", "for i in count():", "save", False),
+        ("while self.step < self.max_steps:", "train_epoch", "while True:", "save", True),
+        ("while not self.done:", "train_epoch", "while True:  # retry", "save", False),
+        ("while self.step < self.max_steps:", "train_step", "while True:", "evaluate", False),
+        ("for batch in self.loader:", "train_step", "while True:", "evaluate", False),
+    ],
+)
+def test_the_loop_over_data_may_be_in_a_callee_and_be_told_by_what_is_around_it(
+    outer: str, function: str, text: str, after: str, cause: bool
+) -> None:
+    # GIVEN most in a function with a loop, and one rank in what is called after that function
+    def stack(top: Stack, *between: Stack) -> Stack:
+        at = next(i for i, one in enumerate(top) if one.file.endswith("train.py"))
+        return (*top[:at], *[one for some in between for one in some], *top[at:])
+
+    run_ = replace(frame(function, "loops.py", 9), within=((8, text),))
+    step = replace(frame("advance", "loops.py", 30), within=())
+    others = stack(inside(BACKWARD, (50, outer)), (step, run_))
+    past = replace(frame(after, "loops.py", 70), within=())
+    found = one_elsewhere(stack(inside(c10d("barrier", 5356, 60), (50, outer)), (past,)), others)
+    first = found.verdicts[0]
+    assert [one.rank for one in first.culprits] == [2]
+    assert first.cause == ("uneven-inputs" if cause else "mismatched-collective")
+    assert (f"through with the loop at loops.py:8 (`{text}`)" in first.summary) == cause
 
 
 @pytest.mark.parametrize("within", [None, ()])

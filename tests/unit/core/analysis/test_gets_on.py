@@ -310,3 +310,44 @@ def test_a_queue_whose_producer_works_hard_is_not_yet_a_hang(
     world.give_children(rank, [(actor, None)])
     world.ranks[3] = msgspec.structs.replace(world.ranks[3], child_cpu_share={4099: share})
     assert judged(world).state == state
+
+
+@pytest.mark.parametrize(
+    ("kind", "flowed", "watched", "state"),
+    [
+        ("main", 2.0, 95.0, "progressing"),
+        ("main", 90.0, 95.0, "hung"),
+        ("main", 2.0, 700.0, "hung"),  # it may be a heartbeat
+        ("future", 2.0, 95.0, "progressing"),
+        ("joined", 2.0, 95.0, "progressing"),
+        ("beside", 2.0, 95.0, "hung"),  # which of two threads it waits for is not known
+        ("child", 2.0, 95.0, "progressing"),
+        ("lock", 2.0, 95.0, "hung"),
+    ],
+)
+def test_an_event_loop_gets_on_while_anything_comes(
+    kind: str, flowed: float, watched: float, state: str
+) -> None:
+    world = World(observed_since=NOW - watched)
+    world.waiters(3)
+    run_ = frame("BaseEventLoop._run_once", "py:asyncio/base_events.py", 1890)
+    loop = (frame("EpollSelector.select", "py:selectors.py", 468), run_, *user("score", 7))
+    stack, tid = {
+        "main": (loop, MAIN_TID),
+        "future": (FUTURE, THREAD_TID),
+        "joined": (build.JOIN, THREAD_TID),
+        "beside": (build.JOIN, THREAD_TID),
+        "child": (build.QUEUE, CHILD_TID),
+        "lock": (build.QUEUE, THREAD_TID + 1),
+    }[kind]
+    others = [("loop", THREAD_TID, loop, False)] if kind in ("future", "joined", "beside") else []
+    others += [("b", THREAD_TID + 1, user("f", 3), False)] if kind in ("future", "beside") else []
+    rank = world.add(
+        stack,
+        POLL if kind == "main" else FUTEX,
+        sample={"others": others},
+        flowed_at={-tid: NOW - flowed},
+    )
+    child = world.process(CHILD_TID, POLL, role="subprocess", rank_pid=MAIN_TID)
+    world.give_children(rank, [(child, None)])
+    assert judged(world).state == state

@@ -80,6 +80,51 @@ def test_a_knot_of_some_while_the_others_reduce() -> None:
     assert told(world) == ("p2p-deadlock", [2, 3])
 
 
+def test_a_chain_ends_at_who_went_on_to_a_collective() -> None:
+    world = World()
+    for name in ("recv_backward", "recv_backward", "send_forward_recv_backward"):
+        world.add(waits_in(name), FUTEX)
+    world.waiters(1)
+    assert told(world) == ("p2p-chain", [3])
+    (verdict,) = judged(world).verdicts
+    assert "ranks 0-2 wait for one another in a chain" in verdict.summary
+    assert "for rank 3 (`send_forward_recv_backward`); behind it rank 0" in verdict.summary
+    assert "It went on without what rank 2 waits for" in verdict.summary
+    assert verdict.victims == (0, 1, 2)
+
+
+def test_a_chain_beside_ranks_that_wait_for_its_head() -> None:
+    world = World()
+    world.waiters(4)
+    for name in ("recv_backward", "recv_backward"):
+        world.add(waits_in(name), FUTEX)
+    world.waiters(1)
+    assert told(world) == ("p2p-chain", [6])
+    assert "; ranks 0-3 wait in all_reduce" in judged(world).verdicts[0].summary
+
+
+@pytest.mark.parametrize("source", ["dist.recv(grad, src=1)", "dist.recv(grad, src=self.next)"])
+def test_one_of_two_that_went_on(source: str) -> None:
+    world = passing(("recv", 41, source))
+    world.waiters(1)
+    assert told(world) == ("p2p-chain", [1])
+    assert "It went on without the send that rank 0 waits for" in judged(world).verdicts[0].summary
+
+
+def test_one_that_receives_while_most_reduce_may_itself_be_the_odd_one() -> None:
+    world = passing(("recv", 41, "dist.recv(x, src=rank + 1)"))
+    world.waiters(3)
+    assert told(world) == ("mismatched-collective", [0])
+
+
+def test_a_chain_that_ends_at_who_makes_a_group_is_not_told() -> None:
+    world = World()
+    for name in ("recv_backward", "recv_backward"):
+        world.add(waits_in(name), FUTEX)
+    world.add(c10d("new_group", 5000, 12), FUTEX)
+    assert told(world)[0] == "subset-new-group"
+
+
 def test_workers_that_send_gradients_to_a_server_are_no_stages() -> None:
     world = World()
     world.add(waits_in("recv_grads"), FUTEX)

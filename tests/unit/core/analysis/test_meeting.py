@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
+from hangtop_core.joining import world_size
 from support import build
 from support.build import FUTEX, POLL, RECV, SLEEP, World, c10d, frame, judged, user
 from support.verdicts import causes, first
@@ -155,6 +156,29 @@ def test_ranks_that_meet_and_what_is_left(
     verdict = meet(*folders, facts=facts).verdicts[0]
     assert verdict.cause == "unknown"
     assert left in verdict.summary
+
+
+@pytest.mark.parametrize("size", [3, None])
+def test_that_none_stays_away_is_said_only_of_a_world_whose_size_is_known(size: int | None) -> None:
+    world = World()
+    for _ in range(3):
+        world.add(SLEEPS_IN_INIT, SLEEP)
+    verdict = judged(world, world_size=size).verdicts[0]
+    assert verdict.cause == "unknown"
+    assert ("a rank that stays away" in verdict.summary) == (size is not None)
+    assert ("a rank beyond these 3" in verdict.summary) == (size is None)
+
+
+def test_a_world_size_that_ranks_were_told_by_a_call_counts_like_the_variable() -> None:
+    world = World()
+    for _ in range(3):
+        world.add(SLEEPS_IN_INIT, SLEEP, process={"env": {}, "told_size": 4})
+    verdict = judged(world, world_size=4).verdicts[0]
+    assert (verdict.cause, [c.rank for c in verdict.culprits]) == ("rank-never-joined", [3])
+    assert "world_size of init_process_group is 4 and 3 ranks are there" in verdict.summary
+    process = world.ranks[0].process
+    assert world_size(process) == 4
+    assert world_size(replace(process, env={"WORLD_SIZE": "3"})) == 3
 
 
 def test_a_folder_for_each_rank_blames_nobody() -> None:

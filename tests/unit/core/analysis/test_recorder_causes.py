@@ -328,3 +328,13 @@ def test_a_rank_in_a_library_of_its_own_waits_if_its_recorder_says_so() -> None:
         stack = user("exchange", 9, "engine.sync(gradients)")
         world.add(stack, FUTEX, recorder=recorder, sample={"others": others})
         assert (judge(world)[0].cause == "lock-wait") is not pending
+
+
+def test_who_waits_in_a_send_that_recorders_do_not_show_is_not_blamed_for_what_it_lacks() -> None:
+    # GIVEN rank 0 waits for rank 1, which waits for rank 2, and that for rank 3, which is elsewhere
+    job = Job(4, {"1": ("dp", (0, 1)), "2": ("dp", (2, 3))}).call("all_reduce")
+    job.call("all_reduce", [0], "1", done=False).call("all_reduce", [3], "2", done=False)
+    recv = c10d("recv", 2799, 60)
+    passing = (*recv[:2], frame("recv_backward", "pipe.py", 30), *recv[2:])
+    first = judge(waiting(job, {1: passing, 2: passing}))[0]
+    assert (first.cause, [one.rank for one in first.culprits]) == ("p2p-chain", [3])

@@ -8,7 +8,19 @@ import pytest
 
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.sourcelines import needs_no_lock, sleeps
-from support.build import FUTEX, HUNG_SINCE, JOIN, NOW, RUN, World, frame, judged, thread, user
+from support.build import (
+    FUTEX,
+    HUNG_SINCE,
+    JOIN,
+    NOW,
+    POLL,
+    RUN,
+    World,
+    frame,
+    judged,
+    thread,
+    user,
+)
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
@@ -206,16 +218,55 @@ IMPORT: Stack = (
 )
 
 
+WANTS: Stack = (
+    frame("_ModuleLock.acquire", IMPORT[0].file, 107),
+    *IMPORT,
+    frame("run", "plugin.py", 4),
+)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        RESULT,
+        JOIN[:2],
+        (RESULT[0], frame("Event.wait", "py:threading.py", 607)),
+        (RESULT[0], frame("Queue.get", "py:queue.py", 171)),
+    ],
+)
+def test_who_waits_at_import_for_a_thread_that_wants_the_module_waits_for_a_lock(
+    wait: Stack,
+) -> None:
+    main = (*wait, frame("<module>", "plugin.py", 9), *IMPORT, *user("load", 3))
+    world = two(main, WANTS)
+    assert first(world).cause == "lock-wait"
+    assert "import deadlock" in first(world).summary
+    # One that still imports may be the one that they wait for.
+    world = two(main, WANTS)
+    world.ranks.pop()
+    others = [("a", 4025, WANTS, False), ("b", 4026, (*user("table", 2), *IMPORT), False)]
+    threads = (thread(4025, OTHER), thread(4026, OTHER))
+    world.add(main, FUTEX, process={"threads": threads}, sample={"others": others})
+    assert "import deadlock" not in first(world).summary
+
+
+@pytest.mark.parametrize("ran", [True, False])
+def test_what_is_said_of_a_loop_that_waits(*, ran: bool) -> None:
+    world = World()
+    world.waiters(2)
+    stack = (frame("EpollSelector.select", "py:selectors.py", 468), *LOOP)
+    world.add(stack, POLL, moved_at=NOW - 1.0 if ran else HUNG_SINCE)
+    verdict = first(world)
+    assert verdict.cause == "queue-wait"
+    assert ("wakes up now and then" in verdict.summary) == ran
+    assert ("nothing in its event loop can run" in verdict.summary) != ran
+
+
 @pytest.mark.parametrize("imports", [True, False])
 def test_a_thread_that_imports_what_the_main_thread_imports(*, imports: bool) -> None:
     above = frame("<module>", "plugin.py", 9)
     main = (*JOIN[:2], above, *(IMPORT if imports else ()), *user("load", 3))
-    other = (
-        frame("_ModuleLock.acquire", IMPORT[0].file, 107),
-        *IMPORT,
-        frame("run", "plugin.py", 4),
-    )
-    verdict = first(two(main, other))
+    verdict = first(two(main, WANTS))
     assert verdict.cause == "lock-wait"
     assert ("import deadlock" in verdict.summary) == imports
 

@@ -118,6 +118,39 @@ def test_who_has_the_port_that_rank_0_could_not_have_is_told() -> None:
         assert any("sport = :29500" in step for step in steps)
 
 
+@pytest.mark.parametrize("stack", [build.INIT, c10d("all_reduce")])
+@pytest.mark.parametrize(("port", "named"), [("29500", True), ("6006", False)])
+def test_that_rank_0_is_not_there_is_told_by_the_port_that_it_could_not_have(
+    stack: build.Stack, port: str, *, named: bool
+) -> None:
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready")
+    for rank in (1, 2):
+        env = {"RANK": str(rank), "MASTER_PORT": "29500", "MASTER_ADDR": "n1"}
+        world.add(stack, build.SLEEP, rank=rank, process={"env": env})
+    line = f"torch.distributed.DistNetworkError: port: {port}, address already in use\n"
+    found = run(world, line, world_size=3)
+    assert ("most likely that was rank 0" in found.verdicts[0].summary) == named, (
+        "whatever a store of old has let them through to"
+    )
+    if named:
+        assert first(found) == ("store-port-taken", [0])
+        assert "rank-never-joined" not in [one.cause for one in found.verdicts]
+
+
+def test_a_rank_0_of_another_run_has_the_port_that_this_one_could_not_have() -> None:
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready")
+    for rank, stack in ((0, build.user("report", 5)), (1, build.INIT), (2, build.INIT)):
+        env = {"RANK": str(rank), "MASTER_PORT": "29500", "MASTER_ADDR": "n1"}
+        env["WORLD_SIZE"] = "3" if rank else "1"
+        world.add(stack, build.SLEEP, rank=rank, process={"env": env})
+    line = "torch.distributed.DistNetworkError: port: 29500, address already in use\n"
+    found = run(world, line, world_size=3)
+    assert first(found) == ("store-port-taken", [0])
+    assert "most likely is of another run, and has the port" in found.verdicts[0].summary
+
+
 def test_the_rank_that_aborted_is_the_one_whose_sizes_did_not_fit() -> None:
     world = World()
     world.waiters(2)

@@ -97,6 +97,18 @@ def test_groups_in_another_order_are_a_circle() -> None:
     assert "ranks 0-1 wait in all_reduce #1 on ep (1) for ranks 2-3" in one.summary
 
 
+def test_only_those_in_the_circle_are_to_blame() -> None:
+    groups = {"1": ("world", (0, 1, 2, 3)), "2": ("pair", (0, 1))}
+    job = Job(4, groups).call("all_reduce", [0, 2, 3], "1", done=False)
+    job.call("all_reduce", [1], "2", done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("group-order-inversion", [0, 1])
+    assert one.victims == (2, 3)
+    assert (
+        "ranks 0-1 wait for one another in a circle: rank 0 waits in all_reduce #1" in one.summary
+    )
+
+
 def test_groups_in_another_order_all_enqueued() -> None:
     """NCCL enqueues both without waiting: everybody has joined everything."""
     groups = {"1": ("ep", (0, 1)), "2": ("dp", (0, 1))}
