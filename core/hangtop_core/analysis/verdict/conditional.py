@@ -72,7 +72,23 @@ def under_condition(case: Case) -> tuple[tuple[tuple[Subject, ...], Condition], 
     return tuple(
         (group, one)
         for group, one in told
-        if not differ or apart(case, [s.number for s in group]) is not None
+        if (not differ or apart(case, [s.number for s in group]) is not None)
+        and not (id(group[0]) in under and _has_roles(case, group, one[0]))
+    )
+
+
+def _has_roles(case: Case, group: Sequence[Subject], frame: Frame) -> bool:
+    """Whether all others are under conditions on the rank of their own in that function.
+
+    So programs give each rank its part (`if rank == LEARNER: ... elif rank == REFERENCE:`), and
+    what is called in one part may well be called in the others.
+    """
+    inside = {id(s) for s in group}
+    stacks = {_stack(s) for s in case.waiters if id(s) not in inside}
+    ways = [calls(case.snapshot.stacks.get(key, ())) for key in stacks]
+    return all(
+        any((f.file, f.name) == (frame.file, frame.name) and rank_conditions(f) for f in way)
+        for way in ways
     )
 
 

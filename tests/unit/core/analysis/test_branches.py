@@ -70,6 +70,18 @@ def test_the_condition_may_be_around_a_caller_and_be_its_else() -> None:
     assert "the `else` of `if not is_main_process():` (train.py:60)" in found.verdicts[0].summary
 
 
+def test_where_each_rank_has_its_own_part_of_a_condition_none_is_blamed_for_being_in_it() -> None:
+    learner = inside(c10d("recv", 2799, 63), (140, "if rank == LEARNER:"))
+    reference = inside(c10d("broadcast", 2950, 129), (142, "elif rank == REFERENCE:"))
+    actor = inside(c10d("recv", 2799, 108), (144, "else: elif rank == REFERENCE:"))
+    for last, blamed in ((actor, False), (inside(BACKWARD), True)):
+        world = World()
+        for stack in (learner, reference, last, last):
+            world.add(stack, FUTEX)
+        causes = [one.cause for one in run(world).verdicts]
+        assert ("rank-conditional-collective" in causes) is blamed, causes
+
+
 @pytest.mark.parametrize(
     ("block", "told"),
     [
