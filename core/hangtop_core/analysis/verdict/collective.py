@@ -283,8 +283,9 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     text, members = case.waiting_classes[0]
     size = case.job.world_size
     partial = size is not None and size > len(case.subjects)
-    told = f"but {size_name(case.job)} is {size}: look on the other nodes"
-    everybody = f"all {len(members)} ranks seen wait"
+    told_size = f"{size_name(case.job)} is {size}"
+    told = f"but {told_size}: look on the other nodes"
+    everybody, starts = f"all {len(members)} ranks seen wait", members[0].activity.kind == "init"
     if len(case.heard(members)) < len(members):
         everybody = f"all {len(members)} ranks waited when last seen"
     yield Hit(
@@ -296,12 +297,13 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"differs between them, {told}"
                 if partial
                 else "differs between them, as far as stacks and processes tell: ruled out are "
-                f"{'' if size is None else 'a rank that stays away, '}another call site, stopped "
-                f"and lost processes. What is left is {_what_is_left(case, members)}"
+                f"{'' if size is None else f'a rank that stays away ({told_size}), '}another call "
+                f"site, stopped and lost processes. What is left is {_what_is_left(case, members)}"
             )
         ),
         steps=(
             *(file_steps(members[0]) if over_a_file(members) else ()),
+            *(on(s, f"hangtop dump --pid {s.pid} --each --locals") for s in members[:1] if starts),
             on(members[0], f"hangtop dump --pid {members[0].pid} --native"),
             on(members[0], f"ss -tnpi | grep pid={members[0].pid},"),
         ),
@@ -318,7 +320,8 @@ def _what_is_left(case: Case, members: Sequence[Subject]) -> str:
     if over_a_file(members):
         return f"{more}the file that they seem to meet over (FileStore): another one, or an old one"
     if kind == "init":
-        return f"{more}what they were told there (init_method, store), the network or the library"
+        said = "(world_size, init_method, store)" if case.job.world_size else "(init_method, store)"
+        return f"{more}what they were told there {said}, the network or the library"
     if case.picture is None and kind in _SAME_LINE:
         return "the network, the library, or a group, root or tensor that differs at that line"
     return "the network or the library"

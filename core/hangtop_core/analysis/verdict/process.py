@@ -57,14 +57,14 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for group in alike(gone, lambda s: (s.activity.kind, s.rank.process.exit_code)):
         when = min((case.ended_at(s) or case.at for s in group), default=case.at)
         ago = f" {case.ago(when)[4:]} ago" if case.ago(when) else ""
-        text = several(group[0].activity.text, group)
-        text += "," if ago and text[-1:].isdigit() else ""
+        ended, joint, remains = several(group[0].activity.text, group).partition(" and ")
+        ended += "," if ago and ended[-1:].isdigit() else ""
         yield Hit(
             subjects=group,
             summary=sentence(
                 case,
                 who(group),
-                text + ago,
+                f"{ended}{ago}{joint}{remains}",
                 _said(case, group),
             ),
             evidence=(
