@@ -84,6 +84,8 @@ def judge(
     kinds = {activities[i].kind for i in alive}
     loading = "data" in kinds and any(watcher.loads(job.ranks[i], activities[i]) for i in alive)
     waits = bool(kinds & COMMUNICATION) or not (kinds & _AT_WORK or loading)
+    if kinds == {"sleep"} and any(one.process.exit_code for one in job.ranks):
+        waits = True  # for what another will never do: they only look for it again and again
     if waits and still >= hang_after:
         busy = [i for i in alive if activities[i].kind == "busy"]
         computing = any(computes(job.ranks[i], activities[i]) for i in busy)

@@ -57,14 +57,15 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for group in alike(gone, lambda s: (s.activity.kind, s.rank.process.exit_code)):
         when = min((case.ended_at(s) or case.at for s in group), default=case.at)
         ago = f" {case.ago(when)[4:]} ago" if case.ago(when) else ""
-        ended, joint, remains = several(group[0].activity.text, group).partition(" and ")
+        # That it is a zombie until somebody waits for it is evidence, and no news.
+        ended = several(group[0].activity.text, group).partition(" and ")[0]
         ended += "," if ago and ended[-1:].isdigit() else ""
         yield Hit(
             subjects=group,
             summary=sentence(
                 case,
                 who(group),
-                f"{ended}{ago}{joint}{remains}",
+                ended + ago,
                 _said(case, group),
             ),
             evidence=(

@@ -53,6 +53,24 @@ def test_a_log_that_the_main_thread_writes_means_that_it_gets_on(
 
 
 @pytest.mark.parametrize(
+    ("code", "prints", "state"),
+    [(1, False, "hung"), (-9, False, "hung"), (0, False, "progressing"), (1, True, "progressing")],
+)
+def test_who_only_looks_for_what_a_rank_that_failed_was_to_leave_waits_for_it(
+    code: int, prints: bool, state: str
+) -> None:
+    world = World(observed_since=NOW - 90.0)
+    looks = replace(user("merge", 40, "time.sleep(2)")[0], within=((39, "for part in parts:"),))
+    for _ in range(3):
+        world.add((looks, *build.BASE), SLEEP, moved_at=NOW - 1.0,
+                  printed_at=NOW - 1.0 if prints else None)  # fmt: skip
+    world.add(None, None, state="zombie", process={"state": "Z", "exit_code": code})
+    found = judged(world)
+    assert found.state == state
+    assert causes(found)[:1] == (["rank-exited"] if state == "hung" else [])
+
+
+@pytest.mark.parametrize(
     ("computed_ago", "watched", "state"),
     [(0.4, 90.0, "progressing"), (None, 90.0, "hung"), (80.0, 90.0, "hung"), (0.4, 700.0, "hung")],
 )
