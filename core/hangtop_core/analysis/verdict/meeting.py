@@ -277,6 +277,9 @@ class Binder(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+_LISTENS = re.compile(r"EADDRINUSE|address already in use|failed to (?:listen|bind)", re.IGNORECASE)
+
+
 def binder(case: Case, texts: Sequence[str]) -> Binder:
     """Whose words it most likely were, where texts tell that somebody could not listen on a port.
 
@@ -284,7 +287,8 @@ def binder(case: Case, texts: Sequence[str]) -> Binder:
     of another size came before it, and has the port.
     """
     ports = [p for s in case.subjects[:1] if (p := s.rank.process.env.get("MASTER_PORT"))]
-    if case.job.launchers or not any(_names(port, text) for port in ports for text in texts):
+    said = [text for text in texts if _LISTENS.search(text)]
+    if case.job.launchers or not any(_names(port, text) for port in ports for text in said):
         return Binder()
     seat = next((one for one in case.seats if one.rank == 0), None)
     if seat is not None and seat.unseen is None and not seat.beside:
