@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.diagnosis import Diagnosis, Verdict
 from hangtop_core.logs.output import Output
 from hangtop_core.outputs import parse
 from support.build import NOW, World, judged
 
 if TYPE_CHECKING:
-    from hangtop_core.diagnosis import Diagnosis, Verdict
+    from hangtop_core.diagnosis import JobState
+
+
+def diagnosis(state: JobState, *, verdicts: int = 0, stalled: float | None = None) -> Diagnosis:
+    """One that says no more than its state, how many verdicts there are, and for how long."""
+    verdict = Verdict("lock-wait", 0.9, (), (), "", (), ())
+    return Diagnosis(
+        "hangtop.diagnosis/1", "0", "", 5.0, state, None, None, None, (verdict,) * verdicts,
+        stalled_for_s=stalled,
+    )  # fmt: skip
 
 
 def causes(found: Diagnosis) -> list[str]:

@@ -8,7 +8,8 @@ import pytest
 
 from hangtop.cli import output
 from hangtop.cli.diagnose import exit_status
-from hangtop_core.diagnosis import Diagnosis, JobState, Verdict
+from hangtop_core.diagnosis import Diagnosis
+from support.verdicts import diagnosis
 
 TEXT = """HUNG for 31 s: 4 of 4 ranks seen on vm
 
@@ -26,14 +27,6 @@ class Terminal:
 
     def isatty(self) -> bool:
         return True
-
-
-def diagnosis(state: JobState, *, verdicts: int = 0, stalled: float | None = None) -> Diagnosis:
-    verdict = Verdict("lock-wait", 0.9, (), (), "", (), ())
-    return Diagnosis(
-        "hangtop.diagnosis/1", "0", "", 5.0, state, None, None, None, (verdict,) * verdicts,
-        stalled_for_s=stalled,
-    )  # fmt: skip
 
 
 def test_no_colour_into_a_pipe() -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.diagnosis import Diagnosis, JobState, Verdict
 from hangtop_core.model import Job, Snapshot
 from hangtop_core.numerics import Numerics
 from hangtop_core.observing import (
@@ -23,10 +22,12 @@ from hangtop_core.observing import (
 from hangtop_core.updates import Update
 from hangtop_hook.numericsfile import VARIABLE
 from support.build import SLEEP, World, user
+from support.verdicts import diagnosis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import NodeState, Rank
     from hangtop_core.session import Session
 
@@ -56,14 +57,6 @@ def test_a_job_in_a_container_goes_by_its_node_and_port(word: str) -> None:
     job = Job(key, "train.py", "torchrun", None, 2, "localhost:29500", nodes=("gpu01",))
     assert answers_to(job, word)
     assert not answers_to(job, word.replace("gpu01", "gpu02").replace("29500", "29501"))
-
-
-def diagnosis(state: JobState, *, verdicts: int = 0, stalled: float | None = None) -> Diagnosis:
-    verdict = Verdict("lock-wait", 0.9, (), (), "", (), ())
-    return Diagnosis(
-        "hangtop.diagnosis/1", "0", "", 5.0, state, None, None, None, (verdict,) * verdicts,
-        stalled_for_s=stalled,
-    )  # fmt: skip
 
 
 def test_observing_goes_on_while_nothing_is_decided() -> None:
