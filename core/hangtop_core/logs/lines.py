@@ -193,7 +193,7 @@ class _Tail:
         self._keep = keep
         self._file = open(found.path, "rb", buffering=0)  # noqa: SIM115  # it stays open
         self.parser = self._parser()
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._mark = b""
         """What was read last, `MARK` bytes at most."""
         start = max(os.fstat(self._file.fileno()).st_size - BEGIN, 0)
@@ -236,6 +236,7 @@ class _Tail:
 
     def _begin(self, file: FileIO, why: str) -> None:
         self.parser.finish()
+        self._decoder.reset()
         if file is not self._file:
             self._file.close()
             self._file = file
@@ -253,7 +254,8 @@ class _Tail:
                 break
             news = True
             self._mark = (self._mark + data)[-MARK:]
-            self.parser.feed(self._decode(data))
+            self.parser.near = time.time()  # by which times without a date are told
+            self.parser.feed(self._decoder.decode(data))
         if news:
             self.changed = time.monotonic()
         elif time.monotonic() - self.changed > 1.0:
