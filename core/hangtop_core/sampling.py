@@ -247,7 +247,7 @@ class _Look(NamedTuple):
         if known.moved_at is not None and known.moved_at > asked:
             return now - asked > (QUIET if quiet else ASK_AGAIN) and (server or quiet)
         many = self.rate.again / REAL_AGAIN
-        again = self._again(known, max(ASK_AGAIN, many * 16), max(ASK_LAST, many * 40))
+        again = self._again(known, ASK_AGAIN * many, ASK_LAST * many)
         return recorder.failure is not None and now - asked > again
 
 
