@@ -102,7 +102,11 @@ class Process(Struct, frozen=True, gc=False):
     flows: Annotated[tuple[tuple[int, int], ...], Meta(max_length=4096)] = ()
     """Threads that get on in a TCP connection that they wait on, and by how many bytes so far."""
     told_size: int | None = None
-    """Of ranks of mp.spawn: the world_size that init_process_group was called with."""
+    """Of ranks: the world_size that init_process_group was called with, or has worked out."""
+    told_rank: int | None = None
+    """The same of its rank."""
+    told_port: int | None = None
+    """Of ranks that were seen to make their store for it: the port of that."""
     fd_count: int | None = None
     outputs: tuple[Text, ...] = ()
     """What descriptors 1 and 2 lead to."""

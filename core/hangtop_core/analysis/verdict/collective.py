@@ -148,7 +148,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         minority = list(classes[1][1])
     starting = [s for s in case.waiters if s.activity.kind == "init"]
     minority = starting or minority
-    if not minority:
+    if not minority or len(starting) == len(case.waiters):
         return
     confidence = 0.45 if tied else 0.95 if one else 0.8 if len(classes) == 2 else 0.55
     early = ""
