@@ -37,6 +37,9 @@ STEADY_MOVES = 6
 WORKER_SERVER = "pt_workerserver"
 """Name of a rank's debug-server thread: torch 2.13 torch/csrc/distributed/c10d/control_plane."""
 
+STORE_THREAD = "pt_tcpstore"
+"""How the thread is called in which a process hosts a TCPStore: torch 2.6 to 2.15."""
+
 _POLLS = ("poll", "ppoll", "select", "pselect", "epoll_")
 _SAMPLED_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
 
@@ -199,7 +202,7 @@ class _Look(NamedTuple):
         """Whether to read its descriptors; ``odd``: few ranks are on its stack."""
         if known.process.role not in _TABLE_ROLES:
             return False
-        quiet = self.quiet(known)
+        quiet, odd = self.quiet(known), odd or _hosts_store(known)
         if not quiet and not (odd and self._goes_round(known)):
             return False
         if not (odd or _waits_on_file(known)):
@@ -258,6 +261,13 @@ def _waits_on_file(known: Tracked) -> bool:
         return False
     opens = (main.syscall or "").startswith(("open", "stat", "newfstat"))
     return opens or main.fd is not None or main.state == "D" or "lock_inode" in (main.wchan or "")
+
+
+def _hosts_store(known: Tracked) -> bool:
+    """Whether it sleeps and has a store: it may wait there for ranks that went elsewhere."""
+    main = main_thread(known.process)
+    sleeps = main is not None and (main.syscall or "").endswith("nanosleep")
+    return sleeps and any(one.name.startswith(STORE_THREAD) for one in known.process.threads)
 
 
 def _numerics_due(known: Tracked, now: float) -> bool:

@@ -167,6 +167,8 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if starting:
         than = "not through with init_process_group, which others have left"
         why = "Their connections may not have been made, as where the store has keys of old ranks"
+    if starting and all(s.activity.op is None for s in starting):
+        than, why = "in TCPStore, in which others are not", "Its host waits there for all ranks"
     yield Hit(
         subjects=tuple(minority),
         summary=(

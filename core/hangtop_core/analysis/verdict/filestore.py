@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from hangtop_core import nodesets
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, alike, common_facts, fact, sentence
-from hangtop_core.analysis.verdict.initcalls import in_store
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import on, strace_step
+from hangtop_core.analysis.verdict.storestart import in_store
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:

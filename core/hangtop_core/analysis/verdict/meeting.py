@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from hangtop_core import nodesets
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
-from hangtop_core.analysis.verdict.initcalls import in_store
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, word
+from hangtop_core.analysis.verdict.storestart import in_store
 from hangtop_core.joining import world_size
 from hangtop_core.places import Places
 from hangtop_core.text import clean, plural

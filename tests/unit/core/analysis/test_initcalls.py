@@ -94,7 +94,7 @@ def test_ranks_that_torchrun_started_and_that_meet_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("sizes", "blamed", "said"),
     [
-        ((4, 4, 4), [], "world_size of init_process_group is 4 for ranks 0-2, and 3 ranks were"),
+        ((4, 4, 4), [], "world_size of init_process_group is 4 for ranks 0-2, and 3 ranks are"),
         ((3, 3, 4), [2], "differs: 4 (rank 2), 3 (ranks 0-1)"),
     ],
 )
@@ -126,10 +126,28 @@ def test_one_rank_that_was_given_to_two() -> None:
     assert "rank=1 by ranks 1-2, and by none with rank=2" in found.verdicts[0].summary
 
 
+@pytest.mark.parametrize(("reached", "blamed"), [(True, [2]), (False, None)])
+def test_what_does_not_answer_as_a_store(reached: bool, blamed: list[int] | None) -> None:
+    world = World()
+    host = {**told(0, 3, 29500), "threads": HOSTS if reached else ()}
+    world.add(INIT, SLEEP, process=host)
+    world.add(MESH if reached else INIT, POLL, process=told(1, 3))
+    world.add(INIT, POLL, process=told(2, 3, 29507))
+    found = judged(world)
+    if blamed is None:
+        assert first(found)[0] == "unknown"
+        return
+    assert first(found) == ("store-unreachable", blamed)
+    assert "connected to something at port 29507" in found.verdicts[0].summary
+
+
 def test_smaller_worlds_of_their_own_are_no_mistake() -> None:
     world = World()
     for rank in range(4):
         world.add(MESH, POLL, process={"told_rank": rank % 2, "told_size": 2})
+    assert first(judged(world))[0] == "unknown"
+    for number in range(3):
+        world.add(MESH, POLL, process={"told_rank": number, "told_size": 3})
     assert first(judged(world))[0] == "unknown"
 
 
