@@ -22,6 +22,9 @@ Helper = Literal[
 ]
 Role = Literal["rank", "launcher", "subprocess", Helper]
 
+STORE_THREAD = "pt_tcpstore"
+"""How the thread is called in which a process hosts a TCPStore: torch 2.6 to 2.15."""
+
 
 class Thread(Struct, frozen=True, gc=False):
     """One thread as /proc/PID/task/TID shows it, with no attach."""

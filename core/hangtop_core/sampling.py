@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.activity import main_thread
+from hangtop_core.process import STORE_THREAD
 from hangtop_core.samplerate import ASK_AGAIN, ASK_LAST, EARLY, QUIET, REAL_AGAIN, Rate
 from hangtop_hook.numericsfile import VARIABLE
 
@@ -36,9 +37,6 @@ STEADY_MOVES = 6
 """Samples of a moving process at the full rate; then the rate halves, down to a sixth."""
 WORKER_SERVER = "pt_workerserver"
 """Name of a rank's debug-server thread: torch 2.13 torch/csrc/distributed/c10d/control_plane."""
-
-STORE_THREAD = "pt_tcpstore"
-"""How the thread is called in which a process hosts a TCPStore: torch 2.6 to 2.15."""
 
 _POLLS = ("poll", "ppoll", "select", "pselect", "epoll_")
 _SAMPLED_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})

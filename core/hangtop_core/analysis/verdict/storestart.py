@@ -24,6 +24,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.process import STORE_THREAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Evidence, JobState
 
 _STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
-STORE_THREAD = "pt_tcpstore"
-"""How the thread is called in which a process hosts a TCPStore (torch 2.6 to 2.15)."""
 
 
 def in_store(subject: Subject) -> bool:
@@ -160,8 +159,7 @@ def _unanswered(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         summary=sentence(
             case,
             f"{who(some)} {is_are(some, 'is', 'are')} connected to something{at} that does not "
-            f"answer as a store does, where {name_ranks(there)} {is_are(there, 'has', 'have')} one "
-            f"{case.since(first)}".rstrip(),
+            f"answer as a store does, and {name_ranks(there)} {is_are(there, 'has', 'have')} one",
             blamed=some,
         ),
         evidence=(
