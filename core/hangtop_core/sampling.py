@@ -177,7 +177,7 @@ class _Look(NamedTuple):
             # It polls for ever, which is told now and then: neither that nor the rest between is
             # news.
             few = max(every * 6.0 * self.rate.again / REAL_AGAIN, (now - stays) / RESTED)
-            return age >= min(few, REAL_AGAIN * REAL_MOST)
+            return age >= min(few, self.rate.again * REAL_MOST)
         if age > self.rate.rest and self._came_to_rest(known):
             return True
         slower = max(known.moving_samples - STEADY_MOVES - free, 0)
