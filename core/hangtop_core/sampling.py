@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.activity import main_thread
+from hangtop_core.process import STORE_THREAD
 from hangtop_core.samplerate import ASK_AGAIN, ASK_LAST, EARLY, QUIET, REAL_AGAIN, Rate
 from hangtop_hook.numericsfile import VARIABLE
 
@@ -199,7 +200,7 @@ class _Look(NamedTuple):
         """Whether to read its descriptors; ``odd``: few ranks are on its stack."""
         if known.process.role not in _TABLE_ROLES:
             return False
-        quiet = self.quiet(known)
+        quiet, odd = self.quiet(known), odd or _hosts_store(known)
         if not quiet and not (odd and self._goes_round(known)):
             return False
         if not (odd or _waits_on_file(known)):
@@ -258,6 +259,13 @@ def _waits_on_file(known: Tracked) -> bool:
         return False
     opens = (main.syscall or "").startswith(("open", "stat", "newfstat"))
     return opens or main.fd is not None or main.state == "D" or "lock_inode" in (main.wchan or "")
+
+
+def _hosts_store(known: Tracked) -> bool:
+    """Whether it sleeps and has a store: it may wait there for ranks that went elsewhere."""
+    main = main_thread(known.process)
+    sleeps = main is not None and (main.syscall or "").endswith("nanosleep")
+    return sleeps and any(one.name.startswith(STORE_THREAD) for one in known.process.threads)
 
 
 def _numerics_due(known: Tracked, now: float) -> bool:
