@@ -10,7 +10,7 @@ from hangtop_core.analysis.frames import library_run, plain_name
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
-from hangtop_core.analysis.verdict.doing import QUEUES, does, drains, frames_of, waits_back
+from hangtop_core.analysis.verdict.doing import POOLS, QUEUES, does, drains, frames_of, waits_back
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     descriptor,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from hangtop_core.model import Frame, Process
 
 _HELPERS = ("dataloader-worker", "resource-tracker", "forkserver", "debug-server")
-_POOLS = ("/multiprocessing/pool.py", "/multiprocess/pool.py", "/billiard/pool.py")
 _READS = frozenset({"pipe-read", "read", "socket"})
 _MAY_WAIT = frozenset({"sleep", "queue", "join", "lock", "waiting"})
 LATER_S = 2.0
@@ -239,7 +238,7 @@ def _gone_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
 def _in_pool(case: Case, subject: Subject) -> bool:
     """Whether a rank waits for what a multiprocessing.Pool makes."""
     run = library_run(stack_of(case.snapshot.stacks, subject))
-    return any(part in frame.file for frame in run for part in _POOLS)
+    return any(part in frame.file for frame in run for part in POOLS)
 
 
 def _workers(
@@ -303,9 +302,7 @@ def _lost(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _worker(stack: Sequence[Frame]) -> str | None:
     """Whether a process is a worker of a pool, `idle` or `busy`; None for anything else."""
-    names = [
-        (plain_name(frame.name), any(part in frame.file for part in _POOLS)) for frame in stack
-    ]
+    names = [(plain_name(frame.name), any(part in frame.file for part in POOLS)) for frame in stack]
     at = next((i for i, one in enumerate(names) if one == ("worker", True)), None)
     if at is None:
         return None

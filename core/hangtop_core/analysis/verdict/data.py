@@ -8,6 +8,7 @@ from hangtop_core.analysis.activity import main_thread
 from hangtop_core.analysis.frames import library_run, where
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.doing import name_child
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
@@ -112,7 +113,7 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 subjects=(subject,),
                 summary=sentence(
                     case,
-                    f"{who([subject])} waits for its child {child.label} (pid {child.pid}), which "
+                    f"{who([subject])} waits for its {name_child(case, subject, child)}, which "
                     + (
                         f"{gives} at {where(activity.site)}, which no thread of it can give: fork "
                         f"copied one of the rank's {parent} threads"
@@ -193,7 +194,7 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             continue
         first = stuck[0]
         place = f"{first.activity.text} at {first.activity.at}"
-        file = file_of(subject, first)
+        file = file_of(case, subject, first)
         more = f" (and {plural(len(stuck) - 1, 'more worker')})" if len(stuck) > 1 else ""
         more = _crossed(case, subject, stuck) or more
         yield Hit(

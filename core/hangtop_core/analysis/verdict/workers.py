@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
 from hangtop_core.analysis.standing import Standing
-from hangtop_core.analysis.verdict.doing import does
+from hangtop_core.analysis.verdict.doing import does, name_child
 from hangtop_core.analysis.verdict.evidence import fact, name_descriptor, name_process
 from hangtop_core.analysis.verdict.naming import thread_text
 from hangtop_core.analysis.verdict.pipes import at_work, commands, connected, connections
@@ -39,12 +39,12 @@ class Worker(Struct, frozen=True):
         return f"DataLoader worker {'' if number is None else f'{number} '}(pid {self.process.pid})"
 
 
-def file_of(subject: Subject, worker: Worker) -> str:
+def file_of(case: Case, subject: Subject, worker: Worker) -> str:
     """What a worker is blocked on, from its descriptors; of a pipe who fills it, and from where."""
     one = _waited_on(subject, worker)
     if one is None:
         return ""
-    text = _queue_of(subject, worker, one)
+    text = _queue_of(case, subject, worker, one)
     if text:
         return text
     text = name_descriptor(one, names=commands(subject.rank))
@@ -71,7 +71,7 @@ def _waited_on(subject: Subject, worker: Worker) -> Descriptor | None:
     return None if one is None else at_work(subject.rank, one)
 
 
-def _queue_of(subject: Subject, worker: Worker, one: Descriptor) -> str:
+def _queue_of(case: Case, subject: Subject, worker: Worker, one: Descriptor) -> str:
     """Of a queue between processes, whether any but this worker and its rank could fill it.
 
     Both have its other end open, whether they put anything in or not.
@@ -87,7 +87,7 @@ def _queue_of(subject: Subject, worker: Worker, one: Descriptor) -> str:
     ended = [c for c in subject.rank.children if c.role == "subprocess" and c.ended]
     if ended:
         how = "has ended" if ended[0].exit_code is None else how_ended(ended[0].exit_code)
-        told += f" ({ended[0].label}, pid {ended[0].pid}, {how})"
+        told += f" ({name_child(case, subject, ended[0])}, which {how})"
     return told
 
 
