@@ -27,7 +27,7 @@ from hangtop_core.analysis.verdict.knots import Knot, knot
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.presumed import with_presumed, with_threads
 from hangtop_core.analysis.verdict.recorded import by_recorders
-from hangtop_core.analysis.verdict.uneven import uneven
+from hangtop_core.analysis.verdict.uneven import left_early, uneven
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.nodestates import AWAY
 from hangtop_core.text import duration, of_several
@@ -198,6 +198,11 @@ class Case:
     def uneven(self) -> tuple[Hit, ...]:
         """Ranks that have left the loop over the data in which others still are, as verdicts."""
         return tuple(uneven(self))
+
+    @cached_property
+    def left_early(self) -> tuple[Hit, ...]:
+        """Ranks that have left another loop in which others still are, as verdicts."""
+        return tuple(left_early(self))
 
     @cached_property
     def _knot(self) -> Knot | None:

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
-from hangtop_core.analysis.frames import place
 from hangtop_core.analysis.progress import PATIENCE
 from hangtop_core.analysis.standing import JITTER_S, left_at
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.callers import worded
-from hangtop_core.analysis.verdict.conditional import conditions
+from hangtop_core.analysis.verdict.branches import branch
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -28,7 +26,7 @@ from hangtop_core.analysis.verdict.peertopeer import heads, unmet
 from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.analysis.verdict.storewait import alone_with_keys
-from hangtop_core.analysis.verdict.uneven import left_loop, unused
+from hangtop_core.analysis.verdict.uneven import unused
 from hangtop_core.joining import size_name
 from hangtop_core.text import duration
 
@@ -104,30 +102,6 @@ def _naps(subject: Subject) -> bool:
     return left > min(subject.standing.since, sample.same_since or left) + JITTER_S
 
 
-def _branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
-    """`. Rank 0 is under ...`, or has left a loop: what sources tell of ranks elsewhere."""
-    others = [s for s in most if s not in odd]
-    if len({s.activity.site for s in odd}) > 1 or not others:
-        return ""
-    names = f". {name_ranks(odd).capitalize()} {is_are(odd, 'is', 'are')}"
-    if found := _shared(case, odd):
-        return f"{names} {found}"
-    if loop := left_loop(case, odd[0], others[0]):
-        return f"{names} {loop}, in which {name_ranks(others)} still are"
-    found = _shared(case, odd, any_at_all=True)
-    return f"{names} {found}, and {name_ranks(others)} not" if found else ""
-
-
-def _shared(case: Case, odd: Sequence[Subject], any_at_all: bool = False) -> str:
-    """`under ... (train.py:64)`, the condition that all of them are under, and nobody else."""
-    found = conditions(case, odd, any_at_all)
-    named = {
-        f"{worded(text)} ({place(frame).rpartition(':')[0]}:{line})"
-        for frame, (line, text) in found.values()
-    }
-    return named.pop() if len(found) == len(odd) and len(named) == 1 else ""
-
-
 def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     classes = case.waiting_classes
     kinds = {s.activity.kind for s in case.waiters}
@@ -171,7 +145,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         subjects=tuple(minority),
         summary=(
             f"{who(minority)} {is_are(minority, 'is', 'are')} {than}{seq}: {said}. {why}{early}"
-            f"{_branch(case, minority, most)}"
+            f"{branch(case, minority, most)}"
         ),
         evidence=(
             *flight_facts(one, [s.number for s in minority]),
@@ -194,6 +168,7 @@ def _told(case: Case, odd: Sequence[Subject], tied: bool) -> bool:
     blamed = {s.number for s in odd}
     known = [group for group, _ in case.conditional]
     known += [hit.subjects for hit in case.uneven if hit.confidence in (None, AGREED)]
+    known += [hit.subjects for hit in case.left_early]
     return any(tied or {s.number for s in group} == blamed for group in known)
 
 

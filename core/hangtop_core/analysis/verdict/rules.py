@@ -99,6 +99,7 @@ RULES: tuple[Rule, ...] = (
     gpuwork.SHARED,
     recorders.SUBSET,
     uneven.UNEVEN,
+    uneven.LEFT,
     *recorders.RULES,
     storewait.STORE_ALONE,
     conditional.CONDITIONAL,
