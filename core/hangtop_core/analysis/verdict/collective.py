@@ -64,7 +64,7 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for group in alike(outside, lambda s: (s.activity.site, s.activity.text)):
         numbers = [s.number for s in group]
         one = _lacking(case, set(numbers))
-        text, members = case.waiting_classes[0]
+        text, members = case.waiting_places[0]
         what = text.removeprefix("in ").removeprefix("for ")
         what = f"{one.entry.name} on group {one.label.removeprefix('group ')}" if one else what
         activity = group[0].activity

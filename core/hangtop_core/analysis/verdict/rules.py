@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict import (
+    checkpoints,
     children,
     collective,
     conditional,
@@ -77,7 +78,7 @@ RULES: tuple[Rule, ...] = (
     threads.QUEUE_WAIT,
     children.LOST,
     python.COMPILING,
-    storage.CHECKPOINT,
+    checkpoints.CHECKPOINT,
     python.TEARDOWN,
     data.INLINE,
     startup.OUTSIDE_INIT,

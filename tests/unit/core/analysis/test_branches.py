@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from support.build import BACKWARD, FUTEX, INIT, World, c10d, frame, user
+from support.build import BACKWARD, FUTEX, INIT, QUEUE, SLEEP, World, c10d, frame, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -462,3 +462,19 @@ def test_callers_tell_apart_who_waits_in_one_helper() -> None:
     assert "at train.py:48 (train_step), called from train.py:71 (step)" in first.summary
     # those of whom all came the same way are one class
     assert one_elsewhere(reached_from(70), reached_from(70)).verdicts[0].cause == "unknown"
+
+
+def test_who_came_to_one_place_by_another_caller_does_not_wait_elsewhere() -> None:
+    world = World()
+    broadcast = c10d("broadcast", at=129)
+    for line in (121, 121, 135):
+        world.add((*broadcast[:3], frame("play", "train.py", line), *broadcast[3:]), FUTEX)
+    world.add(user("load", 9), SLEEP)
+    said = run(world).verdicts[0].summary
+    assert "did not issue what ranks 0-2 wait for: broadcast at train.py:129" in said
+    assert "elsewhere" not in said
+    world.add(c10d("barrier", at=140), FUTEX)
+    world.add(QUEUE, FUTEX)
+    found = next(one for one in run(world).verdicts if one.cause == "queue-wait")
+    assert "; ranks 0-2 wait in broadcast at train.py:129 (train_step)" in found.summary
+    assert found.summary.endswith(", and 1 more elsewhere")

@@ -19,6 +19,7 @@ from support.build import (
     RUN,
     SLEEP,
     WAITPID,
+    Stack,
     World,
     c10d,
     frame,
@@ -108,6 +109,37 @@ def test_a_checkpoint_whose_bytes_grow_is_progress() -> None:
     found = judged(world)
     assert (found.state, causes(found)) == ("progressing", ["checkpoint-slow"])
     assert "not a hang" in found.verdicts[0].summary
+
+
+@pytest.mark.parametrize(
+    ("stack", "said"),
+    [
+        (
+            (frame("Slow.write", "train.py", 71, "time.sleep(0.5)"), *build.SAVE),
+            "writes a checkpoint at train.py:71 (Slow.write) and its bytes written grow",
+        ),
+        (
+            user("save_shards", 77, "time.sleep(0.1)"),
+            "writes, as train.py:77 (save_shards) is named, a checkpoint at train.py:77",
+        ),
+        (
+            user("Checkpointer.save.<locals>.put", 77, "time.sleep(0.1)"),
+            "as train.py:77 (Checkpointer.save.<locals>.put) is named, a checkpoint",
+        ),
+        (user("save_predictions", 77, "time.sleep(0.1)"), ""),
+    ],
+)
+def test_who_writes_a_checkpoint_in_pieces_is_no_straggler(stack: Stack, said: str) -> None:
+    for wrote_s in (1.0, 30.0):
+        world = World()
+        world.waiters(3)
+        times = {"io_moved_at": NOW - wrote_s, "wrote_at": NOW - wrote_s, "moved_at": NOW - 0.1}
+        world.add(stack, SLEEP, computed_at=NOW - 0.3, **times)
+        found = judged(world)
+        assert found.state == "progressing"
+        told = bool(said) and wrote_s < 10
+        assert causes(found) == (["checkpoint-slow"] if told else ["straggler"])
+        assert not told or said in found.verdicts[0].summary
 
 
 def test_a_large_transfer_in_a_collective_is_progress() -> None:
