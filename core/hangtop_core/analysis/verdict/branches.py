@@ -45,8 +45,11 @@ def branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
     if passed and (found or turned):
         return f"{names} {found or turned}, and {others_are} {passed}: one of these differs"
     if passed:
-        gone = f"{name_ranks(odd)} {is_are(odd, 'has', 'have')} most likely gone on without that"
-        return f". {others_are.capitalize()} {passed}; {gone}"
+        gone = "where" if passed.startswith("past") and " and " not in passed else "by which"
+        gone += (
+            f" {name_ranks(odd)} most likely {'turned back' if gone == 'where' else 'did not come'}"
+        )
+        return f". {others_are.capitalize()} {passed}, {gone}"
     if found:
         return f"{names} {found}, and {name_ranks(others)} not"
     return f"{names} {turned}, where {name_ranks(others)} may have turned back" if turned else ""

@@ -45,6 +45,8 @@ _BATON_STEPS = (
     "folder it builds in, below TORCH_EXTENSIONS_DIR or ~/.cache/torch_extensions: delete one that "
     "is older than the job",
 )
+_BUILDS = re.compile(r"\bload(?:_inline)?\(\s*(?:name\s*=\s*)?(['\"])([\w.-]{1,60})\1")
+"""The extension that torch is to build and load."""
 _DATABASE = re.compile(r"(.+)(-shm|-wal|-journal)")
 _PIPES = frozenset({"pipe-read", "pipe-write", "fifo-open"})
 _READS = frozenset({"io", "inline-data", "importing"})
@@ -102,7 +104,11 @@ def _wanted(subject: Subject) -> _Wanted:
     lock = waited[0] if waited else descriptor(subject)
     if lock is not None:
         return _Wanted(lock, lock.target, ())
-    if table is None or _by_being_there(subject):
+    if _by_being_there(subject):
+        site = subject.activity.site
+        built = _BUILDS.search(site.source or "") if site is not None else None
+        return _Wanted(None, f"a file (where {built[2]} is built)" if built else "a file", ())
+    if table is None:
         return _Wanted(None, "a file", ())
     tried = table.lock_files
     if len(tried) == 1:

@@ -8,9 +8,15 @@ import msgspec
 from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
+from hangtop_core.analysis.openers import process_names
 from hangtop_core.analysis.standing import Standing
 from hangtop_core.analysis.verdict.doing import does, name_child
-from hangtop_core.analysis.verdict.evidence import fact, name_descriptor, name_process
+from hangtop_core.analysis.verdict.evidence import (
+    fact,
+    name_descriptor,
+    name_process,
+    named_holder,
+)
 from hangtop_core.analysis.verdict.naming import thread_text
 from hangtop_core.analysis.verdict.pipes import at_work, commands, connected, connections
 from hangtop_core.model import Process
@@ -49,6 +55,31 @@ def file_of(case: Case, subject: Subject, worker: Worker) -> str:
         return text
     text = name_descriptor(one, names=commands(subject.rank))
     return text + connected(subject.rank, (holder.pid for holder in one.holders))
+
+
+def lock_of(case: Case, subject: Subject, worker: Worker) -> tuple[str, bool]:
+    """The lock file that a worker waits for and who has it; whether that is of another rank.
+
+    Of lock files that others have locked it is one only where there is only one.
+    """
+    table = subject.rank.child_descriptors.get(worker.process.pid)
+    if table is None or worker.activity.kind != "file-lock":
+        return "", False
+    tried = table.lock_files if len(table.lock_files) == 1 else ()
+    lock = next(iter(table.waiting_locks or tried), None)
+    if lock is None:
+        return "", False
+    names = process_names(case.snapshot, subject.rank.node)
+    holders = [one for one in lock.holders if "lock" in one.how and one.pid != worker.process.pid]
+    held = f", held by {', '.join(named_holder(one, names) for one in holders)}" if holders else ""
+    others = {
+        process.pid
+        for one in case.suspects
+        if one is not subject and one.rank.node == subject.rank.node
+        for process in (one.rank.process, *one.rank.children)
+    }
+    sure = "" if table.waiting_locks else ", most likely"
+    return f"{lock.target}{sure}{held}", any(one.pid in others for one in holders)
 
 
 def program_of(case: Case, subject: Subject, worker: Worker) -> str:

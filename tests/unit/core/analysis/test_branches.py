@@ -301,7 +301,8 @@ LATE = (64, "if step % 5 == 0:")
         (
             (),
             (GOOD,),
-            ". Ranks 0-1 are under `if loss is not None:` (train.py:55); rank 2 has most",
+            ". Ranks 0-1 are under `if loss is not None:` (train.py:55), by which rank 2 most "
+            "likely did not come",
         ),
         (
             (LATE,),
@@ -336,7 +337,7 @@ def test_an_early_return_of_a_callee_is_named() -> None:
     loss = frame("loss_boxes", "losses.py", 52)
     loss = replace(loss, within=((50, "past: if targets.numel() == 0: return"),))
     found = one_elsewhere(inside(c10d("reduce", at=66), LOOP), (*reduces[:at], loss, *reduces[at:]))
-    said = "Ranks 0-1 are past `if targets.numel() == 0: return` (losses.py:50); rank 2 has most"
+    said = "Ranks 0-1 are past `if targets.numel() == 0: return` (losses.py:50), where rank 2 most"
     assert said in found.verdicts[0].summary
 
 

@@ -95,6 +95,17 @@ def test_an_error_that_somebody_went_on_after_is_told_of_who_is_elsewhere(
     assert any(said in one.text and "train.py:13 (predict)" in one.text for one in logged)
 
 
+def test_who_prints_may_be_named_in_what_is_printed() -> None:
+    world = World()
+    for _ in range(2):
+        world.add(c10d("all_gather"), FUTEX)
+    world.add(build.BACKWARD, FUTEX)
+    text = "WARNING rank 2: dropping a batch: CUDA out of memory. Tried to allocate 2 GiB\nstep 9\n"
+    logged = [one.text for one in run(world, text).verdicts[0].evidence if one.source == "log"]
+    assert any(one.startswith("rank 2, as it says, printed WARNING rank 2:") for one in logged)
+    assert not any("which one is not told" in one for one in logged)
+
+
 def test_who_has_the_port_that_rank_0_could_not_have_is_told() -> None:
     world = World()
     world.nodes["n1"] = Node("n1", "ready")
