@@ -200,6 +200,7 @@ class _Look(NamedTuple):
         if known.process.role not in _TABLE_ROLES:
             return False
         quiet = self.quiet(known)
+        odd = odd or _looks_again(known)
         if not quiet and not (odd and self._goes_round(known)):
             return False
         if not (odd or _waits_on_file(known)):
@@ -249,6 +250,12 @@ class _Look(NamedTuple):
         many = self.rate.again / REAL_AGAIN
         again = self._again(known, max(ASK_AGAIN, many * 16), max(ASK_LAST, many * 40))
         return recorder.failure is not None and now - asked > again
+
+
+def _looks_again(known: Tracked) -> bool:
+    """Whether a DataLoader worker sleeps, as between attempts to lock a file: idle ones do not."""
+    main = main_thread(known.process) if known.process.role == "dataloader-worker" else None
+    return main is not None and (main.syscall or "").endswith("nanosleep")
 
 
 def _waits_on_file(known: Tracked) -> bool:

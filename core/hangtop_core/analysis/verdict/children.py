@@ -60,7 +60,7 @@ def other_end(subject: Subject) -> list[Process]:
     return [c for c in subject.rank.children if c.pid in pids and c.role not in _HELPERS]
 
 
-def _told(case: Case, subject: Subject, children: Sequence[Process]) -> str:
+def told_children(case: Case, subject: Subject, children: Sequence[Process]) -> str:
     """`pid 5 'tar x' (state S), which sleeps`: the first ones, the stopped before all others."""
     named = []
     for child in children[:3]:
@@ -110,7 +110,7 @@ def _piped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{who([subject])} waits at {activity.at}",
                 case.since(subject),
                 f"to read ({_end(one)}) what a program that it started writes: "
-                f"{_told(case, subject, children)}",
+                f"{told_children(case, subject, children)}",
             ),
             evidence=(
                 fact("process", subject.number, name_descriptor(one)),
@@ -144,9 +144,9 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             workers, busy = _workers(case, subject, children)
             if workers and not busy:
                 continue  # asked about as a queue that nobody fills
-            told = _at_task(case, subject, workers, busy)
+            told = at_task(case, subject, children)
         if not told:
-            named = _told(case, subject, children)
+            named = told_children(case, subject, children)
             told = "for a program it started" + (f": {named}" if named else "")
             sure = bool(children)
         unread = any(drains(frames_of(case, subject, child)) for child in children)
@@ -250,15 +250,14 @@ def _workers(
     return workers, [c for c in workers if found[c.pid] == "busy"]
 
 
-def _at_task(
-    case: Case, subject: Subject, workers: Sequence[Process], busy: Sequence[Process]
-) -> str:
+def at_task(case: Case, subject: Subject, children: Sequence[Process]) -> str:
     """What those workers of a multiprocessing.Pool do that have a task."""
+    workers, busy = _workers(case, subject, children)
     if not busy:
         return ""
     idle = len(workers) - len(busy)
     more = f"; {idle} of its {len(workers)} workers wait for tasks" if idle else ""
-    return f"for a task of its pool, in {_told(case, subject, busy)}{more}"
+    return f"for a task of its pool, in {told_children(case, subject, busy)}{more}"
 
 
 def _lost(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

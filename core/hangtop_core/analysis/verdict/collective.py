@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core import nodesets
 from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
 from hangtop_core.analysis.progress import PATIENCE
@@ -275,6 +276,7 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{'' if size is None else f'a rank that stays away ({told_size}), '}another call "
                 f"site, stopped and lost processes. What is left is {_what_is_left(case, members)}"
             )
+            + _away(case, members)
         ),
         steps=(
             *(file_steps(members[0]) if over_a_file(members) else ()),
@@ -283,6 +285,20 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             on(members[0], f"ss -tnpi | grep pid={members[0].pid},"),
         ),
         confidence=0.3,
+    )
+
+
+def _away(case: Case, members: Sequence[Subject]) -> str:
+    """That nodes stopped to answer when the job stood still already: these differ after all."""
+    silent = case.unheard(members)
+    if not silent:
+        return ""
+    nodes = {s.rank.node for s in silent}
+    ago = duration(min(case.silent_s(s) or 0.0 for s in silent))
+    verb = "has" if len(nodes) == 1 else "have"
+    return (
+        f". But {nodesets.fold(nodes)} with {name_ranks(silent)} {verb} not answered for {ago}, "
+        "and did while the job stood still already: look there first"
     )
 
 

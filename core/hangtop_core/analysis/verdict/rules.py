@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict import (
+    atlength,
     checkpoints,
     children,
     collective,
@@ -90,6 +91,7 @@ RULES: tuple[Rule, ...] = (
     gpuwork.THROTTLED,
     gpuwork.KERNEL_STUCK,
     collective.STRAGGLER,
+    atlength.AT_LENGTH,
     network.PEER_DEAD,
     meeting.STORE_DEAD,
     meeting.PORT_BLOCKED,

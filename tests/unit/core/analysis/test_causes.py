@@ -813,7 +813,9 @@ def test_a_node_lost_long_after_the_hang_is_not_its_cause() -> None:
 
 def test_ranks_of_a_node_that_is_lost_are_not_said_to_wait_still() -> None:
     world = lost_node(NOW - 60)
-    assert "all 4 ranks waited when last seen" in first(world).summary
+    said = first(world).summary
+    assert "all 4 ranks waited when last seen" in said
+    assert ". But n2 with ranks 2-3 has not answered for 1:00, and did while the job stood" in said
     world.add(user("load", 12), SLEEP)
     verdict = first(world)
     assert verdict.cause == "missing-collective"

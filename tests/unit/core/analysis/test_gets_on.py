@@ -401,3 +401,47 @@ def test_an_event_loop_gets_on_while_anything_comes(
     child = world.process(CHILD_TID, POLL, role="subprocess", rank_pid=MAIN_TID)
     world.give_children(rank, [(child, None)])
     assert judged(world).state == state
+
+
+@pytest.mark.parametrize(
+    ("comm", "moved_s", "cause", "said"),
+    [
+        ("rclone", 0.5, "long-phase", "(pid 4099 'rclone copy a b' (state S)"),
+        ("cc1plus", 0.5, "compiling", "is compiling at train.py:45 (upload_logs)"),
+    ],
+)
+def test_what_a_rank_does_is_told_that_others_wait_for_while_it_gets_on(
+    comm: str, moved_s: float, cause: str, said: str
+) -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(build.CHILD, WAITPID, io_moved_at=NOW - moved_s)
+    child = world.process(
+        4099, POLL, role="subprocess", comm=comm, cmdline=(comm, "copy", "a", "b"), ppid=4030
+    )
+    world.give_children(rank, [(child, None)], moved_at=NOW - moved_s)
+    found = judged(world)
+    assert (found.state, causes(found)) == ("progressing", [cause])
+    assert said in found.verdicts[0].summary
+    assert "ranks 0-2 wait in all_reduce" in found.verdicts[0].summary
+    assert cause == "compiling" or ", and gets on: slow, not stuck" in found.verdicts[0].summary
+
+
+def test_a_download_that_others_wait_for_is_told_while_bytes_come() -> None:
+    for moved_s, state in ((0.5, "progressing"), (50.0, "hung")):
+        world = World()
+        world.waiters(3)
+        world.add(build.URLLIB, build.RECVFROM, io_moved_at=NOW - moved_s)
+        found = judged(world)
+        assert found.state == state
+        assert causes(found) == (
+            ["long-phase"] if state == "progressing" else ["remote-service-wait"]
+        )
+    assert "gets on" not in found.verdicts[0].summary
+
+
+def test_who_is_met_in_a_download_that_nobody_has_waited_for_is_not_told() -> None:
+    world = World()
+    world.waiters(3, moved_at=NOW - 1.0)
+    world.add(build.URLLIB, build.RECVFROM, io_moved_at=NOW - 0.5)
+    assert causes(judged(world)) == []
