@@ -49,7 +49,7 @@ def piece(pid: int, rights: permission.Rights) -> Message:
         return dict(found, failure=failure("gone", "the process is gone"))
     status = procfs.parse_pairs(procfs.read("/proc/%d/status" % pid) or b"")
     # Its name has the pid by which the process knows itself: the innermost of a container.
-    name = "-%s.jsonl" % (status.get("NSpid", "").split() or [pid])[-1]
+    name = "-%s.jsonl" % (status.get("NSpid") or str(pid)).split()[-1]
     for fd in fds:
         link = "/proc/%d/fd/%s" % (pid, fd)
         path = procfs.link(link) or ""
