@@ -189,10 +189,8 @@ class _Tail:
         self.found = found
         self.changed = time.monotonic()
         self.notes: list[str] = []
-        self._number = number
-        self._keep = keep
         self._file = open(found.path, "rb", buffering=0)  # noqa: SIM115  # it stays open
-        self.parser = self._parser()
+        self.parser = Parser(number, time.time(), lambda line: keep(number, line))
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._mark = b""
         """What was read last, `MARK` bytes at most."""
@@ -202,9 +200,6 @@ class _Tail:
             self._mark = begin + end if rest else b""
             self._file.seek(start + len(self._mark))
             self._mark = self._mark[-MARK:]
-
-    def _parser(self) -> Parser:
-        return Parser(self._number, time.time(), lambda line: self._keep(self._number, line))
 
     def poll(self) -> bool:
         """Take what is new; say whether there was anything."""
