@@ -81,8 +81,8 @@ def around(
 ) -> Optional[Tuple[List[Tuple[int, str]], List[Tuple[int, str]]]]:
     """Return line and text of what line ``number`` of ``path`` stands in, outermost first.
 
-    First loops and conditions: `for x in y:`, `if x:`, or `else: if x:` in the `else` of that. Of
-    those that may ask for the rank also `past: if x: return`, `@x`, and `at: x and y()` for itself.
+    First loops and conditions: `for x in y:`, `if x:`, `else: if x:` in the `else` of that, `past:
+    if x: return`. Of those that may ask for the rank also `@x`, and `at: x and y()` for itself.
     Then `with x:` and `except x:`, and the first statement of each `try` before it. None where the
     file cannot be read, or is newer than the process.
     """
@@ -98,7 +98,7 @@ def around(
         if (text[:2] in ("if", "el") or how == 4) and not _OF_RANK.search(text):
             kept = [flags[name] for name in re.findall(r"\w+", text) if name in flags]
             text += "  # " + kept[0] if kept else ""
-        if (how or 0) < 2 or (_OF_RANK.search(text) and (how != 4 or _SHORT.search(text))):
+        if (how or 0) < 3 or (_OF_RANK.search(text) and (how != 4 or _SHORT.search(text))):
             both[how is None].append((first, _HOW[how or 0] + text))
     return both
 

@@ -140,7 +140,7 @@ def log(self, step):
         (18, ["@rank_zero_only", "past: if self.rank != 0: return", "past: if not is_main():",
               "at: rank == 0 and gather(one)"]),
         (19, ["@rank_zero_only", "past: if self.rank != 0: return"]),
-        (23, ["@rank_zero_only", "past: if self.rank != 0: return"]),
+        (23, ["@rank_zero_only", "past: if self.rank != 0: return", "past: if not ready: return"]),
     ],
 )  # fmt: skip
 def test_what_turns_other_ranks_back_before_a_line(

@@ -115,6 +115,11 @@ def conditions(frame: Frame) -> tuple[Block, ...]:
     )
 
 
+def guards(frame: Frame) -> tuple[Block, ...]:
+    """What would have turned it back before where it is: `past: if not ready: return`."""
+    return tuple(block for block in frame.within or () if block[1].startswith("past: "))
+
+
 def rank_conditions(frame: Frame, called: Container[str] = ()) -> tuple[Block, ...]:
     """Those of them that ask for the rank; also those at which others turn back before.
 

@@ -254,8 +254,16 @@ def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     ]
     for one, socket in piled[:SHOWN]:
         text = f"{name_descriptor(one, peer(case, subject, one))}: "
-        text += f"{socket.recv_queue} bytes it has not read, {socket.send_queue} not sent or not "
-        text += "acknowledged"
+        # Its own: the other end has just been named.
+        told = [
+            f"{count} bytes that rank {subject.number} has {how}"
+            for count, how in (
+                (socket.recv_queue, "not read"),
+                (socket.send_queue, "sent, and that are not acknowledged"),
+            )
+            if count
+        ]
+        text += ", ".join(told)
         text += f", sent again {socket.retransmits} times in a row" if socket.retransmits else ""
         yield fact("network", subject.number, text)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict import (
+    atlength,
+    checkpoints,
     children,
     collective,
     conditional,
@@ -83,7 +85,7 @@ RULES: tuple[Rule, ...] = (
     threads.QUEUE_WAIT,
     children.LOST,
     python.COMPILING,
-    storage.CHECKPOINT,
+    checkpoints.CHECKPOINT,
     python.TEARDOWN,
     data.INLINE,
     startup.OUTSIDE_INIT,
@@ -95,6 +97,7 @@ RULES: tuple[Rule, ...] = (
     gpuwork.THROTTLED,
     gpuwork.KERNEL_STUCK,
     collective.STRAGGLER,
+    atlength.AT_LENGTH,
     network.PEER_DEAD,
     meeting.STORE_DEAD,
     meeting.PORT_BLOCKED,
@@ -105,6 +108,7 @@ RULES: tuple[Rule, ...] = (
     gpuwork.SHARED,
     recorders.SUBSET,
     uneven.UNEVEN,
+    uneven.LEFT,
     *recorders.RULES,
     storewait.STORE_ALONE,
     conditional.CONDITIONAL,
