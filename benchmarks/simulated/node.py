@@ -14,6 +14,8 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hangtop_probe.watch import MAX_REST_S, quiet_s
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -24,7 +26,7 @@ FIRST_PID = 4000
 STEP_NS = 40_000_000
 """CPU time of a main thread in a second of training."""
 CREDIT = 64
-HELD_S, QUIET_SHARE, MAX_REST_S = 30.0, 0.25, 30.0
+HELD_S = 30.0
 """As in hangtop_probe/watch.py: how long meters of a launcher are held back; for how long pieces
 that tell nothing are left out, as a share of the time in which nothing was new, and at most."""
 Message = dict[str, Any]
@@ -140,7 +142,7 @@ class SimulatedNode:
         if "set" not in piece and now - self._sent_at < self._promised - pause / 2:
             return None
         self._sent_at = now
-        self._promised = max(pause, min((now - self._changed_at) * QUIET_SHARE, rest))
+        self._promised = max(pause, quiet_s(now - self._changed_at, rest))
         if self._promised > 1.0:
             piece["pause"] = round(self._promised, 2)
         self._credit -= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 SHARE, SHARE_MOST = 0.2, 1.0
 """Of the time for which nothing was new on a node, to the next look at it."""
-MOST_S, NODES = 10.0, 128
+MOST_S, NODES = 10.0, 64
 """Seconds between two looks at most, where there are no more nodes than these; of more both are
 more in proportion, since each look costs the head."""
 

@@ -22,6 +22,9 @@ Helper = Literal[
 ]
 Role = Literal["rank", "launcher", "subprocess", Helper]
 
+STORE_THREAD = "pt_tcpstore"
+"""How the thread is called in which a process hosts a TCPStore: torch 2.6 to 2.15."""
+
 
 class Thread(Struct, frozen=True, gc=False):
     """One thread as /proc/PID/task/TID shows it, with no attach."""
@@ -102,7 +105,11 @@ class Process(Struct, frozen=True, gc=False):
     flows: Annotated[tuple[tuple[int, int], ...], Meta(max_length=4096)] = ()
     """Threads that get on in a TCP connection that they wait on, and by how many bytes so far."""
     told_size: int | None = None
-    """Of ranks of mp.spawn: the world_size that init_process_group was called with."""
+    """Of ranks: the world_size that init_process_group was called with, or has worked out."""
+    told_rank: int | None = None
+    """The same of its rank."""
+    told_port: int | None = None
+    """Of ranks that were seen to make their store for it: the port of that."""
     fd_count: int | None = None
     outputs: tuple[Text, ...] = ()
     """What descriptors 1 and 2 lead to."""

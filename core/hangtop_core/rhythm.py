@@ -18,7 +18,7 @@ SETTLED_SHARE = 1000.0
 """The same while a job hangs, the verdict is given, and nothing new is known."""
 SETTLED_S = 5.0
 """Seconds between two pictures then at most, unless the interval is longer."""
-DEAR_SHARE, DEAR_S = 800.0, 300.0
+DEAR_SHARE, DEAR_S = 1600.0, 600.0
 """The same two where making one takes a good part of a second."""
 BEHIND_SHARE = 5.0
 """The same, of the time that passed, while more comes than is read."""

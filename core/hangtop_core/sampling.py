@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.activity import main_thread
+from hangtop_core.process import STORE_THREAD
 from hangtop_core.samplerate import ASK_AGAIN, ASK_LAST, EARLY, QUIET, REAL_AGAIN, Rate
 from hangtop_hook.numericsfile import VARIABLE
 
@@ -176,7 +177,7 @@ class _Look(NamedTuple):
             # It polls for ever, which is told now and then: neither that nor the rest between is
             # news.
             few = max(every * 6.0 * self.rate.again / REAL_AGAIN, (now - stays) / RESTED)
-            return age >= min(few, REAL_AGAIN * REAL_MOST)
+            return age >= min(few, self.rate.again * REAL_MOST)
         if age > self.rate.rest and self._came_to_rest(known):
             return True
         slower = max(known.moving_samples - STEADY_MOVES - free, 0)
@@ -199,8 +200,7 @@ class _Look(NamedTuple):
         """Whether to read its descriptors; ``odd``: few ranks are on its stack."""
         if known.process.role not in _TABLE_ROLES:
             return False
-        quiet = self.quiet(known)
-        odd = odd or _looks_again(known)
+        quiet, odd = self.quiet(known), odd or _sleeps_oddly(known)
         if not quiet and not (odd and self._goes_round(known)):
             return False
         if not (odd or _waits_on_file(known)):
@@ -248,14 +248,8 @@ class _Look(NamedTuple):
         if known.moved_at is not None and known.moved_at > asked:
             return now - asked > (QUIET if quiet else ASK_AGAIN) and (server or quiet)
         many = self.rate.again / REAL_AGAIN
-        again = self._again(known, max(ASK_AGAIN, many * 16), max(ASK_LAST, many * 40))
+        again = self._again(known, ASK_AGAIN * many, ASK_LAST * many)
         return recorder.failure is not None and now - asked > again
-
-
-def _looks_again(known: Tracked) -> bool:
-    """Whether a DataLoader worker sleeps, as between attempts to lock a file: idle ones do not."""
-    main = main_thread(known.process) if known.process.role == "dataloader-worker" else None
-    return main is not None and (main.syscall or "").endswith("nanosleep")
 
 
 def _waits_on_file(known: Tracked) -> bool:
@@ -265,6 +259,19 @@ def _waits_on_file(known: Tracked) -> bool:
         return False
     opens = (main.syscall or "").startswith(("open", "stat", "newfstat"))
     return opens or main.fd is not None or main.state == "D" or "lock_inode" in (main.wchan or "")
+
+
+def _sleeps_oddly(known: Tracked) -> bool:
+    """Whether it sleeps where others do not: a DataLoader worker between attempts to lock a file.
+
+    Or one that has a store, and may wait there for ranks that went elsewhere.
+    """
+    main = main_thread(known.process)
+    if main is None or not (main.syscall or "").endswith("nanosleep"):
+        return False
+    names = (thread.name for thread in known.process.threads)
+    worker = known.process.role == "dataloader-worker"
+    return worker or any(name.startswith(STORE_THREAD) for name in names)
 
 
 def _numerics_due(known: Tracked, now: float) -> bool:

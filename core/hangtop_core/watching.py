@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from hangtop_core.errors import HangtopError
     from hangtop_core.updates import Options
 
-REST, REST_NODE = 2.0, 1 / 32
+REST, REST_NODE = 2.0, 1 / 16
 """Seconds between two pieces of a node that has had nothing to tell for long: at least, and for
 each node that there is."""
+SILENCE = 4.0
+"""How many times as long a probe bears that it is not told that somebody listens."""
 ENDING_S = 5.0
 """Seconds that the connection of a probe that ends may take to end, too."""
 
@@ -45,7 +47,8 @@ class Watching:
             collector.arrivals.came(link.name, now.mono)
             return
         rest = max(REST, len(collector.links) * REST_NODE)
-        params = {**options.watch_request(), "silence": link.timing.silence, "rest": rest}
+        silence = link.listens(max(link.timing.silence, rest * SILENCE))
+        params = {**options.watch_request(), "silence": silence, "rest": rest}
         link.table_came(now, options.interval)
 
         def take(raw: Any) -> None:

@@ -30,18 +30,24 @@ hangs nothing else moves, and a thousand nodes are to cost next to nothing then.
 POLLING_S = 0.05
 """CPU seconds of a process whose main thread waits that are held back: threads of gloo and of
 stores that only poll take some ms each second."""
-MAX_REST_S = 30.0
+MAX_REST_S = 60.0
 """Longest such pause: for so long, and some seconds, it is not seen that a node stands still."""
 _TELLING = ("set", "gone", "node", "strings", "nvml", "gpus")
 """Parts of a piece that mean that something happens."""
 _MINOR = frozenset({"load1", "memory_available", "shm_free", "processes", "python_processes"})
 """Facts of the node that are held back."""
-_QUIET_SHARE = 0.25
+_QUIET_SHARE, _SOON_S = 0.25, 40.0
 """Of the time in which nothing but what is held back has changed: for so long a piece is left out
-that would tell nothing, up to `rest` seconds. A thousand nodes that rest cost the head, and by how
-much later it sees that they still do is little beside how long they have."""
+that would tell nothing, or for what is more than those seconds of it, up to `rest` seconds. A
+thousand nodes that rest cost the head, and by how much later it sees that they still do is little
+beside how long they have."""
 _SHORT_S = 1.0
 """Pauses up to this need not be told: the other end waits far longer before it wonders."""
+
+
+def quiet_s(still: float, rest: float) -> float:
+    """Return for how many seconds to say nothing where nothing has changed for ``still`` seconds."""
+    return min(max(still * _QUIET_SHARE, still - _SOON_S), rest)
 
 
 class Strings:
@@ -236,7 +242,7 @@ class Watch:
         piece, now = self.piece(), time.monotonic()
         if piece.keys() <= {"at"} and now - self._sent_at < self._promised - self.interval / 2:
             return None
-        quiet = min((now - self._told_at) * _QUIET_SHARE, self._rest)
+        quiet = quiet_s(now - self._told_at, self._rest)
         self._sent_at, self._promised = now, max(self.pause, quiet)
         if self._promised > _SHORT_S:
             piece["pause"] = round(self._promised, 2)

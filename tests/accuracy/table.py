@@ -18,6 +18,7 @@ from accuracy.table_retries import RETRIES
 from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_rounds import ROUNDS
 from accuracy.table_slow import SLOW
+from accuracy.table_store import STORE
 from accuracy.table_third import THIRD
 from accuracy.table_ways import WAYS
 
@@ -455,6 +456,7 @@ JOBS: tuple[Job, ...] = (
     *ROUNDS,
     *KNOTS,
     *LAZY,
+    *STORE,
     *OWN,
     *PIECES,
     *RETRIES,

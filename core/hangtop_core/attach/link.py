@@ -133,6 +133,11 @@ class Link:
         """Count so many seconds not as waited: this end had no time to listen."""
         self._pulse.forgive(seconds, now.mono)
 
+    def listens(self, silence: float) -> float:
+        """Let its probe end after so many seconds of our silence, which are returned."""
+        self._pulse.silence = silence
+        return silence
+
     # Requests
 
     def request(

@@ -37,6 +37,8 @@ class Pulse:
         """When the probe said hello; None before."""
         self.ships = False
         """Whether its node was sent what it lacked: it has logged in."""
+        self.silence = timing.silence
+        """Seconds without any message after which its probe ends."""
         self._timing = timing
         self._started = now
         self._patience = max(timing.hello, patience)
@@ -83,7 +85,7 @@ class Pulse:
         silent = now - self._heard >= timing.ping and now >= self._expected
         if not silent and now < self._next_sign:
             return None
-        self._next_sign = now + timing.silence / 2
+        self._next_sign = now + self.silence / 2
         return "ping" if silent or now >= self._next_ping else "sign"
 
     @property

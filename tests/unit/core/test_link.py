@@ -197,6 +197,25 @@ def test_one_that_rests_is_left_alone_until_something_is_due(bench: Bench) -> No
     assert bench.node["state"] != "ready", "and one that falls silent is seen"
 
 
+def test_who_bears_a_longer_silence_is_told_less_often_that_somebody_listens(bench: Bench) -> None:
+    def told(silence: float) -> int:
+        bench.say(HELLO)
+        bench.link.listens(silence)
+        asked, before = Asked(bench), len(bench.engine.sent)
+        for _ in range(12):
+            bench.say({"id": asked.id, "seq": len(asked.pieces), "data": {}})
+            bench.link.table_came(bench.now, 60.0)
+            for _ in range(20):
+                bench.wait(1)
+                bench.pong()
+        return len(bench.engine.sent) - before
+
+    assert told(60.0) >= 7
+    bench.link.restart(bench.now, "once more")
+    bench.wait(3)
+    assert told(240.0) <= 3
+
+
 def test_a_flood_ends_the_connection_at_once_and_a_trickle_does_not(bench: Bench) -> None:
     line = b"x" * 999
     for _ in range(5):

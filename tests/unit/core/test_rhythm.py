@@ -19,7 +19,7 @@ def test_the_first_one_is_due_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("cpu", "plain", "urgent", "rests"),
-    [(0.001, 1.0, 0.2, 1.0), (0.004, 1.0, 0.2, 4.0), (0.1, 1.0, 1.0, 80.0), (0.4, 1.2, 1.2, 300.0)],
+    [(0.001, 1.0, 0.2, 1.6), (0.004, 1.0, 0.2, 6.4), (0.1, 1.0, 1.0, 160), (0.4, 1.2, 1.2, 600)],
 )
 def test_the_dearer_the_seldomer(cpu: float, plain: float, urgent: float, rests: float) -> None:
     """4, 128, 2,048 and 8,192 ranks, by what one picture of them takes."""

@@ -220,6 +220,9 @@ def test_descriptors_are_read_of_odd_ranks_and_of_those_that_wait_on_a_file() ->
     moving = tracked(105, ran=0.1)
     asked = plan(plain, odd, reading, disk, lock, moving, odd=frozenset({101, 105}))
     assert asked.descriptors == [101, 102, 103, 104]
+    sleeps = Thread(106, "python", "S", "hrtimer_nanosleep", "clock_nanosleep")
+    host = tracked(106, threads=(sleeps, Thread(107, "pt_tcpstore_uv", "S")))
+    assert plan(plain, host, tracked(108, threads=(sleeps,))).descriptors == [106]
 
 
 def test_descriptors_are_read_of_children_that_wait_on_a_file() -> None:

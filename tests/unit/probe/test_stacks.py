@@ -16,6 +16,7 @@ from hangtop_probe.tools import Done
 from hangtop_probe.tracing import halted, refusal
 
 C10D = "/site/torch/distributed/distributed_c10d.py"
+RENDEZVOUS = "/site/torch/distributed/rendezvous.py"
 SPAWN = "/site/torch/multiprocessing/spawn.py"
 WORKER = "/site/torch/utils/data/_utils/worker.py"
 
@@ -78,10 +79,15 @@ def test_what_frames_tell_about_a_process() -> None:
         return stacks.learn(stacks.parse(dump(*frames)))
 
     assert learned(frame("f", "/a.py"), frame("_wrap", SPAWN, i="3")) == Learned(wrap_rank=3)
-    init = frame("init_process_group", C10D, world_size="4")
-    assert learned(init, frame("_wrap", SPAWN, i="3")) == Learned(wrap_rank=3, world_size=4)
-    unset = frame("init_process_group", C10D, world_size="-1")
-    assert learned(unset, frame("_wrap", SPAWN, i="3")) == Learned(wrap_rank=3)
+    init = frame("init_process_group", C10D, world_size="4", rank="3")
+    told = Learned(told=(3, 4, None))
+    assert learned(init) == told
+    assert learned(init, frame("_wrap", SPAWN, i="3")) == told._replace(wrap_rank=3)
+    unset = frame("init_process_group", C10D, world_size="-1", rank="-1")
+    store = frame("_create_c10d_store", RENDEZVOUS, world_size="4", rank="3", port="29501")
+    assert learned(store, unset) == Learned(told=(3, 4, 29501))
+    assert learned(unset) == Learned(told=(None, None, None))
+    assert learned(frame("init_process_group", C10D)) is None
     assert learned(frame("_worker_loop", WORKER, worker_id="2")) == Learned(None, True, 2)
     assert learned(frame("_worker_loop", WORKER)) == Learned(None, True, None)
     debug = frame("main", "/site/torch/distributed/debug/_frontend.py")

@@ -19,7 +19,7 @@ from hangtop_probe.gpus import Gpus
 from hangtop_probe.hardware import Hardware
 from hangtop_probe.table import Learned, Table
 from hangtop_probe.tools import Tools
-from hangtop_probe.watch import BUDGET, Differ, Steady, Strings, Watch
+from hangtop_probe.watch import BUDGET, Differ, Steady, Strings, Watch, quiet_s
 from support.processes import PATIENCE, state, wait_until
 
 
@@ -144,6 +144,15 @@ def test_what_rests_for_long_is_told_less_often(monkeypatch: pytest.MonkeyPatch)
     assert gaps == sorted(gaps)
     assert gaps[-1] == 30.0
     assert sum(gap < 8 for gap in gaps) < 20, "of half a minute"
+
+
+def test_how_long_nothing_is_said_is_little_beside_how_long_it_lasts() -> None:
+    rested = range(0, 600, 5)
+    quiet = [quiet_s(still, 1e9) for still in rested]
+    assert quiet == sorted(quiet)
+    assert all(said <= still / 4 for said, still in zip(quiet, rested, strict=True) if still < 50)
+    assert quiet_s(100.0, 1e9) == 60.0, "all that is more than 40 s"
+    assert quiet_s(600.0, 30.0) == 30.0
 
 
 def test_a_process_that_left_tells_its_exit_code() -> None:

@@ -75,6 +75,11 @@ class Case:
         return tuple(s for s in self.subjects if s.activity.kind in COMMUNICATION)
 
     @cached_property
+    def joining(self) -> tuple[Subject, ...]:
+        """Those of them that are in init_process_group, or make its store."""
+        return tuple([s for s in self.waiters if s.activity.kind == "init"])
+
+    @cached_property
     def suspects(self) -> tuple[Subject, ...]:
         """All others."""
         return tuple(s for s in self.subjects if s.activity.kind not in COMMUNICATION)
@@ -154,7 +159,7 @@ class Case:
     def contradictions(self) -> tuple[Contradiction, ...]:
         """What its ranks and launchers were told that cannot all be true, and still matters."""
         found = contradictions(self.snapshot, self.job)
-        meeting = not self.job.ranks or any(s.activity.kind == "init" for s in self.waiters)
+        meeting = not self.job.ranks or bool(self.joining)
         return tuple(one for one in found if meeting or not one.early)
 
     @cached_property

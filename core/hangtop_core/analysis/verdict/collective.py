@@ -123,7 +123,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         minority = list(classes[1][1])
     starting = [s for s in case.waiters if s.activity.kind == "init"]
     minority = starting or minority
-    if not minority:
+    if not minority or len(starting) == len(case.waiters):
         return
     confidence = 0.45 if tied else 0.95 if one else 0.8 if len(classes) == 2 else 0.55
     early = ""
@@ -142,6 +142,8 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if starting:
         than = "not through with init_process_group, which others have left"
         why = "Their connections may not have been made, as where the store has keys of old ranks"
+    if starting and all(s.activity.op is None for s in starting):
+        than, why = "in TCPStore, in which others are not", "Its host waits there for all ranks"
     yield Hit(
         subjects=tuple(minority),
         summary=(

@@ -161,7 +161,7 @@ def _vanished(case: Case) -> Iterator[Hit]:
 
     Those that a launcher started beside others, and, once ranks have met, those of other nodes.
     """
-    met = not any(s.activity.kind == "init" for s in case.waiters)
+    met = not case.joining
     lacking = [seat for seat in case.seats if seat.unseen is None]
     for some in by_node(seat for seat in lacking if seat.beside or met):
         node = some[0].node
