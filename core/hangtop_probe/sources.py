@@ -28,6 +28,10 @@ _MAX_OWN = 8
 """Of the innermost own frames, how many are told what they stand in."""
 _MAX_HEAD = 120
 _OF_RANK = re.compile("rank|main|master|leader|chief|primary|process|procid|zero|root", re.I)
+_HANDLER = re.compile(
+    r"def \w+\((?:self, |cls, )?_*(?:s|n|_|code|sig\w*|num\w*)\b[^,]*, _*(?:f|frame|frm|stack)\b"
+)
+"""The head of a function that handles signals, as most call what it gets: `(signum, frame)`."""
 _HOW = ("", "else: ", "past: ", "", "at: ")
 _COMMENT = re.compile(rb"\s#[^'\"]*$")
 _FLAG = re.compile(rb"\b(\w{3,})\s*=(?!=)\s*([^=]*rank[^=]*[!=]=\s*0\b)", re.I)
@@ -82,7 +86,8 @@ def around(
     """Return line and text of what line ``number`` of ``path`` stands in, outermost first.
 
     First loops and conditions: `for x in y:`, `if x:`, `else: if x:` in the `else` of that, `past:
-    if x: return`. Of those that may ask for the rank also `@x`, and `at: x and y()` for itself.
+    if x: return`. Of those that may ask for the rank also `@x`, and `at: x and y()` for itself; and
+    the head of a function that handles signals, before them.
     Then `with x:` and `except x:`, and the first statement of each `try` before it. None where the
     file cannot be read, or is newer than the process.
     """
@@ -100,7 +105,23 @@ def around(
             text += "  # " + kept[0] if kept else ""
         if (how or 0) < 3 or (_OF_RANK.search(text) and (how != 4 or _SHORT.search(text))):
             both[how is None].append((first, _HOW[how or 0] + text))
+    head = _function(statements, number)
+    text = _head(lines[head.first - 1 : head.last]) if head else ""
+    if head and _HANDLER.search(text):
+        both[0].insert(0, (head.first, text))
     return both
+
+
+def _function(lines: List[blocks.Statement], number: int) -> Optional[blocks.Statement]:
+    """The head of the function that a line is in."""
+    some = [one for one in lines if one.first <= number]
+    indent = some[-1].indent if some else 0
+    for one in reversed(some):
+        if one.indent < indent:
+            if one.word == b"def":
+                return one
+            indent = one.indent
+    return None
 
 
 def _statements(source: bytes) -> _Parsed:

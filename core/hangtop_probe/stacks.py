@@ -225,6 +225,7 @@ class Sampler:
         self._native = threading.Lock()
         self._rested: rest.Rested[Tuple[bool, Sample]] = rest.Rested()
         self._cpus = node.cpus()
+        self._joining: Set[Identity] = set()
 
     def handle(self, request: Request) -> Message:
         """Sample every process of the request, in parallel unless natively.
@@ -283,11 +284,7 @@ class Sampler:
         else:
             wants_more = wants or (mode == "nonblocking" and self._table.is_worker(identity))
             result = self._sampled(piece, identity, mode, wants_more, seconds, cancel)
-            if (
-                mode == "nonblocking"
-                and self._table.untold(identity)
-                and any(map(_joins, result.stacks.values()))
-            ):
+            if mode == "nonblocking" and self._begins_to_join(identity, result):
                 result = self._sampled(piece, identity, mode, True, seconds, cancel)
             if self._table.identity(pid) != identity:
                 result = Sample([], {}, failure("gone", "the process is gone"))
@@ -301,6 +298,16 @@ class Sampler:
         else:
             piece["threads"] = _ordered(pid, result.threads, wants)
         return piece, result
+
+    def _begins_to_join(self, identity: Identity, result: Sample) -> bool:
+        """Whether a rank is in init_process_group, where it was not when it was last looked at."""
+        joins = any(map(_joins, result.stacks.values()))
+        begins = joins and identity not in self._joining and self._table.is_rank(identity)
+        if begins:
+            self._joining.add(identity)
+        elif not joins:
+            self._joining.discard(identity)
+        return begins
 
     def _sampled(
         self,

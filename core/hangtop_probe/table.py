@@ -170,7 +170,7 @@ class Table:
                 known.is_worker or what.is_worker,
                 known.worker_id if what.worker_id is None else what.worker_id,
                 known.is_debug_server or what.is_debug_server,
-                known.told or what.told,
+                what.told or known.told,
             )
             if merged != known:
                 self._learned[identity] = merged
@@ -374,10 +374,10 @@ class Table:
         role, known = self.roles.get(identity[0]), self._learned.get(identity, Learned())
         return role is not None and role.role == "dataloader-worker" and known.worker_id is None
 
-    def untold(self, identity: Identity) -> bool:
-        """Whether it is a rank, and nobody has looked yet for what it joins with."""
+    def is_rank(self, identity: Identity) -> bool:
+        """Whether a process is a rank, as far as is known by now."""
         role, known = self.roles.get(identity[0]), self._learned.get(identity, Learned())
-        return not known.told and (known.wrap_rank is not None or (role and role.role) == "rank")
+        return known.wrap_rank is not None or (role is not None and role.role == "rank")
 
 
 def own_processes(entries: Dict[int, Entry]) -> FrozenSet[int]:

@@ -46,7 +46,7 @@ _SHORT_S = 1.0
 
 
 def quiet_s(still: float, rest: float) -> float:
-    """Return how long to say nothing where nothing has changed for ``still`` seconds."""
+    """Return for how many seconds to say nothing where nothing changed for ``still`` seconds."""
     return min(max(still * _QUIET_SHARE, still - _SOON_S), rest)
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hangtop_core.attach.messages import StackPiece, decode
-from hangtop_probe import procfs, sources, stacks
-from hangtop_probe.table import Learned
-from hangtop_probe.tools import Done
+from hangtop_probe import permission, procfs, rest, sources, stacks
+from hangtop_probe.table import Learned, Table
+from hangtop_probe.tools import Done, Tools
 from hangtop_probe.tracing import halted, refusal
 
 C10D = "/site/torch/distributed/distributed_c10d.py"
@@ -96,6 +97,43 @@ def test_what_frames_tell_about_a_process() -> None:
     # A DataLoader worker forked by a spawned rank has both frames: the inner one counts.
     both = (frame("_worker_loop", WORKER, worker_id="1"), frame("_wrap", SPAWN, i="0"))
     assert learned(*both) == Learned(None, True, 1)
+
+
+def test_what_a_rank_joins_with_is_looked_at_each_time_it_comes_to_wait_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    processes = Table(permission.rights())
+    sampler, me = stacks.Sampler(Tools(), processes), os.getpid()
+    monkeypatch.setattr(rest, "mark", lambda pid: None)
+    asked: list[bool] = []
+
+    def spy(*options: Any) -> stacks.Sample:
+        asked.append(options[3])
+        return stacks.parse(dump(*frames))
+
+    monkeypatch.setattr(stacks, "sample", spy)
+    identity = processes.identity(me)
+    assert identity is not None
+
+    def take() -> list[bool]:
+        asked.clear()
+        sampler.take(me, "nonblocking", False, 1.0, threading.Event())
+        return list(asked)
+
+    call = frame("init_process_group", C10D, rank="1", world_size="4")
+    frames = [frame("_new_process_group_helper", C10D), call]
+    assert take() == [False]  # no rank, as far as is known
+    monkeypatch.setattr(processes, "is_rank", lambda identity: True)
+    assert take() == [False, True]
+    assert processes._learned[identity].told == (1, 4, None)
+    assert take() == [False]
+    frames = [frame("step", "/train.py")]
+    assert take() == [False]
+    frames = [frame("f", "/train.py"), call]  # not there yet
+    assert take() == [False]
+    frames = [frame("_store_based_barrier", C10D), frame(call["name"], C10D, world_size="3")]
+    assert take() == [False, True]
+    assert processes._learned[identity].told == (None, 3, None)
 
 
 @pytest.mark.parametrize(

@@ -313,7 +313,8 @@ def _what_is_left(case: Case, members: Sequence[Subject]) -> str:
     if over_a_file(members):
         return f"{more}the file that they seem to meet over (FileStore): another one, or an old one"
     if kind == "init":
-        said = "(world_size, init_method, store)" if case.job.world_size else "(init_method, store)"
+        known = all(s.rank.process.told_size for s in members) or not case.job.world_size
+        said = "(init_method, store)" if known else "(world_size, init_method, store)"
         return f"{more}what they were told there {said}, the network or the library"
     if case.picture is None and kind in _SAME_LINE:
         return "the network, the library, or a group, root or tensor that differs at that line"

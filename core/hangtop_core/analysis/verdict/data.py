@@ -284,7 +284,7 @@ def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             "unknown",
         ):
             continue
-        seen = stack_fact(subject)
+        seen = stack_fact(case, subject)
         yield Hit(
             subjects=(subject,),
             summary=sentence(

@@ -61,7 +61,8 @@ def _too_many(case: Case, told: Sequence[Subject], size: int, started: int) -> H
     lacking = set(range(min(size, started + 1024))) - numbers if whole else set()
     text = f"world_size of init_process_group is {size} for {name_ranks(told)}, and "
     text += f"{started} {'rank is' if started == 1 else 'ranks are'} there"
-    text += f": nobody is rank {fold(lacking)}" if lacking else ""
+    if lacking:
+        text += f": {name_ranks(lacking)} {'was' if len(lacking) == 1 else 'were'} not seen"
     fix = f"start {size} ranks, or tell the program {started}: it does not take WORLD_SIZE from its"
     fix += " environment, or changes it"
     return _told_wrong(

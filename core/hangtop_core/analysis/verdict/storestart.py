@@ -122,7 +122,7 @@ def _out_of_reach(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         where = f"{name_ranks([host])} has {'that of the others' if len(others) > 1 else 'one'}"
         where += f" at port {at}" if at else ""
     elif there:
-        where = f"{name_ranks(there)} {is_are(there, 'is', 'are')} connected to one"
+        where = f"{name_ranks(there)} {is_are(there, 'is', 'are')} through with that"
     if tried and tried == at:
         where += ", so its address, or the way there, is wrong"
     yield Hit(

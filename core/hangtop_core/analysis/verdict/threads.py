@@ -10,6 +10,7 @@ from hangtop_core.analysis.idle import FUTURES
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.callers import in_handler
 from hangtop_core.analysis.verdict.doing import does, name_child
 from hangtop_core.analysis.verdict.endings import dead_child, dead_thread, lost_children
 from hangtop_core.analysis.verdict.evidence import (
@@ -98,6 +99,8 @@ def _tangle(subject: Subject, stuck: Sequence[OneThread]) -> _Tangle | None:
         if before is not None:
             text = f"{one.name} most likely waits for itself: it takes `{before.name}` at "
             text += f"{one.place}, and has it since {before.at} (only an RLock can be taken twice)"
+            handler = in_handler(one.frames)
+            text += f"; it is {handler}" if handler else ""
             return _Tangle(text, 0.9)
     takers = [one for one in stuck if one.takes_lock]
     if not _several_locks(subject, takers):

@@ -59,7 +59,7 @@ _EPOCHS = re.compile(r"epoch|cycle|round|phase", re.IGNORECASE)
 _STEPS = re.compile(r"step|iter|update", re.IGNORECASE)
 _MEASURES = re.compile(r"valid|eval", re.IGNORECASE)
 _NAME = re.compile(r"[^\W\d]\w*")
-_LEAVES = re.compile(r":\s*(?:break|return)\b")
+_LEAVES = re.compile(r":\s*(?:break\b|return\b|$)")
 _ATTEMPTS = re.compile(r"attempt|retr(?:y|ies)|tries", re.IGNORECASE)
 
 
@@ -281,7 +281,9 @@ def _ways_out(frame: Frame, loop: Block) -> str:
     """Where a loop is left early, above the line at which a frame is in it."""
     found = [b for b in guards(frame) if b > loop and _LEAVES.search(b[1])]
     told = (f"`{text.removeprefix('past: ')}` (line {line})" for line, text in found[:2])
-    return f" (it is left early at {' and '.join(told)})" if found else ""
+    # Of a longer block it is not known how it leaves.
+    how = "perhaps " if any(text.endswith(":") for _, text in found) else ""
+    return f" ({how}it is left early at {' and '.join(told)})" if found else ""
 
 
 def _over_batches(block: Block) -> bool:

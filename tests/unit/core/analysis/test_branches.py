@@ -263,12 +263,23 @@ def test_who_has_left_another_loop_of_collectives_is_told_by_that_loop(text: str
 STOPS = (50, "while not control.should_stop:")
 
 
-def test_who_alone_is_still_in_a_loop_that_the_others_have_left_is_blamed() -> None:
-    stays = inside(c10d("all_reduce"), STOPS, (52, "past: if patience.over: break"))
+@pytest.mark.parametrize(
+    ("block", "way"),
+    [
+        ("past: if patience.over: break", " (it is left early at `if patience.over: break` (line"),
+        ("past: if patience.over:", " (perhaps it is left early at `if patience.over:` (line 52))"),
+        ("past: if bad: continue", ""),
+    ],
+)
+def test_who_alone_is_still_in_a_loop_that_the_others_have_left_is_blamed(
+    block: str, way: str
+) -> None:
+    stays = inside(c10d("all_reduce"), STOPS, (52, block))
     first = one_elsewhere(stays, inside(c10d("all_gather", at=92)), ranks=4).verdicts[0]
     assert (first.cause, [one.rank for one in first.culprits]) == ("missing-collective", [3])
     assert "ranks 0-2 are through with the loop" in first.summary
-    assert "(it is left early at `if patience.over: break` (line 52))" in first.summary
+    assert f"what ends that loop differs between ranks{way}" in first.summary
+    assert way or "left early" not in first.summary
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_a_world_size_that_was_not_started(
     found = judged(world)
     assert first(found) == ("launch-misconfigured", blamed)
     assert said in found.verdicts[0].summary
-    assert ("nobody is rank 3" in found.verdicts[0].summary) == (not blamed)
+    assert ("there: rank 3 was not seen" in found.verdicts[0].summary) == (not blamed)
 
 
 def test_who_waits_for_more_ranks_than_those_that_have_gone_on() -> None:

@@ -325,6 +325,23 @@ def test_an_error_that_no_line_tells_the_rank_of_is_that_of_the_one_that_failed(
     assert all("most likely of" not in one.summary for one in run(world, text).verdicts)
 
 
+def test_ranks_that_multiprocessing_has_started_die_as_children_do() -> None:
+    below = build.frame("BaseProcess._bootstrap", "py:multiprocessing/process.py", 314)
+    world = World()
+    for _ in range(2):
+        world.add((*build.INIT, below), FUTEX)
+    gone = {"exit_code": 1, "state": "Z"}
+    world.add(None, ("Z", None, None, None, None), process=gone)
+    verdict = run(world, CHILD.replace("{}", "")).verdicts[0]
+    assert "most likely of UnicodeDecodeError" in verdict.summary
+    # Where one of them has lost a child, it may be that.
+    child = world.process(8534, POLL, role="subprocess", state="Z", exit_code=1)
+    world.give_children(world.ranks[0], [(child, None)])
+    verdict = run(world, CHILD.replace("{}", "")).verdicts[0]
+    assert verdict.cause == "rank-exited"
+    assert "most likely of" not in verdict.summary
+
+
 def test_the_error_of_a_rank_that_was_never_seen_is_told_where_it_alone_is_not_there() -> None:
     world = World()
     world.nodes["n1"] = Node("n1", "ready")
