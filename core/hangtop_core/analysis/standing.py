@@ -205,7 +205,9 @@ class Watcher:
             found = self._or_moved(found, rank.printed_at)
         if _woken_by_data(activity):
             found = self._or_moved(found, rank.moved_at)
-        if activity.kind == "sleep" and not (rank.node in self._full and retries(rank)):
+        if activity.kind == "sleep" and not (
+            rank.node in self._full and retries(rank, *self._stacks(rank)[:1])
+        ):
             found = self._or_moved(found, moved_much(rank))
             lately = latest((rank.computed_at, rank.printed_at))
             if lately is not None and lately > found.since > seen - PRINTS_S:
@@ -324,7 +326,7 @@ class Watcher:
         works = works and not churned(rank, self.at, self._reader)
         if activity.kind == "queue" and works and found.seen - found.since < PRINTS_S:
             return Standing(self.at, self.at, True, self.at)
-        full = rank.node in self._full and retries(rank)
+        full = rank.node in self._full and retries(rank, *self._stacks(rank)[:1])
         if activity.kind in ("join", "queue") and found.seen - found.since < PRINTS_S:
             moved = rank.io_moved_at
             if moved is not None and moved > found.since and all_awaited(self._stacks(rank)):

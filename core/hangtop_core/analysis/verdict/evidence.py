@@ -13,7 +13,7 @@ from hangtop_core.analysis.gpus import describe, doing
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.standing import wakes_up
-from hangtop_core.analysis.verdict.callers import block_at, handles_signals, in_handler, stack_of
+from hangtop_core.analysis.verdict.callers import block_at, in_handler, stack_of
 from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks, name_subject
 from hangtop_core.analysis.verdict.pipes import at_work, command
 from hangtop_core.diagnosis import Culprit, Evidence, Source
@@ -120,8 +120,8 @@ def stack_fact(case: Case, subject: Subject) -> Evidence | None:
         text += f", called from {where(site)}"
     if site is not None and site.source:
         text += f": `{site.source.strip()}`"
-    if site is not None and handles_signals(site) and not thread:
-        text += f"; {in_handler(stack_of(case.snapshot.stacks, subject))}"
+    handler = in_handler(stack_of(case.snapshot.stacks, subject)) if not thread else ""
+    text += f"; {handler}" if handler else ""
     since = sample.same_since if not thread else None
     if since is not None and sample.count > 1:
         text += f"; same in {sample.count} samples over {duration(sample.at - since)}"
