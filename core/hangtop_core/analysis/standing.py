@@ -47,7 +47,6 @@ WORK_SHARE = 0.003
 """Cores a main thread uses that does work now and then; waking up every 5 s to poll uses less."""
 THREADS_SHARE = 0.05
 """Cores a process uses while its threads are at work."""
-
 PRODUCER_SHARE = 0.1
 """Cores a child uses that works on what its rank waits for; one that only watches uses less."""
 
@@ -326,12 +325,13 @@ class Watcher:
         works = works and not churned(rank, self.at, self._reader)
         if activity.kind == "queue" and works and found.seen - found.since < PRINTS_S:
             return Standing(self.at, self.at, True, self.at)
-        full = rank.node in self._full and retries(rank, *self._stacks(rank)[:1])
+        if rank.node in self._full and any(retries(rank, one) for one in self._stacks(rank)):
+            return found
         if activity.kind in ("join", "queue") and found.seen - found.since < PRINTS_S:
             moved = rank.io_moved_at
             if moved is not None and moved > found.since and all_awaited(self._stacks(rank)):
                 found = self._or_moved(found, moved)
-        return found if full else self._or_moved(found, moved_much(rank))
+        return self._or_moved(found, moved_much(rank))
 
     def _or_worked(self, rank: Rank, found: Standing) -> Standing:
         """A main thread that did work, and not only woke up, has got what it waited for."""

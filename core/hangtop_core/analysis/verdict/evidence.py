@@ -329,7 +329,10 @@ def name_descriptor(
         text += f" on {one.mount or '?'} ({one.fstype}{source})"
     if one.socket is not None:
         text += f" {one.socket.local} -> {one.socket.remote} {one.socket.state}"
-        text += f" = {other.text}" if other is not None else ""
+        pid = one.socket.peer_pid
+        text += (
+            f" = {other.text}" if other else f" = pid {pid} ({one.socket.peer_name})" * bool(pid)
+        )
     if one.holders:
         text += "; " + ", ".join(
             f"{named_holder(h, names or {})} {h.how}" for h in one.holders[:SHOWN]
