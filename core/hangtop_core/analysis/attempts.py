@@ -32,10 +32,12 @@ NO_SPACE = re.compile(
 )
 """How programs, torch and Rust say that a file system, or what one may have of it, is full."""
 _FAILS = re.compile(
-    r"fail(?:ed|s|ure)?\b|[a-z]Error\b|Exception\b|\berr(?:or|no)\b|refused|unavailable"
+    r"(?<!\b0 )fail(?:ed|s|ure)?\b(?!\W{0,3}\d)|[a-z]Error\b|Exception\b|\berrno\b|\berror\b"
+    r"(?!\W{0,3}\d)|refused|unavailable"
     r"|time[d-]* ?out|\b(?:could not|cannot|unable to)\b",
     re.IGNORECASE,
 )
+"""No measures: `error 0.25`, `0 failed`."""
 _AGAIN = re.compile(
     r"\b(?:re-?try(?:ing)?|retries|retried|attempts?|tries|trying|again|back(?:ing)?[ -]?off)\b",
     re.IGNORECASE,

@@ -85,7 +85,8 @@ def judge(
     still = max(min([one.until - one.since for one in living]), 0.0)
     kinds = {activities[i].kind for i in alive}
     asleep = [i for i in alive if activities[i].kind == "sleep"]
-    if asleep and kinds != {"sleep"} and all(tries(job.ranks[i], reader) for i in asleep):
+    alone = kinds == {"sleep"} or bool(kinds & COMMUNICATION)
+    if asleep and not alone and all(tries(job.ranks[i], reader) for i in asleep):
         kinds = kinds - {"sleep"}  # they wait for what others have, as those that are blocked
     loading = "data" in kinds and any(watcher.loads(job.ranks[i], activities[i]) for i in alive)
     waits = bool(kinds & COMMUNICATION) or not (kinds & _AT_WORK or loading)

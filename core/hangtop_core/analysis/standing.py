@@ -57,7 +57,6 @@ _MOVES_DATA: frozenset[Kind] = frozenset(
 )
 _FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock", "pin-memory"})
 """Waits for other threads or processes of the same rank."""
-
 _FOR_CHILDREN: frozenset[Kind] = frozenset({"queue", "sleep", "teardown", "data"})
 _FUTURES = ("/concurrent/futures/thread.py", "/asyncio/")
 """Where threads are that make futures."""

@@ -120,8 +120,9 @@ def stack_fact(case: Case, subject: Subject) -> Evidence | None:
         text += f", called from {where(site)}"
     if site is not None and site.source:
         text += f": `{site.source.strip()}`"
-    handler = in_handler(stack_of(case.snapshot.stacks, subject)) if not thread else ""
-    text += f"; {handler}" if handler else ""
+    if site is not None and site.within is not None and not thread:
+        handler = in_handler(stack_of(case.snapshot.stacks, subject))
+        text += f"; {handler}" if handler else ""
     since = sample.same_since if not thread else None
     if since is not None and sample.count > 1:
         text += f"; same in {sample.count} samples over {duration(sample.at - since)}"
