@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from hangtop.widgets.line_table import LineTable
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.commandlog import CommandRecord
 from hangtop_core.model import Fact, Failure, StackSample
@@ -50,6 +51,35 @@ async def test_tasks_begin_in_turn_whatever_the_python() -> None:
         await pilot.pause()
         assert loop.get_task_factory() is None
         assert "missing-collective" in picture(app)
+
+
+async def test_a_filter_goes_from_the_table_it_is_about_wherever_the_cursor_is() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        await keys(pilot, "3")
+        assert app.page is not None
+        table = app.page.query_one("#files", LineTable)
+        whole = len(table.given)
+        for pane, key in (("threads", "escape"), ("stack", "escape"), ("stack", "q")):
+            app.page.focus_pane("files")
+            await keys(pilot, "slash", *"socket", "enter")
+            assert 0 < len(table.items) < whole
+            app.page.focus_pane(pane)
+            text = await keys(pilot, key)
+            assert len(table.items) == whole, (pane, key)
+            assert "Esc clears" not in text
+        assert app.is_running
+
+
+async def test_what_no_row_passes_says_so_and_not_that_there_is_nothing() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        for screen, moves in (("1", ()), ("2", ()), ("3", ("tab", "tab")), ("3", ("tab",))):
+            text = await keys(pilot, screen, *moves, "slash", *"zzz", "enter")
+            assert "No row passes the filter 'zzz'; Esc clears it." in text, (screen, moves)
+            await keys(pilot, "escape")
 
 
 async def test_filter_by_rank_state_and_text() -> None:

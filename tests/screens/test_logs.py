@@ -120,7 +120,23 @@ async def test_a_text_is_searched_in_the_lines() -> None:
         await keys(pilot, "escape", "slash", *"2-3", "enter")
         assert [one.rank for one in table.items] == [2, 3]
         text = await keys(pilot, "escape", "slash", *"7", "enter")
-        assert "No stream passes the filter '7'" in text
+        assert "No row passes the filter '7'" in text
+
+
+async def test_a_search_and_a_filter_take_the_place_of_each_other() -> None:
+    app = app_for(with_log(recording("tee_raise")))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        await keys(pilot, "8", "tab", "slash", *"step 2", "enter")
+        whole = len(shown(app))
+        text = await keys(pilot, "shift+tab", "slash", *"2-3", "enter")
+        assert "filter 2-3" in text
+        assert len(shown(app)) > whole, "the search is over"
+        assert app.page is not None
+        table = app.page.query_one("#streams", LineTable)
+        assert len(table.items) == 2
+        await keys(pilot, "tab", "escape")
+        assert len(table.items) == 5
 
 
 async def test_long_lines_are_cut_or_wrapped() -> None:

@@ -43,6 +43,7 @@ class OverviewPage(OutlierPage):
     NAME = "overview"
     PANES = ("ranks", "verdict", "classes", "health")
     PINNED = "verdict"
+    FILTERED = ("ranks",)
     NONE_STANDS_OUT = ("no rank stands out", "warn")
     FIELDS: ClassVar[frozenset[str]] = frozenset(
         {"rank", "node", "pid", "state", "cpu", "idle", "where", "why", "children"}
@@ -147,10 +148,6 @@ class OverviewPage(OutlierPage):
     def _no_ranks(self) -> list[Any]:
         if self.state.job is None:
             return [line(("No ranks to show; the panel above says why.", "dim"))]
-        if self.filter_text:
-            return [
-                line((f"No rank passes the filter {self.filter_text!r}; Esc clears it.", "dim"))
-            ]
         if self.state.job.unnumbered:
             return unreadable(self.state.job)
         return [line(("No rank has started yet; the launcher is there.", "dim"))]

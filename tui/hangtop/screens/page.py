@@ -46,6 +46,10 @@ class Page(Moving, Screen[None], inherit_bindings=False):
     PANES: ClassVar[tuple[str, ...]]
     """Ids of the panes in Tab order; the first one has the focus at first."""
     PINNED: ClassVar[str | None] = None
+    FILTERED: ClassVar[tuple[str, ...]] = ()
+    """Ids of the panes that `/` filters; from any other pane it filters the first of them."""
+    FIELDS: ClassVar[frozenset[str]] = frozenset()
+    """Fields that their rows have."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,6 +57,8 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         self.active = self.PANES[0]
         """The pane that keys work on, and that is shown when there is room for one."""
         self.filter_text = ""
+        self.filter_pane = next(iter(self.FILTERED), "")
+        """The pane that the filter is about, wherever the cursor has gone since."""
         self.turns = Turns(self)
 
     # Shortcuts
@@ -273,29 +279,25 @@ class Page(Moving, Screen[None], inherit_bindings=False):
 
     # Filter and sorting
 
-    @property
-    def filtered(self) -> LineTable[Any] | None:
-        """The table that `/` filters."""
-        return self.active_table
-
-    FIELDS: ClassVar[frozenset[str]] = frozenset()
-
     def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:
         """Fields and ranks of a row, for the filter."""
         return {}, frozenset()
 
     def do_filter(self) -> None:
-        """Open the filter line."""
+        """Open the filter line; a filter of another pane goes."""
+        name = self.active if self.active in self.FILTERED else self.FILTERED[0]
+        if name != self.filter_pane:
+            self.set_filter("")
+            self.filter_pane = name
         self.query_one(FilterBar).open(self.filter_text)
         self.show_bars()
 
     def set_filter(self, text: str) -> str | None:
         """Filter the table; what is wrong with the text, if anything."""
-        table = self.filtered
-        if table is None:
-            return "this pane has no rows to filter"
+        table: LineTable[Any] = self.query_one(f"#{self.filter_pane}", LineTable)
+        text = text.strip()
         accept = None
-        if text.strip():
+        if text:
             try:
                 match = query.parse(text, self.FIELDS)
             except ValueError as error:
@@ -305,8 +307,9 @@ class Page(Moving, Screen[None], inherit_bindings=False):
                 values, ranks = self.row_facts(item)
                 return match(values, ranks, table.row_text(item))
 
-        self.filter_text = text.strip()
-        table.set_filter(accept)
+        self.filter_text = text
+        none = line((f"No row passes the filter {text!r}; Esc clears it.", "dim"))
+        table.set_filter(accept, none)
         self.show_bars()
         return None
 

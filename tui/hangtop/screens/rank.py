@@ -40,6 +40,7 @@ class RankPage(Page):
     CSS_PATH = "rank.tcss"
     NAME = "rank"
     PANES = ("stack", "process", "files", "threads", "children", "numerics", "trace")
+    FILTERED = ("files", "threads", "children")
     FIELDS: ClassVar[frozenset[str]] = frozenset({"fd", "kind", "target", "name", "state", "wchan"})
 
     def __init__(self) -> None:
@@ -81,7 +82,7 @@ class RankPage(Page):
 
     def do_filter(self) -> None:
         """Open the filter line, where there are rows."""
-        if self.filtered is not None:
+        if self.active in self.FILTERED:
             super().do_filter()
             return
         self.hangtop.tell("this pane has no rows to filter; Tab leads to others", "warn")

@@ -52,6 +52,7 @@ class RecorderPage(Page):
     NAME = "recorder"
     PANES = ("groups", "numbers", "members", "grid", "stack", "waiting", "source")
     PINNED = "groups"
+    FILTERED = ("groups", "numbers", "members")
     FIELDS: ClassVar[frozenset[str]] = frozenset(
         {"group", "size", "state", "seq", "op", "shape", "rank", "node", "joined", "last", "now"}
     )
@@ -64,8 +65,6 @@ class RecorderPage(Page):
         """What the table of members was filled for: it is long, and changes seldom."""
         self._of = ""
         """The group that the numbers were filled for."""
-        self._filters = "groups"
-        """The table that the filter is about."""
         self._laid_for = (False, -1)
         """Whether there was a picture, and how many groups, when panes were laid out."""
         self._placed = ""
@@ -165,10 +164,6 @@ class RecorderPage(Page):
         if state.job is None or not (state.job.ranks or recordings.from_files):
             what = "training job" if state.job is None else "rank of this job is seen"
             return [line((f"No {what}, so no recorders. 1 says what was found.", "dim"))]
-        if self.filter_text:
-            return [
-                line((f"No group passes the filter {self.filter_text!r}; Esc clears it.", "dim"))
-            ]
         if recordings.running:
             return [line(("Putting the recorders of all ranks together…", "info"))]
         if recordings.wrong:
@@ -346,19 +341,6 @@ class RecorderPage(Page):
         self.hangtop.tell(f"{place + 1} of {len(keys)} that are not over")
 
     # Filter
-
-    @property
-    def filtered(self) -> LineTable[Any] | None:
-        """The table the filter was opened on."""
-        return self.table(self._filters)
-
-    def do_filter(self) -> None:
-        """Filter the table that is active, else the groups."""
-        pane = self.active if self.active in ("groups", "numbers", "members") else "groups"
-        if pane != self._filters:
-            self.set_filter("")
-            self._filters = pane
-        super().do_filter()
 
     def set_filter(self, text: str) -> str | None:
         """Filter; other rows may need other room, and leave another one under the cursor."""
