@@ -86,7 +86,7 @@ class GpusPage(OutlierPage):
         else:
             place = "" if row.folded else f" GPU {row.gpus[0].index}"
             title = line(("GPU  ", "title"), f"{row.node.name}{place}")
-            hint = line(("y", "key"), (" copies", "dim")) if detail.has_focus else EMPTY
+            hint = line(("y", "key"), (" copies", "dim")) if self.active == "gpu" else EMPTY
             detail.retitle(title, hint)
             detail.set_items(gpu_items(row, self.hangtop.now()))
         nics = list(node.nics) if node is not None else []

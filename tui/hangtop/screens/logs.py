@@ -142,7 +142,7 @@ class LogsPage(Page):
             return
         shown = self._searched(logs.lines(stream))
         self._errors = [index for index, one in enumerate(shown) if one.error]
-        heading, note = views.title_of(stream, len(shown))
+        heading, note = views.title_of(stream, len(shown), pane.edge_room)
         hint = line(("F", "key"), (" following" if self.following else " not following", "dim"))
         pane.retitle(heading, note, hint)
         pane.follow = self.following
@@ -202,6 +202,8 @@ class LogsPage(Page):
     def do_follow_log(self) -> None:
         """Keep the end in view, or not."""
         self.following = not self.following
+        told = "following the log" if self.following else "the log stays; F follows"
+        self.hangtop.tell(told)
         self._fill_output()
 
     def do_wrap_log(self) -> None:
@@ -277,7 +279,7 @@ class LogsPage(Page):
         """Enter goes to the rank."""
         rank = find_rank(self.state.job, event.item.key)
         if rank is None:
-            self.hangtop.tell("what no rank can be told of has no page", "warn")
+            self.hangtop.tell("this is no single rank's, and has no page", "warn")
             return
         self.state.rank_key = event.item.key
         self.hangtop.go("rank")

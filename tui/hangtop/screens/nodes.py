@@ -96,7 +96,7 @@ class NodesPage(OutlierPage):
             return
         several = f"  and {len(row.nodes) - 1} more like it" if len(row.nodes) > 1 else ""
         title = line(("NODE  ", "title"), row.node.name, (several, "dim"))
-        hint = line(("y", "key"), (" copies", "dim")) if detail.has_focus else EMPTY
+        hint = line(("y", "key"), (" copies", "dim")) if self.active == "node" else EMPTY
         detail.retitle(title, hint)
         detail.set_items(node_items(row, self.hangtop.source.shell(row.node.name)))
         records = commands_of(self.hangtop.source.commands, row)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from hangtop import query
 
+TABLE_LINES = 3
+"""What a table takes beside its rows: its frame, and the titles of its columns."""
 VERDICT_LINES = (3, 8)
 """The panel takes at least and at most this many lines of text."""
 
@@ -131,7 +133,7 @@ class OverviewPage(OutlierPage):
         pane = self.query_one("#verdict", TextPane)
         lines = verdict_lines(state.snapshot, state.job, state.diagnosis, live=state.live)
         width = max(self.app.size.width - 4, 10)
-        most = VERDICT_LINES[1] if self.app.size.height >= 30 else 4
+        most = VERDICT_LINES[1] if self.app.size.height >= 30 else self._spare_lines()
         if self.state.job is None:
             most = max(most, self.app.size.height // 2)
         alone = self.has_class("-alone") and not pane.has_class("-pinned")
@@ -144,6 +146,12 @@ class OverviewPage(OutlierPage):
         best = next(iter(state.diagnosis.verdicts), None) if state.diagnosis else None
         pane.retitle(verdict_title(best), hint)
         pane.paint()
+
+    def _spare_lines(self) -> int:
+        """Lines that few ranks leave to the verdict on a small screen; 4 in any case."""
+        job = self.state.job
+        below = len(job.ranks if job is not None else ()) + TABLE_LINES
+        return max(min(self.query_one("#body").size.height - below - 2, VERDICT_LINES[1]), 4)
 
     def _no_ranks(self) -> list[Any]:
         if self.state.job is None:

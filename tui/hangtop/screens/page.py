@@ -12,7 +12,7 @@ from hangtop import query
 from hangtop.columns import Order
 from hangtop.screens.moving import Moving
 from hangtop.screens.turns import Turns
-from hangtop.spans import EMPTY, Line, line, spread
+from hangtop.spans import EMPTY, Line, cells, line, spread
 from hangtop.views.footer import footer
 from hangtop.views.headline import headline, tabs
 from hangtop.views.timeline import slider
@@ -238,14 +238,17 @@ class Page(Moving, Screen[None], inherit_bindings=False):
     def _crumbs(self, width: int) -> Line:
         job = self.state.job
         parts = [(job.name or job.key) if job else "no job", *self.path()]
+        told, role = self.hangtop.told
+        right = line((told, role), " ") if told else self._pane_names() if self.narrow else EMPTY
+        # Where it is matters more than the way there.
+        while len(parts) > 1 and len(" › ".join(parts)) > width - cells(right) - 3:
+            parts.pop(0)
         left = line(" ", (" › ".join(parts), "dim"))
-        panes = self._pane_names() if self.narrow else EMPTY
         if self.query_one(FilterBar).display:
             left = line((" filter", "key"), (" Enter keeps it, Esc takes it away", "dim"))
         elif self.filter_text:
             left = line(left, "   filter ", (self.filter_text, "warn"), ("  Esc clears", "dim"))
-        told, role = self.hangtop.told
-        return spread(left, line((told, role), " ") if told else panes, width)
+        return spread(left, right, width)
 
     def _pane_names(self) -> Line:
         """The panes that Tab goes through, the shown one marked."""

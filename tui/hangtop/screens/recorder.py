@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.containers import Horizontal
 
-from hangtop.screens.page import PIN_FROM, Page
+from hangtop.screens.outliers import OutlierPage
+from hangtop.screens.page import PIN_FROM
 from hangtop.spans import EMPTY, line, wrap
 from hangtop.views import members as who
 from hangtop.views import recorder as views
@@ -45,7 +46,7 @@ ABOVE = {
 """Where Esc leads from each pane."""
 
 
-class RecorderPage(Page):
+class RecorderPage(OutlierPage):
     """Groups, numbers, members, who joined, stacks, source."""
 
     CSS_PATH = "recorder.tcss"
@@ -53,6 +54,8 @@ class RecorderPage(Page):
     PANES = ("groups", "numbers", "members", "grid", "stack", "waiting", "source")
     PINNED = "groups"
     FILTERED = ("groups", "numbers", "members")
+    NONE_STANDS_OUT = ("nothing is under way in any group", "good")
+    STANDS_OUT = "{} of {} that are not over"
     FIELDS: ClassVar[frozenset[str]] = frozenset(
         {"group", "size", "state", "seq", "op", "shape", "rank", "node", "joined", "last", "now"}
     )
@@ -130,13 +133,13 @@ class RecorderPage(Page):
         table = self.table("groups")
         total = len(seen.picture.world.ranks) if seen is not None else 0
         note = sources.how_read(seen, max(total, len(job.ranks) if job else 0), short=self.narrow)
-        title = line(("PROCESS GROUPS  ", "title"))
+        title = line(("PROCESS GROUPS", "title"))
         if seen is None:
             table.retitle(title, note if job is not None else EMPTY)
             table.set_items([], self._nothing())
         else:
             order = table.order.column or "first to stall"
-            title = line(title, ("sort ", "label"), order)
+            title = line(title, ("  sort ", "label"), order)
             counts = views.group_counts(seen.groups, short=self.narrow)
             counts = line(counts, "  " if self.narrow else "   ", note)
             table.retitle(title, counts, views.countdown_line(seen, self._at))
@@ -170,11 +173,9 @@ class RecorderPage(Page):
             return [line((f"The recorders cannot be put together: {recordings.wrong}", "bad"))]
         if self.seen is not None:
             said = "The recorders that were read hold no process group: nothing was recorded yet."
-            lines = [line((said, "warn")), EMPTY]
         else:
             said = "No flight recorder could be read, so it is not known who has joined what."
-            lines = [line((said, "warn")), EMPTY]
-        lines += sources.why_not(state.diagnosis)
+        lines = [line((said, "warn")), EMPTY, *sources.why_not(state.diagnosis)]
         return [part for one in lines for part in wrap(one, max(self.app.size.width - 4, 20), 9)]
 
     def _lead(self, seen: Seen) -> None:
@@ -321,24 +322,9 @@ class RecorderPage(Page):
         self.state.cut = not self.state.cut
         self.show()
 
-    def do_next_outlier(self) -> None:
-        """The next group that has stalled."""
-        self._outlier(1)
-
-    def do_previous_outlier(self) -> None:
-        """The one before."""
-        self._outlier(-1)
-
-    def _outlier(self, step: int) -> None:
-        table = self.table("groups")
-        keys = [one.key for one in table.items if one.stalled]
-        if not keys:
-            self.hangtop.tell("nothing is under way in any group", "good")
-            return
-        here = table.cursor_key
-        place = (keys.index(here) + step) % len(keys) if here in keys else 0
-        table.select(keys[place])
-        self.hangtop.tell(f"{place + 1} of {len(keys)} that are not over")
+    def outliers(self) -> list[str]:
+        """Groups that have stalled."""
+        return [one.key for one in self.rows.items if one.stalled]
 
     # Filter
 
