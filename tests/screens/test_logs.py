@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hangtop.spans import plain
+from hangtop.spans import cells, plain
+from hangtop.views.logs import Stream, title_of
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
 from support.logs import recording, with_log
@@ -137,6 +138,23 @@ async def test_a_search_and_a_filter_take_the_place_of_each_other() -> None:
         assert len(table.items) == 2
         await keys(pilot, "tab", "escape")
         assert len(table.items) == 5
+
+
+async def test_following_is_told_where_the_lines_are_not_seen() -> None:
+    app = app_for(with_log(recording("tee_raise")))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert "the log stays; F follows" in await keys(pilot, "8", "F")
+        assert "following the log" in await keys(pilot, "F")
+
+
+def test_the_name_of_the_file_stays_when_there_is_little_room() -> None:
+    path = "/tmp/hangtop-demo-ezp8dgqx/logs/demo-bcca56af5724_0p3kgy1c/attempt_0/2/stderr.log"
+    stream = Stream("k", 2, "n", path, "", False, 9, None, "")
+    for room in (30, 60, 90):
+        heading, note = title_of(stream, 1, room)
+        assert plain(heading).endswith("/stderr.log")
+        assert room < 40 or cells(heading) + cells(note) <= room
 
 
 async def test_long_lines_are_cut_or_wrapped() -> None:
