@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hangtop.state import State, Trace
 from hangtop.views.common import rank_key
 from hangtop_core.analysis.peers import peers, unread
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.cores import take
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.outputs import wanted
-from hangtop_core.rankset import fold
 from hangtop_core.text import duration, plural, size
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class Requests:
             pids = {}
             for rank in ranks:
                 pids.setdefault(rank.node, []).append(rank.process.pid)
-            word = "stack of rank" if len(ranks) == 1 else "stacks of ranks"
-            told = f"{word} {fold(rank.rank for rank in ranks)}"
+            word = "stack" if len(ranks) == 1 else "stacks"
+            told = f"{word} of {name_ranks([rank.rank for rank in ranks])}"
         if mode == "native":
             told += " with C frames"
         self._tell(f"taking {told}…", "info")
