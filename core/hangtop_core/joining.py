@@ -71,7 +71,9 @@ def master(process: Process) -> tuple[str, str] | None:
 def world_size(process: Process) -> int | None:
     """Return how many ranks there are, as a rank was told."""
     told = launchline.number_in(process.env, launchline.WORLD_SIZES)
-    return process.told_size if told is None else told
+    # Who joins as another rank than the job's may join a part of it.
+    own = process.rank_source == "mp.spawn" or process.told_rank in (None, process.rank)
+    return process.told_size if told is None and own else told
 
 
 def size_name(job: Job) -> str:

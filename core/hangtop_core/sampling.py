@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.activity import main_thread
+from hangtop_core.process import STORE_THREAD
 from hangtop_core.samplerate import ASK_AGAIN, ASK_LAST, EARLY, QUIET, REAL_AGAIN, Rate
 from hangtop_hook.numericsfile import VARIABLE
 
@@ -199,7 +200,7 @@ class _Look(NamedTuple):
         """Whether to read its descriptors; ``odd``: few ranks are on its stack."""
         if known.process.role not in _TABLE_ROLES:
             return False
-        quiet = self.quiet(known)
+        quiet, odd = self.quiet(known), odd or _sleeps_oddly(known)
         if not quiet and not (odd and self._goes_round(known)):
             return False
         if not (odd or _waits_on_file(known)):
@@ -247,7 +248,7 @@ class _Look(NamedTuple):
         if known.moved_at is not None and known.moved_at > asked:
             return now - asked > (QUIET if quiet else ASK_AGAIN) and (server or quiet)
         many = self.rate.again / REAL_AGAIN
-        again = self._again(known, max(ASK_AGAIN, many * 16), max(ASK_LAST, many * 40))
+        again = self._again(known, ASK_AGAIN * many, ASK_LAST * many)
         return recorder.failure is not None and now - asked > again
 
 
@@ -258,6 +259,19 @@ def _waits_on_file(known: Tracked) -> bool:
         return False
     opens = (main.syscall or "").startswith(("open", "stat", "newfstat"))
     return opens or main.fd is not None or main.state == "D" or "lock_inode" in (main.wchan or "")
+
+
+def _sleeps_oddly(known: Tracked) -> bool:
+    """Whether it sleeps where others do not: a DataLoader worker between attempts to lock a file.
+
+    Or one that has a store, and may wait there for ranks that went elsewhere.
+    """
+    main = main_thread(known.process)
+    if main is None or not (main.syscall or "").endswith("nanosleep"):
+        return False
+    names = (thread.name for thread in known.process.threads)
+    worker = known.process.role == "dataloader-worker"
+    return worker or any(name.startswith(STORE_THREAD) for name in names)
 
 
 def _numerics_due(known: Tracked, now: float) -> bool:

@@ -28,6 +28,10 @@ _MAX_OWN = 8
 """Of the innermost own frames, how many are told what they stand in."""
 _MAX_HEAD = 120
 _OF_RANK = re.compile("rank|main|master|leader|chief|primary|process|procid|zero|root", re.I)
+_HANDLER = re.compile(
+    r"def \w+\((?:self, |cls, )?_*(?:s|n|_|code|sig\w*|num\w*)\b[^,]*, _*(?:f|frame|frm|stack)\b"
+)
+"""The head of a function that handles signals, as most call what it gets: `(signum, frame)`."""
 _HOW = ("", "else: ", "past: ", "", "at: ")
 _COMMENT = re.compile(rb"\s#[^'\"]*$")
 _FLAG = re.compile(rb"\b(\w{3,})\s*=(?!=)\s*([^=]*rank[^=]*[!=]=\s*0\b)", re.I)
@@ -81,8 +85,9 @@ def around(
 ) -> Optional[Tuple[List[Tuple[int, str]], List[Tuple[int, str]]]]:
     """Return line and text of what line ``number`` of ``path`` stands in, outermost first.
 
-    First loops and conditions: `for x in y:`, `if x:`, or `else: if x:` in the `else` of that. Of
-    those that may ask for the rank also `past: if x: return`, `@x`, and `at: x and y()` for itself.
+    First loops and conditions: `for x in y:`, `if x:`, `else: if x:` in the `else` of that, `past:
+    if x: return`. Of those that may ask for the rank also `@x`, and `at: x and y()` for itself; and
+    the head of a function that handles signals, before them.
     Then `with x:` and `except x:`, and the first statement of each `try` before it. None where the
     file cannot be read, or is newer than the process.
     """
@@ -98,9 +103,25 @@ def around(
         if (text[:2] in ("if", "el") or how == 4) and not _OF_RANK.search(text):
             kept = [flags[name] for name in re.findall(r"\w+", text) if name in flags]
             text += "  # " + kept[0] if kept else ""
-        if (how or 0) < 2 or (_OF_RANK.search(text) and (how != 4 or _SHORT.search(text))):
+        if (how or 0) < 3 or (_OF_RANK.search(text) and (how != 4 or _SHORT.search(text))):
             both[how is None].append((first, _HOW[how or 0] + text))
+    head = _function(statements, number)
+    text = _head(lines[head.first - 1 : head.last]) if head else ""
+    if head and _HANDLER.search(text):
+        both[0].insert(0, (head.first, text))
     return both
+
+
+def _function(lines: List[blocks.Statement], number: int) -> Optional[blocks.Statement]:
+    """The head of the function that a line is in."""
+    some = [one for one in lines if one.first <= number]
+    indent = some[-1].indent if some else 0
+    for one in reversed(some):
+        if one.indent < indent:
+            if one.word == b"def":
+                return one
+            indent = one.indent
+    return None
 
 
 def _statements(source: bytes) -> _Parsed:
@@ -137,13 +158,17 @@ def _began(pid: int, unknown: float) -> float:
 def local_path(pid: int, path: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
     """Return the path by which ``path`` of ``pid`` is opened here; None where that could hang."""
     mount = procfs.mount_of(path, mounts)
-    if mount is None or filesystems.is_network(mount.fstype) or not _plain(path, mounts):
+    root = "" if _same_mounts(pid) else "/proc/%d/root" % pid
+    if mount is None or filesystems.is_network(mount.fstype) or not _plain(root, path, mounts):
         return None
-    return path if _same_mounts(pid) else "/proc/%d/root%s" % (pid, path)
+    return root + path
 
 
-def _plain(path: str, mounts: Sequence[procfs.Mount]) -> bool:
-    """Whether no directory above leads by a symbolic link to a network file system."""
+def _plain(root: str, path: str, mounts: Sequence[procfs.Mount]) -> bool:
+    """Whether no directory above leads by a symbolic link to a network file system.
+
+    Or out of ``root``: by way of /proc/PID/root the kernel takes `/x` of a link for ours.
+    """
     current = ""
     for part in path.split("/")[1:]:
         current += "/" + part
@@ -151,9 +176,11 @@ def _plain(path: str, mounts: Sequence[procfs.Mount]) -> bool:
         if mount is None or filesystems.is_network(mount.fstype):
             return False
         try:
-            target = os.readlink(current)
+            target = os.readlink(root + current)
         except OSError:
             continue
+        if root and target.startswith("/"):
+            return False
         whole = os.path.normpath(os.path.join(os.path.dirname(current), target))
         mount = procfs.mount_of(whole, mounts)
         if mount is None or filesystems.is_network(mount.fstype):

@@ -33,7 +33,10 @@ _MAX_TOLD = 20000
 """Stacks a probe remembers to have told; then it begins to tell them again."""
 WRAP = ("_wrap", "torch/multiprocessing/spawn.py")
 """Function and file whose `i` is the rank of a child of mp.spawn, torch 1.13 to 2.15."""
-_INIT = ("init_process_group", "torch/distributed/distributed_c10d.py")
+_C10D = "torch/distributed/distributed_c10d.py"
+_RENDEZVOUS = "torch/distributed/rendezvous.py"
+_TOLD = (("_create_c10d_store", _RENDEZVOUS), ("init_process_group", _C10D))
+"""Whose `rank`, `world_size` and `port` say what a rank joins; of the second only once it waits."""
 _WORKER = ("_worker_loop", "torch/utils/data/_utils/worker.py")
 _DEBUG_SERVER = "torch/distributed/debug/_frontend.py"
 
@@ -137,27 +140,34 @@ def stack_key(rows: Sequence[Row]) -> str:
 
 
 def learn(result: Sample) -> Optional[table.Learned]:
-    """Return what the frames tell about the process: mp.spawn rank and how many, DataLoader worker.
+    """Return what frames tell about the process: mp.spawn rank, what it joins, DataLoader worker.
 
     torch 2.13 torch/multiprocessing/spawn.py `_wrap(fn, i, args, ...)` and
     torch/utils/data/_utils/worker.py `_worker_loop(..., worker_id, ...)`.
     """
+    told: Tuple[Optional[int], ...] = ()
     for thread in result.threads:
         rows = result.stacks[thread["stack"]]
-        world = None
         for row, variables in zip(rows, thread["locals"]):
             values = {v["name"]: v["value"] for v in variables}
             index = procfs.decimal(values.get("i", "")) if _is(row, WRAP) else None
             if index is not None:
-                return table.Learned(wrap_rank=index, world_size=world)
-            if _is(row, _INIT):
-                world = procfs.decimal(values.get("world_size", ""))
+                return table.Learned(wrap_rank=index, told=told)
+            if not told and variables and any(_is(row, one) for one in _TOLD):
+                names = ("rank", "world_size", "port")
+                told = tuple(procfs.decimal(values.get(name, "")) for name in names)
             if _is(row, _WORKER):
                 number = procfs.decimal(values.get("worker_id", ""))
                 return table.Learned(is_worker=True, worker_id=number)
             if row[0] == "main" and row[1].endswith(_DEBUG_SERVER):
                 return table.Learned(is_debug_server=True)
-    return None
+    return table.Learned(told=told) if told else None
+
+
+def _joins(rows: Sequence[Row]) -> bool:
+    """Whether a stack waits in init_process_group, where what it was called with stands."""
+    inner = rows[0][1] if rows else ""
+    return inner.endswith((_C10D, _RENDEZVOUS)) and any(_is(row, _TOLD[1]) for row in rows)
 
 
 def _is(row: Row, frame: Tuple[str, str]) -> bool:
@@ -215,6 +225,7 @@ class Sampler:
         self._native = threading.Lock()
         self._rested: rest.Rested[Tuple[bool, Sample]] = rest.Rested()
         self._cpus = node.cpus()
+        self._joining: Set[Identity] = set()
 
     def handle(self, request: Request) -> Message:
         """Sample every process of the request, in parallel unless natively.
@@ -273,11 +284,7 @@ class Sampler:
         else:
             wants_more = wants or (mode == "nonblocking" and self._table.is_worker(identity))
             result = self._sampled(piece, identity, mode, wants_more, seconds, cancel)
-            if (
-                mode == "nonblocking"
-                and self._table.unsized(identity)
-                and any(_is(row, _INIT) for rows in result.stacks.values() for row in rows)
-            ):
+            if mode == "nonblocking" and self._begins_to_join(identity, result):
                 result = self._sampled(piece, identity, mode, True, seconds, cancel)
             if self._table.identity(pid) != identity:
                 result = Sample([], {}, failure("gone", "the process is gone"))
@@ -291,6 +298,16 @@ class Sampler:
         else:
             piece["threads"] = _ordered(pid, result.threads, wants)
         return piece, result
+
+    def _begins_to_join(self, identity: Identity, result: Sample) -> bool:
+        """Whether a rank is in init_process_group, where it was not when it was last looked at."""
+        joins = any(map(_joins, result.stacks.values()))
+        begins = joins and identity not in self._joining and self._table.is_rank(identity)
+        if begins:
+            self._joining.add(identity)
+        elif not joins:
+            self._joining.discard(identity)
+        return begins
 
     def _sampled(
         self,

@@ -43,7 +43,7 @@ class Learned(NamedTuple):
     is_worker: bool = False
     worker_id: Optional[int] = None
     is_debug_server: bool = False
-    world_size: Optional[int] = None
+    told: Tuple[Optional[int], ...] = ()  # rank, world size and port it joins with; empty: unseen
 
 
 class Table:
@@ -170,7 +170,7 @@ class Table:
                 known.is_worker or what.is_worker,
                 known.worker_id if what.worker_id is None else what.worker_id,
                 known.is_debug_server or what.is_debug_server,
-                known.world_size or what.world_size,
+                what.told or known.told,
             )
             if merged != known:
                 self._learned[identity] = merged
@@ -234,9 +234,8 @@ class Table:
             self._describe(entry)
         zombie = stat.state == "Z"
         threads = [] if zombie else entry.activity.threads(entry.by_us)
-        fields = {**entry.slow, **role._asdict()}
+        fields = {**entry.slow, **role._asdict(), "pid": stat.pid}
         fields.update(
-            pid=stat.pid,
             ppid=stat.ppid,
             start=stat.start,
             started_at=round(self._boot + stat.start / procfs.CLOCK_TICKS, 2),
@@ -251,7 +250,8 @@ class Table:
             flows=entry.look_at_flows(threads),
         )
         if role.role == "rank":
-            fields["told_size"] = self._learned.get(entry.identity, Learned()).world_size
+            known = self._learned.get(entry.identity, Learned())
+            fields.update(zip(("told_rank", "told_size", "told_port"), known.told))
             fields["stalled"] = [] if zombie else self.stalled.of(stat.pid)
             fields["file"] = entry.look_at_file(threads, self._file_guard)
         if zombie and (self.rights.capable or entry.facts.uid == self.rights.uid):
@@ -374,10 +374,10 @@ class Table:
         role, known = self.roles.get(identity[0]), self._learned.get(identity, Learned())
         return role is not None and role.role == "dataloader-worker" and known.worker_id is None
 
-    def unsized(self, identity: Identity) -> bool:
-        """Whether a process is an mp.spawn rank of which it is not known how many there are."""
-        known = self._learned.get(identity)
-        return bool(known and known.wrap_rank is not None and not known.world_size)
+    def is_rank(self, identity: Identity) -> bool:
+        """Whether a process is a rank, as far as is known by now."""
+        role, known = self.roles.get(identity[0]), self._learned.get(identity, Learned())
+        return known.wrap_rank is not None or (role is not None and role.role == "rank")
 
 
 def own_processes(entries: Dict[int, Entry]) -> FrozenSet[int]:

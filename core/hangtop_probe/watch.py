@@ -46,7 +46,7 @@ _SHORT_S = 1.0
 
 
 def quiet_s(still: float, rest: float) -> float:
-    """Return for how many seconds to say nothing where nothing has changed for ``still`` seconds."""
+    """Return for how many seconds to say nothing where nothing changed for ``still`` seconds."""
     return min(max(still * _QUIET_SHARE, still - _SOON_S), rest)
 
 
@@ -233,7 +233,7 @@ class Watch:
         if minor:
             piece["probe_cpu"] = probe_cpu()
         self._passes += 1
-        if not minor and any(name in parts and parts[name] for name in _TELLING):
+        if not minor and any(parts.get(name) for name in _TELLING):
             self._told_at = time.monotonic()
         return piece
 

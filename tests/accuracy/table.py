@@ -18,6 +18,8 @@ from accuracy.table_retries import RETRIES
 from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_rounds import ROUNDS
 from accuracy.table_slow import SLOW
+from accuracy.table_stops import STOPS
+from accuracy.table_store import STORE
 from accuracy.table_third import THIRD
 from accuracy.table_ways import WAYS
 
@@ -455,6 +457,8 @@ JOBS: tuple[Job, ...] = (
     *ROUNDS,
     *KNOTS,
     *LAZY,
+    *STORE,
+    *STOPS,
     *OWN,
     *PIECES,
     *RETRIES,

@@ -93,6 +93,11 @@ INIT: Stack = (
     frame("_exception_logger.<locals>.wrapper", "torch/distributed/c10d_logger.py", 83),
     *BASE,
 )
+MESH: Stack = (
+    frame("_new_process_group_helper", "torch/distributed/distributed_c10d.py", 2169),
+    frame("init_process_group", "torch/distributed/distributed_c10d.py", 1899),
+    *BASE,
+)
 RENDEZVOUS: Stack = (
     frame("_delay", "torch/distributed/elastic/rendezvous/utils.py", 181),
     frame(

@@ -15,7 +15,7 @@ from hangtop_core.analysis import dictionary, kernel, native
 from hangtop_core.analysis.dictionary import Kind
 from hangtop_core.analysis.frames import Loop, endless_loops, library_run, plain_name, site, where
 from hangtop_core.analysis.native import WAITS_FOR_GPU
-from hangtop_core.analysis.sourcelines import sleeps
+from hangtop_core.analysis.sourcelines import makes_store, sleeps
 from hangtop_core.analysis.waking import as_it_slept
 from hangtop_core.model import Frame, Thread
 from hangtop_core.text import how_ended
@@ -166,8 +166,10 @@ def read(stack: tuple[Frame, ...]) -> Reading:
     after = top is not None and not any(frame.name in _PROGRAM for frame in stack)
     endless = tuple(endless_loops(stack))
     if met is None:
-        own = not frames
-        return Reading(top, site(stack), None, "", None, loading, own, natives, after, endless)
+        kind: Kind | None = "init" if makes_store(top) else None
+        text = "waits in TCPStore" if kind else ""
+        rest = (loading, not frames, natives, after, endless)
+        return Reading(top, site(stack), kind, text, None, *rest)
     pattern, frame = met
     name = plain_name(frame.name)
     name = "wait_tensor" if pattern.kind == "collective" and name in _AWAITS else name
@@ -228,10 +230,8 @@ def _halted(process: Process, main: Thread | None, letter: str) -> Activity | No
     if process.frozen:
         return Activity("frozen", f"is frozen by its cgroup {process.cgroup or ''}".rstrip())
     if letter == "t":
-        tracer = process.tracer or "a debugger"
-        return Activity(
-            "traced", f"is held by {tracer} (pid {process.tracer_pid}), which traces it", main=main
-        )
+        by = f"{process.tracer or 'a debugger'} (pid {process.tracer_pid})"
+        return Activity("traced", f"is held by {by}, which traces it", main=main)
     if letter == "T":
         return Activity("stopped", "is stopped by a signal (state T)", main=main)
     return None

@@ -1,10 +1,14 @@
-"""What a line of code says beyond what it waits for: that it sleeps, takes no lock, uses `re`."""
+"""What a line of code says beyond what it waits for: that it sleeps, makes a store, uses `re`."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import by_source
+
+if TYPE_CHECKING:
+    from hangtop_core.frame import Frame
 
 _SLEEPS = re.compile(r"\btime\.sleep\s*\(|(?<![.\w])sleep\s*\(")
 _NO_LOCK = re.compile(
@@ -19,6 +23,17 @@ _MATCHES = re.compile(r"\.(match|fullmatch|search|findall|finditer|subn?)\s*\(")
 def may_backtrack(source: str | None) -> bool:
     """Whether a line looks for a regular expression, by the names of the calls of `re`."""
     return source is not None and _MATCHES.search(source) is not None
+
+
+_STORE = re.compile(r"\bTCPStore\s*\(")
+
+
+def makes_store(frame: Frame | None) -> bool:
+    """Whether a frame makes a TCPStore: hosts it and waits for all others, or connects to it."""
+    if frame is None:
+        return False
+    by_torch = frame.name == "_create_c10d_store"
+    return by_torch or bool(frame.source and _STORE.search(frame.source))
 
 
 def sleeps(source: str | None) -> bool:

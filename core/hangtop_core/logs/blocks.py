@@ -29,6 +29,7 @@ _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(?::\s|:$
 """What ends frames that nothing says are a traceback: `print_stack` and loggers print such, too."""
 HOW = (
     ("thread", re.compile(r"Exception in thread (?P<thread>.{1,60}?)(?: \(.*\))?:\s*$")),
+    ("child", re.compile(r"Process (?P<process>[^:]{1,60}):\s*$")),
     ("ignored", re.compile(r"Exception ignored |--- Logging error ---|Exception in callback ")),
     ("task", re.compile(r"future: <(?:Task|Future) |handle: <|message: Task exception was never")),
     ("chained", re.compile("|".join(drawn.CHAINED))),
@@ -39,9 +40,10 @@ HOW = (
     ),
 )
 """Who prints a traceback, as the line before it tells: Python, that it has ended only a thread, or
-nothing at all, or that it follows from the one before; torch.multiprocessing, that it has ended a
-process; a logger or a warning, after which any program can go on. Beside these `hook`: torch's own,
-for what ends the main thread."""
+nothing at all, or a process of multiprocessing, which may be a rank or a child of one, or that it
+follows from the one before; torch.multiprocessing, that it has ended a process; a logger or a
+warning, after which any program can go on. Beside these `hook`: torch's own, for what ends the main
+thread."""
 FATAL = frozenset({"hook", "spawn"})
 """Where a rank ends for sure."""
 GOES_ON = frozenset({"thread", "ignored", "task"})

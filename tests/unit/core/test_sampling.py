@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from hangtop_core import samplerate, sampling
@@ -219,6 +220,9 @@ def test_descriptors_are_read_of_odd_ranks_and_of_those_that_wait_on_a_file() ->
     moving = tracked(105, ran=0.1)
     asked = plan(plain, odd, reading, disk, lock, moving, odd=frozenset({101, 105}))
     assert asked.descriptors == [101, 102, 103, 104]
+    sleeps = Thread(106, "python", "S", "hrtimer_nanosleep", "clock_nanosleep")
+    host = tracked(106, threads=(sleeps, Thread(107, "pt_tcpstore_uv", "S")))
+    assert plan(plain, host, tracked(108, threads=(sleeps,))).descriptors == [106]
 
 
 def test_descriptors_are_read_of_children_that_wait_on_a_file() -> None:
@@ -388,3 +392,21 @@ def test_on_a_slow_node_ranks_are_looked_at_more_often_while_a_job_stalls_unexpl
     ]:
         one = replace(told, stalled_for_s=stalled, verdicts=verdicts)
         assert samplerate.stalls([told, one]) == expected
+
+
+@pytest.mark.parametrize(
+    ("role", "call", "asked"),
+    [
+        ("dataloader-worker", "clock_nanosleep", True),
+        ("dataloader-worker", "futex", False),
+        ("rank", "clock_nanosleep", False),
+    ],
+)
+def test_a_worker_that_sleeps_in_the_same_functions_has_its_files_and_locks_read(
+    role: str, call: str, *, asked: bool
+) -> None:
+    facts = (Thread(100, "python", "S", "hrtimer_nanosleep", call),)
+    known = with_sample(with_sample(tracked(ran=0.1, role=role, threads=facts), age=4.5), age=1.0)
+    assert (plan(known).descriptors == [100]) is asked
+    known = with_sample(tracked(ran=0.1, role=role, threads=facts), age=1.0)
+    assert plan(known).descriptors == [], "it is not known to stay there"

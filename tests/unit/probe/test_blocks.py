@@ -140,7 +140,7 @@ def log(self, step):
         (18, ["@rank_zero_only", "past: if self.rank != 0: return", "past: if not is_main():",
               "at: rank == 0 and gather(one)"]),
         (19, ["@rank_zero_only", "past: if self.rank != 0: return"]),
-        (23, ["@rank_zero_only", "past: if self.rank != 0: return"]),
+        (23, ["@rank_zero_only", "past: if self.rank != 0: return", "past: if not ready: return"]),
     ],
 )  # fmt: skip
 def test_what_turns_other_ranks_back_before_a_line(
@@ -269,3 +269,22 @@ def test_own_lines_are_told_what_they_stand_in(tmp_path: Path) -> None:
     assert "hf_abcdefghijklmnop" not in found[1][1]
     network = procfs.Mount(1, "0:1", str(tmp_path), "nfs4", "x")
     assert sources.around(me, str(file), 9, [*mounts, network]) is None
+
+
+@pytest.mark.parametrize(
+    ("head", "told"),
+    [
+        ("def warned(self, number: int, _frame: object) -> None:", True),
+        ("def handler(signum, frame):", True),
+        ("def on_term(_, stack=None):", True),
+        ("async def stop(sig, f):", True),
+        ("def add(self, video, frame):", False),
+        ("def warned(self):", False),
+    ],
+)
+def test_the_head_of_what_handles_signals_is_told(tmp_path: Path, head: str, told: bool) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(f"import signal\n{head}\n    if rank:\n        save()\n")
+    os.utime(file, (0, 0))
+    found = sources.around(os.getpid(), str(file), 4, [procfs.Mount(1, "0:1", "/", "ext4", "x")])
+    assert found == ([*([(2, head)] if told else []), (3, "if rank:")], [])

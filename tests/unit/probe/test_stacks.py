@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hangtop_core.attach.messages import StackPiece, decode
-from hangtop_probe import procfs, sources, stacks
-from hangtop_probe.table import Learned
-from hangtop_probe.tools import Done
+from hangtop_probe import permission, procfs, rest, sources, stacks
+from hangtop_probe.table import Learned, Table
+from hangtop_probe.tools import Done, Tools
 from hangtop_probe.tracing import halted, refusal
 
 C10D = "/site/torch/distributed/distributed_c10d.py"
+RENDEZVOUS = "/site/torch/distributed/rendezvous.py"
 SPAWN = "/site/torch/multiprocessing/spawn.py"
 WORKER = "/site/torch/utils/data/_utils/worker.py"
 
@@ -78,10 +80,15 @@ def test_what_frames_tell_about_a_process() -> None:
         return stacks.learn(stacks.parse(dump(*frames)))
 
     assert learned(frame("f", "/a.py"), frame("_wrap", SPAWN, i="3")) == Learned(wrap_rank=3)
-    init = frame("init_process_group", C10D, world_size="4")
-    assert learned(init, frame("_wrap", SPAWN, i="3")) == Learned(wrap_rank=3, world_size=4)
-    unset = frame("init_process_group", C10D, world_size="-1")
-    assert learned(unset, frame("_wrap", SPAWN, i="3")) == Learned(wrap_rank=3)
+    init = frame("init_process_group", C10D, world_size="4", rank="3")
+    told = Learned(told=(3, 4, None))
+    assert learned(init) == told
+    assert learned(init, frame("_wrap", SPAWN, i="3")) == told._replace(wrap_rank=3)
+    unset = frame("init_process_group", C10D, world_size="-1", rank="-1")
+    store = frame("_create_c10d_store", RENDEZVOUS, world_size="4", rank="3", port="29501")
+    assert learned(store, unset) == Learned(told=(3, 4, 29501))
+    assert learned(unset) == Learned(told=(None, None, None))
+    assert learned(frame("init_process_group", C10D)) is None
     assert learned(frame("_worker_loop", WORKER, worker_id="2")) == Learned(None, True, 2)
     assert learned(frame("_worker_loop", WORKER)) == Learned(None, True, None)
     debug = frame("main", "/site/torch/distributed/debug/_frontend.py")
@@ -90,6 +97,43 @@ def test_what_frames_tell_about_a_process() -> None:
     # A DataLoader worker forked by a spawned rank has both frames: the inner one counts.
     both = (frame("_worker_loop", WORKER, worker_id="1"), frame("_wrap", SPAWN, i="0"))
     assert learned(*both) == Learned(None, True, 1)
+
+
+def test_what_a_rank_joins_with_is_looked_at_each_time_it_comes_to_wait_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    processes = Table(permission.rights())
+    sampler, me = stacks.Sampler(Tools(), processes), os.getpid()
+    monkeypatch.setattr(rest, "mark", lambda pid: None)
+    asked: list[bool] = []
+
+    def spy(*options: Any) -> stacks.Sample:
+        asked.append(options[3])
+        return stacks.parse(dump(*frames))
+
+    monkeypatch.setattr(stacks, "sample", spy)
+    identity = processes.identity(me)
+    assert identity is not None
+
+    def take() -> list[bool]:
+        asked.clear()
+        sampler.take(me, "nonblocking", False, 1.0, threading.Event())
+        return list(asked)
+
+    call = frame("init_process_group", C10D, rank="1", world_size="4")
+    frames = [frame("_new_process_group_helper", C10D), call]
+    assert take() == [False]  # no rank, as far as is known
+    monkeypatch.setattr(processes, "is_rank", lambda identity: True)
+    assert take() == [False, True]
+    assert processes._learned[identity].told == (1, 4, None)
+    assert take() == [False]
+    frames = [frame("step", "/train.py")]
+    assert take() == [False]
+    frames = [frame("f", "/train.py"), call]  # not there yet
+    assert take() == [False]
+    frames = [frame("_store_based_barrier", C10D), frame(call["name"], C10D, world_size="3")]
+    assert take() == [False, True]
+    assert processes._learned[identity].told == (None, 3, None)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ class Skip(Struct, frozen=True):
     """What is usually due before."""
     past: bool | None
     """Whether their call sites show that they went past it; None where these do not tell."""
+    always: bool = False
+    """Whether they did it before in each of several iterations."""
 
     @property
     def what(self) -> str:
@@ -62,6 +64,9 @@ def circle(waits: Waits, end: End) -> Verdict:
         text += f". {name(blamed).capitalize()} took another order than most"
         if skip is not None and skip.past is None:
             text += f", or went on without {skip.what}"
+    elif skip is not None and skip.past and skip.always:
+        pattern, blamed = patterns.SKIPPED, list(skip.ranks)
+        text = skip_text(skip, text)
     elif skip is not None:
         text += f". Perhaps {_went_on(skip)}"
     blamed = blamed or sorted(inside)
@@ -106,19 +111,21 @@ def skipped(waits: Waits, end: End) -> Skip | None:
     inside = {rank for one in operations for rank in one.entries}
     odd = _minority(waits, operations)
     found: dict[int, bool | None] = {}
+    always = True
     lacking: dict[Node, Operation] = {}
     for one in operations:
         for rank in inside.intersection(one.missing, odd or inside):
             own = _left_out(waits, rank, one)
             if own is not None:
                 found[rank] = _went_past(*own)
+                always = always and _kept(waits, rank, one, own)
                 lacking[one.node] = one
     whole = set(found) == set(odd) if odd else set(found) < inside
     if not found or not whole:
         return None
     ways = set(found.values())
     past = ways.pop() if len(ways) == 1 else None
-    return Skip(tuple(sorted(found)), tuple(lacking.values()), past)
+    return Skip(tuple(sorted(found)), tuple(lacking.values()), past, always)
 
 
 def skip_text(skip: Skip, circle_text: str) -> str:
@@ -166,13 +173,29 @@ def _left_out(waits: Waits, rank: int, operation: Operation) -> tuple[Entry, Ent
         return None
     # The same was due before the present call, and is not there.
     since = [world.entry(rank, at) for at in earlier if at > last]
-    if any(one.group == group and kind(one) == wanted for one in since):
+    if any(_alike(one, before) for one in since):
         return None
     return here, world.entry(rank, last), before
 
 
+def _kept(waits: Waits, rank: int, left: Operation, own: tuple[Entry, Entry, Entry]) -> bool:
+    """Whether what a rank waits in came after what it left out in all iterations, two at least."""
+    world, (here, _, before) = waits.world, own
+    trace, groups = waits.world.traces[rank], (left.node.group, here.group)
+    calls = [
+        world.entry(rank, at)
+        for at in range(here.at)
+        if world.group_of(rank, trace.group[at]) in groups
+    ]
+    ends = [n for n, one in enumerate(calls) if n and _alike(one, here)]
+    return len(ends) > 1 and all(_alike(calls[n - 1], before) for n in ends)
+
+
 def _alike(one: Entry, other: Entry) -> bool:
-    return one.group == other.group and kind(one) == kind(other)
+    """Whether it is the same call in another iteration: by the same way, where that is recorded."""
+    known = bool(one.stack and other.stack)
+    same = one.group == other.group and kind(one) == kind(other)
+    return same and (one.stack == other.stack or not known)
 
 
 def _went_past(here: Entry, last: Entry, before: Entry) -> bool | None:

@@ -34,8 +34,10 @@ _ON_ONE = re.compile(
 )
 """Decorators by which a function runs on one rank: of Lightning, Accelerate, mmengine."""
 _LEAVES = re.compile(r":\s*(?:return|continue|break)\b.*")
-_NOT_AROUND = ("past: ", "at: ", "@")
-"""How what is no condition around a line begins: one that others left at, a line, a decorator."""
+_HEAD = ("def ", "async def ")
+_NOT_AROUND = ("past: ", "at: ", "@", *_HEAD)
+"""How what is no condition around a line begins: one that others left at, a line, a decorator, the
+head of what handles signals."""
 _FLAG = "  # "
 """Before what the program has that keeps the rank: `if verbose:  # verbose = rank == 0`."""
 _NAME = re.compile(r"\w+")
@@ -115,6 +117,11 @@ def conditions(frame: Frame) -> tuple[Block, ...]:
     )
 
 
+def guards(frame: Frame) -> tuple[Block, ...]:
+    """What would have turned it back before where it is: `past: if not ready: return`."""
+    return tuple(block for block in frame.within or () if block[1].startswith("past: "))
+
+
 def rank_conditions(frame: Frame, called: Container[str] = ()) -> tuple[Block, ...]:
     """Those of them that ask for the rank; also those at which others turn back before.
 
@@ -182,6 +189,24 @@ def worded(text: str) -> str:
     if other and not before:
         return f"under the `else` of `{condition}`{kept}"
     return f"under `{text}`{kept}"
+
+
+def handles_signals(frame: Frame) -> bool:
+    """Whether a function handles signals, as the names of what it gets tell."""
+    return any(text.startswith(_HEAD) for _, text in frame.within or ())
+
+
+def in_handler(stack: Sequence[Frame]) -> str:
+    """`in a signal handler, train.py:9 (warned), which came at ...`; empty where it is in none.
+
+    Nobody has called one: it comes between two lines of what is below it.
+    """
+    for depth, frame in enumerate(stack):
+        if handles_signals(frame):
+            below = next((one for one in stack[depth + 1 :] if not one.native), None)
+            came = f", which came at {where(below)}" if below is not None else ""
+            return f"most likely in a signal handler, {where(frame)}{came}"
+    return ""
 
 
 def block_at(frame: Frame, block: Block) -> str:

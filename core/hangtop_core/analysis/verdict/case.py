@@ -27,7 +27,7 @@ from hangtop_core.analysis.verdict.knots import Knot, knot
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.presumed import with_presumed, with_threads
 from hangtop_core.analysis.verdict.recorded import by_recorders
-from hangtop_core.analysis.verdict.uneven import uneven
+from hangtop_core.analysis.verdict.uneven import left_early, uneven
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.nodestates import AWAY
 from hangtop_core.text import duration, of_several
@@ -73,6 +73,11 @@ class Case:
     def waiters(self) -> tuple[Subject, ...]:
         """Ranks that wait for other ranks."""
         return tuple(s for s in self.subjects if s.activity.kind in COMMUNICATION)
+
+    @cached_property
+    def joining(self) -> tuple[Subject, ...]:
+        """Those of them that are in init_process_group, or make its store."""
+        return tuple([s for s in self.waiters if s.activity.kind == "init"])
 
     @cached_property
     def suspects(self) -> tuple[Subject, ...]:
@@ -154,7 +159,7 @@ class Case:
     def contradictions(self) -> tuple[Contradiction, ...]:
         """What its ranks and launchers were told that cannot all be true, and still matters."""
         found = contradictions(self.snapshot, self.job)
-        meeting = not self.job.ranks or any(s.activity.kind == "init" for s in self.waiters)
+        meeting = not self.job.ranks or bool(self.joining)
         return tuple(one for one in found if meeting or not one.early)
 
     @cached_property
@@ -200,6 +205,11 @@ class Case:
         return tuple(uneven(self))
 
     @cached_property
+    def left_early(self) -> tuple[Hit, ...]:
+        """Ranks that have left another loop in which others still are, as verdicts."""
+        return tuple(left_early(self))
+
+    @cached_property
     def _knot(self) -> Knot | None:
         return knot(self)
 
@@ -227,6 +237,18 @@ class Case:
         return tuple((text, tuple(members)) for text, members in ordered)
 
     @cached_property
+    def waiting_places(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:
+        """The same, where those are one class that came to one place by several callers."""
+        places: dict[str, list[tuple[str, tuple[Subject, ...]]]] = defaultdict(list)
+        for text, members in self.waiting_classes:
+            places[wait_text(members[0].activity)].append((text, members))
+        found = [
+            some[0] if len(some) == 1 else (place, tuple(s for _, part in some for s in part))
+            for place, some in places.items()
+        ]
+        return tuple(sorted(found, key=lambda one: -len(one[1])))
+
+    @cached_property
     def waited_s(self) -> float:
         """Seconds for which every waiter has waited at least; 0 when nobody waits."""
         return min((s.standing.still_s for s in self.waiters), default=0.0)
@@ -236,7 +258,7 @@ class Case:
         guilty = {id(s) for s in blamed}
         classes = [
             (text, [s for s in members if id(s) not in guilty])
-            for text, members in self.waiting_classes
+            for text, members in self.waiting_places
         ]
         text, members = max(classes, key=lambda one: len(one[1]), default=("", []))
         if not members:

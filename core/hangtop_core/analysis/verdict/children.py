@@ -10,7 +10,7 @@ from hangtop_core.analysis.frames import library_run, plain_name
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
-from hangtop_core.analysis.verdict.doing import QUEUES, does, drains, frames_of, waits_back
+from hangtop_core.analysis.verdict.doing import POOLS, QUEUES, does, drains, frames_of, waits_back
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     descriptor,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from hangtop_core.model import Frame, Process
 
 _HELPERS = ("dataloader-worker", "resource-tracker", "forkserver", "debug-server")
-_POOLS = ("/multiprocessing/pool.py", "/multiprocess/pool.py", "/billiard/pool.py")
 _READS = frozenset({"pipe-read", "read", "socket"})
 _MAY_WAIT = frozenset({"sleep", "queue", "join", "lock", "waiting"})
 LATER_S = 2.0
@@ -61,7 +60,7 @@ def other_end(subject: Subject) -> list[Process]:
     return [c for c in subject.rank.children if c.pid in pids and c.role not in _HELPERS]
 
 
-def _told(case: Case, subject: Subject, children: Sequence[Process]) -> str:
+def told_children(case: Case, subject: Subject, children: Sequence[Process]) -> str:
     """`pid 5 'tar x' (state S), which sleeps`: the first ones, the stopped before all others."""
     named = []
     for child in children[:3]:
@@ -111,7 +110,7 @@ def _piped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{who([subject])} waits at {activity.at}",
                 case.since(subject),
                 f"to read ({_end(one)}) what a program that it started writes: "
-                f"{_told(case, subject, children)}",
+                f"{told_children(case, subject, children)}",
             ),
             evidence=(
                 fact("process", subject.number, name_descriptor(one)),
@@ -145,9 +144,9 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             workers, busy = _workers(case, subject, children)
             if workers and not busy:
                 continue  # asked about as a queue that nobody fills
-            told = _at_task(case, subject, workers, busy)
+            told = at_task(case, subject, children)
         if not told:
-            named = _told(case, subject, children)
+            named = told_children(case, subject, children)
             told = "for a program it started" + (f": {named}" if named else "")
             sure = bool(children)
         unread = any(drains(frames_of(case, subject, child)) for child in children)
@@ -239,7 +238,7 @@ def _gone_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
 def _in_pool(case: Case, subject: Subject) -> bool:
     """Whether a rank waits for what a multiprocessing.Pool makes."""
     run = library_run(stack_of(case.snapshot.stacks, subject))
-    return any(part in frame.file for frame in run for part in _POOLS)
+    return any(part in frame.file for frame in run for part in POOLS)
 
 
 def _workers(
@@ -251,15 +250,14 @@ def _workers(
     return workers, [c for c in workers if found[c.pid] == "busy"]
 
 
-def _at_task(
-    case: Case, subject: Subject, workers: Sequence[Process], busy: Sequence[Process]
-) -> str:
+def at_task(case: Case, subject: Subject, children: Sequence[Process]) -> str:
     """What those workers of a multiprocessing.Pool do that have a task."""
+    workers, busy = _workers(case, subject, children)
     if not busy:
         return ""
     idle = len(workers) - len(busy)
     more = f"; {idle} of its {len(workers)} workers wait for tasks" if idle else ""
-    return f"for a task of its pool, in {_told(case, subject, busy)}{more}"
+    return f"for a task of its pool, in {told_children(case, subject, busy)}{more}"
 
 
 def _lost(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -303,9 +301,7 @@ def _lost(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _worker(stack: Sequence[Frame]) -> str | None:
     """Whether a process is a worker of a pool, `idle` or `busy`; None for anything else."""
-    names = [
-        (plain_name(frame.name), any(part in frame.file for part in _POOLS)) for frame in stack
-    ]
+    names = [(plain_name(frame.name), any(part in frame.file for part in POOLS)) for frame in stack]
     at = next((i for i, one in enumerate(names) if one == ("worker", True)), None)
     if at is None:
         return None

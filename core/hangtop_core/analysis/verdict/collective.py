@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core import nodesets
 from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
-from hangtop_core.analysis.frames import place
 from hangtop_core.analysis.progress import PATIENCE
 from hangtop_core.analysis.standing import JITTER_S, left_at
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.callers import worded
-from hangtop_core.analysis.verdict.conditional import conditions
+from hangtop_core.analysis.verdict.branches import branch
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -28,7 +27,7 @@ from hangtop_core.analysis.verdict.peertopeer import heads, unmet
 from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.analysis.verdict.storewait import alone_with_keys
-from hangtop_core.analysis.verdict.uneven import left_loop, unused
+from hangtop_core.analysis.verdict.uneven import unused
 from hangtop_core.joining import size_name
 from hangtop_core.text import duration
 
@@ -66,7 +65,7 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for group in alike(outside, lambda s: (s.activity.site, s.activity.text)):
         numbers = [s.number for s in group]
         one = _lacking(case, set(numbers))
-        text, members = case.waiting_classes[0]
+        text, members = case.waiting_places[0]
         what = text.removeprefix("in ").removeprefix("for ")
         what = f"{one.entry.name} on group {one.label.removeprefix('group ')}" if one else what
         activity = group[0].activity
@@ -104,30 +103,6 @@ def _naps(subject: Subject) -> bool:
     return left > min(subject.standing.since, sample.same_since or left) + JITTER_S
 
 
-def _branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
-    """`. Rank 0 is under ...`, or has left a loop: what sources tell of ranks elsewhere."""
-    others = [s for s in most if s not in odd]
-    if len({s.activity.site for s in odd}) > 1 or not others:
-        return ""
-    names = f". {name_ranks(odd).capitalize()} {is_are(odd, 'is', 'are')}"
-    if found := _shared(case, odd):
-        return f"{names} {found}"
-    if loop := left_loop(case, odd[0], others[0]):
-        return f"{names} {loop}, in which {name_ranks(others)} still are"
-    found = _shared(case, odd, any_at_all=True)
-    return f"{names} {found}, and {name_ranks(others)} not" if found else ""
-
-
-def _shared(case: Case, odd: Sequence[Subject], any_at_all: bool = False) -> str:
-    """`under ... (train.py:64)`, the condition that all of them are under, and nobody else."""
-    found = conditions(case, odd, any_at_all)
-    named = {
-        f"{worded(text)} ({place(frame).rpartition(':')[0]}:{line})"
-        for frame, (line, text) in found.values()
-    }
-    return named.pop() if len(found) == len(odd) and len(named) == 1 else ""
-
-
 def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     classes = case.waiting_classes
     kinds = {s.activity.kind for s in case.waiters}
@@ -148,7 +123,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         minority = list(classes[1][1])
     starting = [s for s in case.waiters if s.activity.kind == "init"]
     minority = starting or minority
-    if not minority:
+    if not minority or len(starting) == len(case.waiters):
         return
     confidence = 0.45 if tied else 0.95 if one else 0.8 if len(classes) == 2 else 0.55
     early = ""
@@ -167,11 +142,13 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if starting:
         than = "not through with init_process_group, which others have left"
         why = "Their connections may not have been made, as where the store has keys of old ranks"
+    if starting and all(s.activity.op is None for s in starting):
+        than, why = "in TCPStore, in which others are not", "Its host waits there for all ranks"
     yield Hit(
         subjects=tuple(minority),
         summary=(
             f"{who(minority)} {is_are(minority, 'is', 'are')} {than}{seq}: {said}. {why}{early}"
-            f"{_branch(case, minority, most)}"
+            f"{branch(case, minority, most)}"
         ),
         evidence=(
             *flight_facts(one, [s.number for s in minority]),
@@ -194,6 +171,7 @@ def _told(case: Case, odd: Sequence[Subject], tied: bool) -> bool:
     blamed = {s.number for s in odd}
     known = [group for group, _ in case.conditional]
     known += [hit.subjects for hit in case.uneven if hit.confidence in (None, AGREED)]
+    known += [hit.subjects for hit in case.left_early]
     return any(tied or {s.number for s in group} == blamed for group in known)
 
 
@@ -300,6 +278,7 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{'' if size is None else f'a rank that stays away ({told_size}), '}another call "
                 f"site, stopped and lost processes. What is left is {_what_is_left(case, members)}"
             )
+            + _away(case, members)
         ),
         steps=(
             *(file_steps(members[0]) if over_a_file(members) else ()),
@@ -308,6 +287,20 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             on(members[0], f"ss -tnpi | grep pid={members[0].pid},"),
         ),
         confidence=0.3,
+    )
+
+
+def _away(case: Case, members: Sequence[Subject]) -> str:
+    """That nodes stopped to answer when the job stood still already: these differ after all."""
+    silent = case.unheard(members)
+    if not silent:
+        return ""
+    nodes = {s.rank.node for s in silent}
+    ago = duration(min(case.silent_s(s) or 0.0 for s in silent))
+    verb = "has" if len(nodes) == 1 else "have"
+    return (
+        f". But {nodesets.fold(nodes)} with {name_ranks(silent)} {verb} not answered for {ago}, "
+        "and did while the job stood still already: look there first"
     )
 
 
@@ -320,7 +313,8 @@ def _what_is_left(case: Case, members: Sequence[Subject]) -> str:
     if over_a_file(members):
         return f"{more}the file that they seem to meet over (FileStore): another one, or an old one"
     if kind == "init":
-        said = "(world_size, init_method, store)" if case.job.world_size else "(init_method, store)"
+        known = all(s.rank.process.told_size for s in members) or not case.job.world_size
+        said = "(init_method, store)" if known else "(world_size, init_method, store)"
         return f"{more}what they were told there {said}, the network or the library"
     if case.picture is None and kind in _SAME_LINE:
         return "the network, the library, or a group, root or tensor that differs at that line"

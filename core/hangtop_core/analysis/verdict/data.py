@@ -8,6 +8,7 @@ from hangtop_core.analysis.activity import main_thread
 from hangtop_core.analysis.frames import library_run, where
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.doing import name_child
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
@@ -17,7 +18,13 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.steps import on
-from hangtop_core.analysis.verdict.workers import Worker, file_of, program_of, worker_facts
+from hangtop_core.analysis.verdict.workers import (
+    Worker,
+    file_of,
+    lock_of,
+    program_of,
+    worker_facts,
+)
 from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import how_ended, plural
 
@@ -31,6 +38,8 @@ if TYPE_CHECKING:
 
 _AT_WORK = frozenset({"busy", "importing", "compiling"})
 _LOCKS = frozenset({"lock", "waiting", "gil"})
+FOLLOWS = 0.75
+"""Confidence where a process of another rank that is not in a collective has what it waits for."""
 _WITH_FEEDER = 2
 """Threads of a child that has none but its main thread and one that feeds its queue."""
 
@@ -112,7 +121,7 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 subjects=(subject,),
                 summary=sentence(
                     case,
-                    f"{who([subject])} waits for its child {child.label} (pid {child.pid}), which "
+                    f"{who([subject])} waits for its {name_child(case, subject, child)}, which "
                     + (
                         f"{gives} at {where(activity.site)}, which no thread of it can give: fork "
                         f"copied one of the rank's {parent} threads"
@@ -193,7 +202,8 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             continue
         first = stuck[0]
         place = f"{first.activity.text} at {first.activity.at}"
-        file = file_of(subject, first)
+        lock, by_others = lock_of(case, subject, first)
+        file = lock or file_of(case, subject, first)
         more = f" (and {plural(len(stuck) - 1, 'more worker')})" if len(stuck) > 1 else ""
         more = _crossed(case, subject, stuck) or more
         yield Hit(
@@ -213,6 +223,7 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 on(subject, f"ls -l /proc/{first.process.pid}/fd"),
                 "DataLoader(timeout=...) turns this into an error",
             ),
+            confidence=FOLLOWS if by_others else None,
         )
 
 
@@ -273,7 +284,7 @@ def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             "unknown",
         ):
             continue
-        seen = stack_fact(subject)
+        seen = stack_fact(case, subject)
         yield Hit(
             subjects=(subject,),
             summary=sentence(

@@ -8,16 +8,23 @@ from hangtop_core.analysis import kernel
 from hangtop_core.analysis.activity import main_thread
 from hangtop_core.analysis.frames import plain_name, where
 from hangtop_core.analysis.idle import is_idle
+from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.pipes import command, connected, program_below
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.logs.record import Call
     from hangtop_core.model import Frame, Process
 
+POOLS = ("/multiprocessing/pool.py", "/multiprocess/pool.py", "/billiard/pool.py")
 QUEUES = ("/multiprocessing/queues.py", "/multiprocess/queues.py")
+_BEGINS = ("_bootstrap", "spawn_main")
+"""Functions that a process begins in which multiprocessing has started."""
+_WORKS = (*POOLS, "/concurrent/futures/process.py")
+_WORKERS = ("worker", "_process_worker")
 _READS = frozenset({"pipe-read", "read", "socket"})
 _WRITES = frozenset({"pipe-write", "write", "socket"})
 
@@ -65,6 +72,30 @@ def does(case: Case, subject: Subject, child: Process) -> str:
     if main is not None and main.state == "R":
         return "runs"
     return told.get(family or "", "")
+
+
+def name_child(case: Case, subject: Subject, child: Process) -> str:
+    """`multiprocessing child (pid 5)`, `pool worker (pid 5)`; of another its program's name.
+
+    Of one that has ended neither stack nor command line is left, but what its rank waits in.
+    """
+    stack, own = frames_of(case, subject, child), subject.rank.process
+    kind = ""
+    if any(f.file.endswith(_WORKS) and plain_name(f.name) in _WORKERS for f in stack):
+        kind = "pool worker"
+    elif "--multiprocessing-fork" in child.cmdline or by_multiprocessing(stack):
+        kind = "multiprocessing child"
+    elif child.ended and child.comm == own.comm and child.cmdline in ((), own.cmdline):
+        files = (frame.file for frame in stack_of(case.snapshot.stacks, subject))
+        kind = "multiprocessing child" if any("/multiprocess" in file for file in files) else ""
+    elif not stack and child.cmdline and child.cmdline == own.cmdline:
+        kind = "forked child"
+    return f"{kind or f'child {child.label}'} (pid {child.pid})"
+
+
+def by_multiprocessing(calls: Iterable[Call | Frame]) -> bool:
+    """Whether frames are those of a process that multiprocessing has started."""
+    return any("/multiprocess" in one.file and plain_name(one.name) in _BEGINS for one in calls)
 
 
 def frames_of(case: Case, subject: Subject, child: Process) -> tuple[Frame, ...]:

@@ -1,4 +1,4 @@
-"""Threads that have died of an exception, and threads and children whose end a rank waits for."""
+"""Of what ranks, threads and children have died, and whose end a rank waits for."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.frames import package, plain_name
 from hangtop_core.analysis.idle import in_task
-from hangtop_core.analysis.verdict.doing import does
+from hangtop_core.analysis.standing import GONE
+from hangtop_core.analysis.verdict.callers import stack_of
+from hangtop_core.analysis.verdict.doing import by_multiprocessing, does, name_child
 from hangtop_core.analysis.verdict.evidence import fact
 from hangtop_core.analysis.verdict.onethread import threads_of
+from hangtop_core.logs.ended import LONG, TOLD_TO
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,12 +21,14 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.onethread import OneThread
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.logs.record import Record
+    from hangtop_core.model import Process
 
 _SHOWN = 3
+_MAY_DIE = ("subprocess", "dataloader-worker")
 
 
 class Dead(NamedTuple):
-    """A thread that has died of an exception, as a log tells."""
+    """A thread or child that has died of an exception, as a log tells."""
 
     text: str
     """Its sentence."""
@@ -40,8 +45,10 @@ def dead_thread(case: Case, subject: Subject, threads: Sequence[OneThread]) -> D
     there = {one.stack.name for one in threads}
     files = {frame.file.rpartition("/")[2] for one in threads for frame in one.frames}
     found: Record | None = None
-    for record in case.said.dead_threads:
-        name = record.fields["thread"]
+    for record in case.said.tracebacks:
+        name = record.fields.get("thread")
+        if not name:
+            continue
         mine = record.rank == subject.number
         if name in there or not (mine or (record.rank is None and _fits(case, subject))):
             continue
@@ -50,10 +57,7 @@ def dead_thread(case: Case, subject: Subject, threads: Sequence[OneThread]) -> D
             found = record
     if found is None:
         return None
-    whole = found.part != "error"  # else something else was printed in its midst
-    where = f" at {found.where.text}" if found.where is not None and whole else ""
-    name = found.fields["thread"]
-    text = f"thread '{name}' died of {found.text if whole else 'an exception'}{where}"
+    text = f"thread '{found.fields['thread']}' died of {of_what(found)}"
     mine = found.rank is not None
     told = "it printed" if mine else "a log tells, not of which rank"
     return Dead(
@@ -61,6 +65,84 @@ def dead_thread(case: Case, subject: Subject, threads: Sequence[OneThread]) -> D
         0.92 if mine else 0.88,
         (fact("log", subject.number if mine else None, f"{told}: {text}"),),
     )
+
+
+def dead_child(case: Case, subject: Subject) -> Dead | None:
+    """The last child of a rank that has printed with what it died, where one may have.
+
+    Of a line that does not tell its rank only where no other rank has lost a child. Who has live
+    children and has lost none may have printed it long ago.
+    """
+    printed = [one for one in case.said.tracebacks if _of_child(one)]
+    if not printed or (_live(subject) and not lost_children(subject)):
+        return None
+    alone = not any(lost_children(s) for s in case.subjects if s is not subject)
+    alone = alone and (bool(lost_children(subject)) or _fits(case, subject))
+    own = [one for one in printed if one.rank == subject.number]
+    some = own or [one for one in printed if one.rank is None and alone]
+    if not some:
+        return None
+    last = max(some, key=lambda one: one.order)
+    name = f" '{last.fields['process']}'" if last.how == "child" else ""
+    text = f"child process{name} died of {of_what(last)}"
+    told = "it printed" if own else "a log tells, not of which rank"
+    return Dead(
+        f"its {text}" if own else f"a {text}, most likely its own",
+        0.92 if own else 0.88,
+        (fact("log", subject.number if own else None, f"{told}: {text}"),),
+    )
+
+
+def lost_children(subject: Subject) -> list[Process]:
+    """Children that have ended, not by themselves as far as is known, and nobody has looked at."""
+    children = subject.rank.children
+    return [c for c in children if c.state == "Z" and c.exit_code != 0 and c.role in _MAY_DIE]
+
+
+def error_of_somebody(case: Case, number: int) -> Record | None:
+    """The exception that most likely ended a rank of which no log tells what it has printed.
+
+    Only where it alone has failed: the last one that nobody has caught, as far as that is told.
+    """
+    gone = [s for s in case.subjects if s.activity.kind in GONE]
+    failed = [s for s in gone if s.rank.process.exit_code not in TOLD_TO]
+    lacking = [seat.rank for seat in case.seats if seat.unseen is None]
+    if [number] != [*(s.number for s in failed), *lacking]:
+        return None
+    some = [
+        one
+        for one in case.said.tracebacks
+        if one.rank is None
+        and one.part in ("root", "survived")
+        and one.how in ("", "child")
+        and not (failed and _long_before(case, failed[0], one))
+    ]
+    started = stack_of(case.snapshot.stacks, case.live[0]) if some and case.live else ()
+    if not by_multiprocessing(started) or any(map(lost_children, case.subjects)):
+        some = [one for one in some if not _of_child(one)]
+    return max(some, key=lambda one: (one.file, one.order), default=None)
+
+
+def _long_before(case: Case, subject: Subject, error: Record) -> bool:
+    """Whether an error was printed so long before a rank left that this lived on after it."""
+    left = case.ended_at(subject)
+    return left is not None and error.exact and (error.at or left) < left - LONG
+
+
+def _of_child(error: Record) -> bool:
+    """Whether it is a child of multiprocessing that has died of an exception."""
+    return error.how == "child" or by_multiprocessing(error.calls)
+
+
+def of_what(error: Record) -> str:
+    """`KeyError: 'x' at train.py:7 (step)`; less of one in whose midst others printed."""
+    whole = error.part != "error"
+    where = f" at {error.where.text}" if error.where is not None and whole else ""
+    return f"{error.text if whole else 'an exception'}{where}"
+
+
+def _live(subject: Subject) -> list[Process]:
+    return [c for c in subject.rank.children if c.role == "subprocess" and not c.ended]
 
 
 def _fits(case: Case, subject: Subject) -> bool:
@@ -81,12 +163,12 @@ def awaited(case: Case, subject: Subject) -> str:
     if any(plain_name(frame.name) == "_finalize_join" for frame in frames):
         return "for somebody to take what it has put into a multiprocessing queue out of it"
     if "/multiprocessing/" in files or "/concurrent/futures/process.py" in files:
-        live = [c for c in subject.rank.children if c.role == "subprocess" and not c.ended]
+        live = _live(subject)
         named = []
         for child in live[:_SHOWN]:
             doing = does(case, subject, child)
-            named.append(f"{child.label} (pid {child.pid}{f', which {doing}' if doing else ''})")
-        return _one_of(named, "child ", "one of its children ", len(live) == 1)
+            named.append(f"{name_child(case, subject, child)}{f', which {doing}' if doing else ''}")
+        return _one_of(named, "its ", "one of its children: ", len(live) == 1)
     others = [one for one in threads[1:] if one.reading.site is not None and not one.idle]
     if "/concurrent/futures/thread.py" in files:
         others = [one for one in others if in_task(one.frames)]

@@ -13,7 +13,7 @@ from hangtop_core.analysis.gpus import describe, doing
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.standing import wakes_up
-from hangtop_core.analysis.verdict.callers import block_at
+from hangtop_core.analysis.verdict.callers import block_at, handles_signals, in_handler, stack_of
 from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks, name_subject
 from hangtop_core.analysis.verdict.pipes import at_work, command
 from hangtop_core.diagnosis import Culprit, Evidence, Source
@@ -107,7 +107,7 @@ def sentence(case: Case, *parts: str, blamed: Sequence[Subject] = ()) -> str:
     return f"{said}; {waits}" if waits else said
 
 
-def stack_fact(subject: Subject) -> Evidence | None:
+def stack_fact(case: Case, subject: Subject) -> Evidence | None:
     """Where a subject's main thread is, and since when that was seen."""
     sample, top = subject.rank.sample, subject.activity.top
     if sample is None or not sample.threads or top is None:
@@ -120,6 +120,8 @@ def stack_fact(subject: Subject) -> Evidence | None:
         text += f", called from {where(site)}"
     if site is not None and site.source:
         text += f": `{site.source.strip()}`"
+    if site is not None and handles_signals(site) and not thread:
+        text += f"; {in_handler(stack_of(case.snapshot.stacks, subject))}"
     since = sample.same_since if not thread else None
     if since is not None and sample.count > 1:
         text += f"; same in {sample.count} samples over {duration(sample.at - since)}"
@@ -161,7 +163,7 @@ def common_facts(case: Case, subjects: Sequence[Subject]) -> tuple[Evidence, ...
     """Stack and kernel facts of the first few subjects."""
     facts: list[Evidence] = []
     for subject in subjects[:SHOWN]:
-        seen = stack_fact(subject)
+        seen = stack_fact(case, subject)
         facts.extend([seen] if seen else [])
         facts.append(process_fact(case, subject))
         facts.extend(gpu_facts(case, subject))
@@ -254,8 +256,16 @@ def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     ]
     for one, socket in piled[:SHOWN]:
         text = f"{name_descriptor(one, peer(case, subject, one))}: "
-        text += f"{socket.recv_queue} bytes it has not read, {socket.send_queue} not sent or not "
-        text += "acknowledged"
+        # Its own: the other end has just been named.
+        told = [
+            f"{count} bytes that rank {subject.number} has {how}"
+            for count, how in (
+                (socket.recv_queue, "not read"),
+                (socket.send_queue, "sent, and that are not acknowledged"),
+            )
+            if count
+        ]
+        text += ", ".join(told)
         text += f", sent again {socket.retransmits} times in a row" if socket.retransmits else ""
         yield fact("network", subject.number, text)
 

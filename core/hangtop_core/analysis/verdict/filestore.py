@@ -10,6 +10,7 @@ from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, alike, common_facts, fact, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import on, strace_step
+from hangtop_core.analysis.verdict.storestart import in_store
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def over_a_file(members: Sequence[Subject]) -> bool:
     """
     families = {s.activity.family for s in members}
     init = bool(members) and all(s.activity.kind == "init" for s in members)
-    return init and "sleep" in families and families <= {"sleep", None}
+    sleep = "sleep" in families and families <= {"sleep", None}
+    return init and sleep and not any(map(in_store, members))
 
 
 def _other_file(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

@@ -124,9 +124,9 @@ class Said:
         return frozenset(r for one in folds if one.record.part == "timeout" for r in one.ranks)
 
     @cached_property
-    def dead_threads(self) -> tuple[Record, ...]:
-        """Exceptions of which threads have died, as Python prints it."""
-        return tuple(r for one in self._folds for r in one.members if r.fields.get("thread"))
+    def tracebacks(self) -> tuple[Record, ...]:
+        """All that were printed."""
+        return tuple(r for one in self._folds for r in one.members if r.code == "traceback")
 
     def error_of(self, rank: int) -> Record | None:
         """The first error that a rank has printed itself.

@@ -11,6 +11,7 @@ from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, word
+from hangtop_core.analysis.verdict.storestart import in_store
 from hangtop_core.joining import world_size
 from hangtop_core.places import Places
 from hangtop_core.text import clean, plural
@@ -46,7 +47,7 @@ def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         for subject in case.calling
         if subject.waits and subject.activity.kind in _MEETING
         for each in _connecting(subject)
-        if each.port != subject.rank.process.env.get("MASTER_PORT")
+        if each.port != subject.rank.process.env.get("MASTER_PORT") and not in_store(subject)
     ]
     if not tried:
         return
@@ -86,7 +87,7 @@ def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         for subject in case.calling
         if subject.activity.kind in ("init", "importing", "unknown", "waiting", "sleep")
         for each in _connecting(subject)
-        if each.port == subject.rank.process.env.get("MASTER_PORT")
+        if each.port == subject.rank.process.env.get("MASTER_PORT") or in_store(subject)
     ]
     if not tried:
         return

@@ -181,7 +181,8 @@ PEER_DEAD = Rule(
     title="What a rank sends to another node is not acknowledged",
     seen=f"A waiting rank has a TCP connection to another node of the job on which the kernel has "
     f"sent the same {SURE} times in a row or more without an answer; both nodes answer hangtop. "
-    "Blamed are the ranks of the node that most of such connections lead to, of two nodes both.",
+    "Blamed are the ranks of the node that most of such connections lead to; of two nodes those "
+    "ranks whose connections they are, which may be of one node alone.",
     excluded="A process that is stopped or does not read: its kernel goes on acknowledging. A "
     "node that has gone away: `node-unreachable`.",
     confidence=0.9,

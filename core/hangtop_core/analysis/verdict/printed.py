@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import GONE
@@ -51,6 +52,8 @@ ANOTHER_WAY = frozenset({"missing-collective", "mismatched-collective", "uneven-
 _CAUGHT = frozenset({"root", "survived", "error"})
 """Parts of errors that a rank may have caught."""
 _MAX_CAUGHT = 2
+_NAMED = re.compile(r"\brank[\s:=#]{0,2}(\d{1,7})\b", re.IGNORECASE)
+"""Who prints a line of a log that the launcher has not marked, as most programs put it."""
 AGREED = 0.92
 """Confidence where logs and the last stacks of ranks tell the same."""
 
@@ -213,7 +216,9 @@ def survived_facts(case: Case, subjects: Sequence[Subject]) -> Iterator[Evidence
         last = one.record.again or one.record
         if overtaken(case, [last.at if last.exact else None]):
             continue
+        named = _NAMED.search(one.record.text) if not one.ranks else None
         who_ = name_ranks(one.ranks) if one.ranks else "a rank, which one is not told,"
+        who_ = f"rank {int(named[1])}, as it says," if named is not None else who_
         where = f" at {one.record.where.text}" if one.record.where is not None else ""
         often = f" {one.count} times" if one.count > 1 else ""
         yield fact("log", None, f"{who_} printed {one.record.text}{where}{often}, and went on")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.layout import by_node, place_text
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.endings import error_of_somebody, of_what
 from hangtop_core.analysis.verdict.evidence import (
     absent,
     alike,
@@ -122,7 +123,17 @@ def _follows(case: Case, subject: Subject) -> bool:
 
 def _said(case: Case, group: Sequence[Subject]) -> str:
     text = error_text(case, group[0].number)
-    return f"with {text}" if text else ""
+    return f"with {text}" if text else _guessed(case, group[0].number)
+
+
+def _guessed(case: Case, number: int) -> str:
+    """Of what a rank has most likely died of which no line of a log tells that it is its own."""
+    error = None
+    if case.said.error_of(number) is None:
+        error = error_of_somebody(case, number)
+    if error is None:
+        return ""
+    return f"(most likely of {of_what(error)}: the log does not tell whose that is)"
 
 
 def _told(case: Case, group: Sequence[Subject]) -> Iterator[Evidence]:
@@ -150,7 +161,7 @@ def _vanished(case: Case) -> Iterator[Hit]:
 
     Those that a launcher started beside others, and, once ranks have met, those of other nodes.
     """
-    met = not any(s.activity.kind == "init" for s in case.waiters)
+    met = not case.joining
     lacking = [seat for seat in case.seats if seat.unseen is None]
     for some in by_node(seat for seat in lacking if seat.beside or met):
         node = some[0].node
@@ -171,7 +182,11 @@ def _vanished(case: Case) -> Iterator[Hit]:
         yield Hit(
             subjects=(),
             absent=absent(some),
-            summary=sentence(case, f"{place_text(some)} {verb} left: no such process on {node}"),
+            summary=sentence(
+                case,
+                f"{place_text(some)} {verb} left: no such process on {node}",
+                _guessed(case, some[0].rank),
+            ),
             evidence=(fact("environment", None, text), *place_facts(some)),
             steps=exit_steps(beside[0]) if beside else (Command(node, _KERNEL_LOG),),
             confidence=0.9 if some[0].beside else 0.6 if some[0].named else 0.8,

@@ -45,6 +45,9 @@ BUSY_SHARE = 0.5
 """Cores that a thread takes at least which has one for itself."""
 
 
+_COMPILERS = frozenset(
+    {"ptxas", "cicc", "cc1plus", "cc1", "gcc", "g++", "ninja", "nvcc", "clang", "clang++", "c++"}
+)
 _SENDS = frozenset({"sendto", "sendmsg", "write", "writev", "sendfile"})
 
 
@@ -245,13 +248,18 @@ def _busy(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
+def _waits_for_compiler(subject: Subject) -> bool:
+    """Whether it waits for a compiler that it has started, or what it has started."""
+    children = subject.rank.children if subject.activity.kind == "child" else ()
+    return any(c.comm in _COMPILERS and not c.ended for c in children)
+
+
 def _compiling(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    at_work = [s for s in left if s.activity.kind == "compiling"]
+    at_work = [s for s in left if s.activity.kind == "compiling" or _waits_for_compiler(s)]
     if case.progress.state == "progressing" and case.waited_s < 5.0:
         return
     for group in alike(at_work, lambda s: s.activity.op):
-        names = {"ptxas", "cicc", "cc1plus", "gcc", "g++", "ninja", "nvcc", "clang", "c++"}
-        busy = [c for s in group for c in s.rank.children if c.comm in names]
+        busy = [c for s in group for c in s.rank.children if c.comm in _COMPILERS]
         told = f": {name_process(busy[0])}" if busy else ""
         yield Hit(
             subjects=group,
@@ -343,7 +351,8 @@ BUSY = Rule(
 COMPILING = Rule(
     cause="compiling",
     title="A rank is compiling",
-    seen="torch.compile, Triton or a C++ extension build in the stack.",
+    seen="torch.compile, Triton or a C++ extension build in the stack; or it waits for a program "
+    "that it started, and a compiler is among those.",
     excluded="It waits for a lock file: `file-lock`.",
     confidence=0.8,
     next_steps=("Wait, or compile before training",),

@@ -147,7 +147,7 @@ def _reach(endpoint: str) -> str:
 
 def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     size = case.job.world_size
-    joining = [s for s in case.waiters if s.activity.kind == "init"]
+    joining = case.joining
     if not joining or len(joining) != len(case.waiters):
         return
     if any(not one.ends for one in case.contradictions):

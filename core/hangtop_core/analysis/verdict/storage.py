@@ -45,6 +45,8 @@ _BATON_STEPS = (
     "folder it builds in, below TORCH_EXTENSIONS_DIR or ~/.cache/torch_extensions: delete one that "
     "is older than the job",
 )
+_BUILDS = re.compile(r"\bload(?:_inline)?\(\s*(?:name\s*=\s*)?(['\"])([\w.-]{1,60})\1")
+"""The extension that torch is to build and load."""
 _DATABASE = re.compile(r"(.+)(-shm|-wal|-journal)")
 _PIPES = frozenset({"pipe-read", "pipe-write", "fifo-open"})
 _READS = frozenset({"io", "inline-data", "importing"})
@@ -102,7 +104,11 @@ def _wanted(subject: Subject) -> _Wanted:
     lock = waited[0] if waited else descriptor(subject)
     if lock is not None:
         return _Wanted(lock, lock.target, ())
-    if table is None or _by_being_there(subject):
+    if _by_being_there(subject):
+        site = subject.activity.site
+        built = _BUILDS.search(site.source or "") if site is not None else None
+        return _Wanted(None, f"a file (where {built[2]} is built)" if built else "a file", ())
+    if table is None:
         return _Wanted(None, "a file", ())
     tried = table.lock_files
     if len(tried) == 1:
@@ -175,7 +181,7 @@ def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     blocked = [
         s
         for s in left
-        if s.activity.family != "over-memory" and (s.activity.kind == "io" or _saves_to_nowhere(s))
+        if s.activity.family != "over-memory" and (s.activity.kind == "io" or saves_to_nowhere(s))
     ]
     for group in alike(blocked, _what):
         first = group[0]
@@ -212,7 +218,7 @@ def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
-def _saves_to_nowhere(subject: Subject) -> bool:
+def saves_to_nowhere(subject: Subject) -> bool:
     """Whether it writes a checkpoint to a file server that does not answer."""
     return subject.activity.kind == "checkpoint" and bool(silent_servers(subject))
 
@@ -292,38 +298,6 @@ def _io_steps(subject: Subject, one: Descriptor | None) -> tuple[Step, ...]:
     return (*steps, *trace_steps(subject))
 
 
-def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.progress.state == "progressing" and case.waited_s < 5.0:
-        return
-    writing = [s for s in left if s.activity.kind == "checkpoint" and not _saves_to_nowhere(s)]
-    for group in alike(writing, lambda s: s.activity.site):
-        first = group[0]
-        moved = first.rank.io_moved_at
-        grows = moved is not None and case.at - moved < 10.0
-        told = "and no bytes move"
-        if grows:
-            told = f"and {is_are(group, 'its', 'their')} bytes written grow: not a hang"
-        file = first.rank.process.file
-        if file is not None and file.writes:
-            told += f"; its position is {position_text(case, first)}"
-        yield Hit(
-            subjects=group,
-            summary=sentence(
-                case,
-                f"{who(group)} {is_are(group, 'writes', 'write')} a checkpoint at "
-                f"{first.activity.at} {told}",
-            ),
-            evidence=common_facts(case, group),
-            steps=(
-                on(
-                    first,
-                    f"grep wchar /proc/{first.pid}/io; sleep 5; grep wchar /proc/{first.pid}/io",
-                ),
-                "raise the process group's timeout, or save asynchronously",
-            ),
-        )
-
-
 FILE_LOCK = Rule(
     cause="file-lock",
     title="A rank waits for a file lock",
@@ -373,15 +347,4 @@ IO_WAIT = Rule(
     next_steps=("ls -l /proc/PID/fd/N", "Ask the file system: timeout 5 stat MOUNT"),
     find=_io,
     needs=(More("descriptors", "which file it is, and on which server"),),
-)
-CHECKPOINT = Rule(
-    cause="checkpoint-slow",
-    title="A rank is writing a checkpoint",
-    seen="torch.save or torch.distributed.checkpoint in the stack of a minority.",
-    excluded="It is in state D, and the server of its file system does not answer: `io-wait`.",
-    confidence=0.8,
-    next_steps=("Wait; raise the timeout; save asynchronously",),
-    find=_checkpoint,
-    needs=(More("descriptors", "which file it is, and whether its server answers"),),
-    states=ALWAYS,
 )

@@ -10,8 +10,9 @@ from hangtop_core.analysis.idle import FUTURES
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.doing import does
-from hangtop_core.analysis.verdict.endings import dead_thread
+from hangtop_core.analysis.verdict.callers import in_handler
+from hangtop_core.analysis.verdict.doing import does, name_child
+from hangtop_core.analysis.verdict.endings import dead_child, dead_thread, lost_children
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Process
 
 
 def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -99,6 +99,8 @@ def _tangle(subject: Subject, stuck: Sequence[OneThread]) -> _Tangle | None:
         if before is not None:
             text = f"{one.name} most likely waits for itself: it takes `{before.name}` at "
             text += f"{one.place}, and has it since {before.at} (only an RLock can be taken twice)"
+            handler = in_handler(one.frames)
+            text += f"; it is {handler}" if handler else ""
             return _Tangle(text, 0.9)
     takers = [one for one in stuck if one.takes_lock]
     if not _several_locks(subject, takers):
@@ -193,7 +195,7 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if subject.activity.kind != "queue":
             continue
         threads = threads_of(case, subject)
-        dead = dead_thread(case, subject, threads)
+        dead = dead_thread(case, subject, threads) or dead_child(case, subject)
         told = _who_could(case, subject, threads)
         told += f"; {dead.text}" if dead else ""
         yield Hit(
@@ -233,20 +235,19 @@ def _who_could(case: Case, subject: Subject, threads: Sequence[OneThread]) -> st
     if exhausted:
         return exhausted
     children = [c for c in subject.rank.children if c.role == "subprocess"]
-    dead = [c for c in children if _failed(c)]
+    dead = [c for c in lost_children(subject) if c.role == "subprocess"]
     puts = subject.activity.op == "put"
     if dead:
         ended = "ended" if dead[0].exit_code is None else how_ended(dead[0].exit_code)
         verb = "emptied" if puts else "filled"
         return (
-            f"most likely its child {dead[0].label} (pid {dead[0].pid}) {verb} it, which "
+            f"most likely its {name_child(case, subject, dead[0])} {verb} it, which "
             f"{ended} and is a zombie"
         )
     live = [c for c in children if not c.ended]
     if live:
         doing = does(case, subject, live[0])
-        text = f"its child {live[0].label} (pid {live[0].pid}"
-        text += f"), which {doing}," if doing else ")"
+        text = f"its {name_child(case, subject, live[0])}{f', which {doing},' if doing else ''}"
         return f"{text} may have to {'empty' if puts else 'fill'} it"
     if any("/asyncio/" in frame.file for frame in threads[0].frames[:12] if threads):
         if wakes_up(subject.rank, subject.standing):
@@ -279,11 +280,6 @@ def _exhausted(subject: Subject, rest: Sequence[OneThread]) -> str:
         f"{all_of_it} of its pool '{name}' {verb} for futures, too: nobody is left to run "
         "tasks that wait in this pool"
     )
-
-
-def _failed(child: Process) -> bool:
-    """Whether a child has ended, not by itself as far as is known, and nobody has looked at it."""
-    return child.state == "Z" and child.exit_code != 0
 
 
 LOCK_WAIT = Rule(

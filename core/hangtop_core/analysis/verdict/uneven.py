@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.frames import is_library, place, plain_name
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.callers import block_at, loops, parting, stack_of
+from hangtop_core.analysis.verdict.callers import (
+    block_at,
+    conditions,
+    guards,
+    loops,
+    parting,
+    rank_conditions,
+    stack_of,
+)
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -51,6 +59,7 @@ _EPOCHS = re.compile(r"epoch|cycle|round|phase", re.IGNORECASE)
 _STEPS = re.compile(r"step|iter|update", re.IGNORECASE)
 _MEASURES = re.compile(r"valid|eval", re.IGNORECASE)
 _NAME = re.compile(r"[^\W\d]\w*")
+_LEAVES = re.compile(r":\s*(?:break\b|return\b|$)")
 _ATTEMPTS = re.compile(r"attempt|retr(?:y|ies)|tries", re.IGNORECASE)
 
 
@@ -110,6 +119,41 @@ def uneven(case: Case) -> Iterator[Hit]:
         )
 
 
+def left_early(case: Case) -> Iterator[Hit]:
+    """Ranks that are out of a loop of any other kind in which others wait, or the few still in it.
+
+    A loop that ends by what each rank finds for itself, as `while not done:`, is left alone.
+    """
+    classes = [members for _, members in case.waiting_classes]
+    told = case.suspects or case.uneven or case.conditional or case.by_recorders is not None
+    if told or len(classes) != 2 or any(s[0].activity.kind != "collective" for s in classes):
+        return
+    for inside, past in (classes, classes[::-1]):
+        met = _parting(_stack(case, inside[0]), _stack(case, past[0]))
+        if met is None or not met.sure or not met.known:
+            continue
+        few = len(past) <= len(inside)
+        odd = past if few else inside
+        named = [name_ranks(some) if some is not odd else who(some) for some in (past, inside)]
+        one, other = past[0].activity, inside[0].activity
+        yield Hit(
+            subjects=tuple(odd),
+            summary=(
+                f"{named[0]} {is_are(past, 'is', 'are')} {met.loop} and "
+                f"{several(one.text.rstrip(','), past)} at {one.at} {case.since(past[0])}, while "
+                f"{named[1]} {is_are(inside, 'is', 'are')} still in it and "
+                f"{several(other.text.rstrip(','), inside)} at {other.at}: what ends that loop "
+                f"differs between ranks{met.ways}"
+            ),
+            evidence=(*common_facts(case, odd),),
+            steps=(
+                "let all ranks decide together when that loop ends: all_reduce what ends it",
+                f"compare that on {name_ranks(odd)} and on the others",
+            ),
+        )
+        return
+
+
 def _in_data(case: Case, branched: Container[int]) -> list[Subject]:
     """Those who wait in a collective that the program calls itself, in a loop over data.
 
@@ -136,7 +180,7 @@ def _stack(case: Case, subject: Subject) -> tuple[Frame, ...]:
 def left_loop(case: Case, one: Subject, other: Subject) -> str:
     """`through with the loop at ...` in which the other one is; empty where nobody knows."""
     met = _parting(_stack(case, other), _stack(case, one))
-    return met.loop if met is not None and met.sure and met.known else ""
+    return met.loop + met.ways if met is not None and met.sure and met.known else ""
 
 
 def _reduces(case: Case, subject: Subject) -> bool:
@@ -162,6 +206,8 @@ class _Parting(NamedTuple):
     """Whether it was read where loops are."""
     over_data: bool = False
     """Whether the line of that loop says that it goes over data."""
+    ways: str = ""
+    """` (it is left early at `if done: break` (line 7))`, where that stands above."""
 
 
 def unused(case: Case, blamed: Sequence[Subject]) -> tuple[str, ...]:
@@ -211,14 +257,33 @@ def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> _Parting | Non
     epoch = _epoch(training[: len(training) - depth], past[: -1 - depth], shared, left)
     counted = (one for one in left if one[0] is here or not shared)
     one = over_data or epoch or next(counted, None)
-    if one is None:
+    if one is None or _never_in(one, here, there):
         return None
     text = f"through with the loop at {block_at(*one)}"
     data = over_data is not None and not one[1][1].startswith("while")
     # A loop over data in one over steps may be over what is to be one batch.
     in_step = any(map(_over_steps, shared[-1:])) and one is not epoch
     sure = not in_step and (not shared or over_data is not None or epoch is not None)
-    return _Parting(here, there, text, sure, over_data=data)
+    return _Parting(here, there, text, sure, over_data=data, ways=_ways_out(*one))
+
+
+def _never_in(loop: tuple[Frame, Block], here: Frame, there: Frame) -> bool:
+    """Whether a rank has not come to a loop: it is in the other branch, or another rank's part."""
+    around = there.within or ()
+    mine = [b for b in conditions(here) if b not in around and (b < loop[1] or loop[0] is not here)]
+    other = {(line, text.removeprefix("else: ")) for line, text in around}
+    return any(
+        b in rank_conditions(here) or (b[0], b[1].removeprefix("else: ")) in other for b in mine
+    )
+
+
+def _ways_out(frame: Frame, loop: Block) -> str:
+    """Where a loop is left early, above the line at which a frame is in it."""
+    found = [b for b in guards(frame) if b > loop and _LEAVES.search(b[1])]
+    told = (f"`{text.removeprefix('past: ')}` (line {line})" for line, text in found[:2])
+    # Of a longer block it is not known how it leaves.
+    how = "perhaps " if any(text.endswith(":") for _, text in found) else ""
+    return f" ({how}it is left early at {' and '.join(told)})" if found else ""
 
 
 def _over_batches(block: Block) -> bool:
@@ -292,4 +357,16 @@ UNEVEN = Rule(
     confidence=0.8,
     next_steps=("Compare len(dataloader) between ranks", "drop_last=True, or Join"),
     find=lambda case, left: case.uneven,
+)
+LEFT = Rule(
+    cause="missing-collective",
+    title="A rank has left a loop in which others still are",
+    seen="All wait in collectives at two places of one function or its callees: some in a loop, as "
+    "the program's file has it, and some below it. The fewer are blamed. Told is at which `break` "
+    "or `return` above where the others are that loop can be left.",
+    excluded="`uneven-inputs`. A loop of a callee is entered anew in each round of one that all "
+    "are in. Those below it are in the other branch of a condition that the loop is under.",
+    confidence=0.82,
+    next_steps=("Let all ranks decide together when that loop ends",),
+    find=lambda case, left: case.left_early,
 )

@@ -8,9 +8,15 @@ import msgspec
 from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
+from hangtop_core.analysis.openers import process_names
 from hangtop_core.analysis.standing import Standing
-from hangtop_core.analysis.verdict.doing import does
-from hangtop_core.analysis.verdict.evidence import fact, name_descriptor, name_process
+from hangtop_core.analysis.verdict.doing import does, name_child
+from hangtop_core.analysis.verdict.evidence import (
+    fact,
+    name_descriptor,
+    name_process,
+    named_holder,
+)
 from hangtop_core.analysis.verdict.naming import thread_text
 from hangtop_core.analysis.verdict.pipes import at_work, commands, connected, connections
 from hangtop_core.model import Process
@@ -39,16 +45,41 @@ class Worker(Struct, frozen=True):
         return f"DataLoader worker {'' if number is None else f'{number} '}(pid {self.process.pid})"
 
 
-def file_of(subject: Subject, worker: Worker) -> str:
+def file_of(case: Case, subject: Subject, worker: Worker) -> str:
     """What a worker is blocked on, from its descriptors; of a pipe who fills it, and from where."""
     one = _waited_on(subject, worker)
     if one is None:
         return ""
-    text = _queue_of(subject, worker, one)
+    text = _queue_of(case, subject, worker, one)
     if text:
         return text
     text = name_descriptor(one, names=commands(subject.rank))
     return text + connected(subject.rank, (holder.pid for holder in one.holders))
+
+
+def lock_of(case: Case, subject: Subject, worker: Worker) -> tuple[str, bool]:
+    """The lock file that a worker waits for and who has it; whether that is of another rank.
+
+    Of lock files that others have locked it is one only where there is only one.
+    """
+    table = subject.rank.child_descriptors.get(worker.process.pid)
+    if table is None or worker.activity.kind != "file-lock":
+        return "", False
+    tried = table.lock_files if len(table.lock_files) == 1 else ()
+    lock = next(iter(table.waiting_locks or tried), None)
+    if lock is None:
+        return "", False
+    names = process_names(case.snapshot, subject.rank.node)
+    holders = [one for one in lock.holders if "lock" in one.how and one.pid != worker.process.pid]
+    held = f", held by {', '.join(named_holder(one, names) for one in holders)}" if holders else ""
+    others = {
+        process.pid
+        for one in case.suspects
+        if one is not subject and one.rank.node == subject.rank.node
+        for process in (one.rank.process, *one.rank.children)
+    }
+    sure = "" if table.waiting_locks else ", most likely"
+    return f"{lock.target}{sure}{held}", any(one.pid in others for one in holders)
 
 
 def program_of(case: Case, subject: Subject, worker: Worker) -> str:
@@ -71,7 +102,7 @@ def _waited_on(subject: Subject, worker: Worker) -> Descriptor | None:
     return None if one is None else at_work(subject.rank, one)
 
 
-def _queue_of(subject: Subject, worker: Worker, one: Descriptor) -> str:
+def _queue_of(case: Case, subject: Subject, worker: Worker, one: Descriptor) -> str:
     """Of a queue between processes, whether any but this worker and its rank could fill it.
 
     Both have its other end open, whether they put anything in or not.
@@ -87,7 +118,7 @@ def _queue_of(subject: Subject, worker: Worker, one: Descriptor) -> str:
     ended = [c for c in subject.rank.children if c.role == "subprocess" and c.ended]
     if ended:
         how = "has ended" if ended[0].exit_code is None else how_ended(ended[0].exit_code)
-        told += f" ({ended[0].label}, pid {ended[0].pid}, {how})"
+        told += f" ({name_child(case, subject, ended[0])}, which {how})"
     return told
 
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from support.build import BACKWARD, FUTEX, INIT, World, c10d, frame, user
+from support.build import BACKWARD, FUTEX, INIT, QUEUE, SLEEP, World, c10d, frame, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -249,12 +249,107 @@ def test_who_has_left_a_loop_of_collectives_over_data_has_run_out_of_it() -> Non
 
 
 @pytest.mark.parametrize("text", ["for step in range(steps):", "while not loader.empty():"])
-def test_who_has_left_another_loop_of_collectives_is_in_another_operation(text: str) -> None:
+def test_who_has_left_another_loop_of_collectives_is_told_by_that_loop(text: str) -> None:
     barrier = inside(c10d("barrier", 5356, 92))
-    first = one_elsewhere(barrier, inside(c10d("all_reduce"), (50, text))).verdicts[0]
-    assert (first.cause, [one.rank for one in first.culprits]) == ("mismatched-collective", [2])
-    assert "Rank 2 is through with the loop at train.py:50" in first.summary
-    assert "in which ranks 0-1 still are" in first.summary
+    first, second = one_elsewhere(barrier, inside(c10d("all_reduce"), (50, text))).verdicts
+    assert (first.cause, [one.rank for one in first.culprits]) == ("missing-collective", [2])
+    assert f"is through with the loop at train.py:50 (`{text}`) and waits in" in first.summary
+    assert "what ends that loop differs between ranks" in first.summary
+    assert (second.cause, [one.rank for one in second.culprits]) == ("mismatched-collective", [2])
+    assert "Rank 2 is through with the loop at train.py:50" in second.summary
+    assert "in which ranks 0-1 still are" in second.summary
+
+
+STOPS = (50, "while not control.should_stop:")
+
+
+@pytest.mark.parametrize(
+    ("block", "way"),
+    [
+        ("past: if patience.over: break", " (it is left early at `if patience.over: break` (line"),
+        ("past: if patience.over:", " (perhaps it is left early at `if patience.over:` (line 52))"),
+        ("past: if bad: continue", ""),
+    ],
+)
+def test_who_alone_is_still_in_a_loop_that_the_others_have_left_is_blamed(
+    block: str, way: str
+) -> None:
+    stays = inside(c10d("all_reduce"), STOPS, (52, block))
+    first = one_elsewhere(stays, inside(c10d("all_gather", at=92)), ranks=4).verdicts[0]
+    assert (first.cause, [one.rank for one in first.culprits]) == ("missing-collective", [3])
+    assert "ranks 0-2 are through with the loop" in first.summary
+    assert f"what ends that loop differs between ranks{way}" in first.summary
+    assert way or "left early" not in first.summary
+
+
+@pytest.mark.parametrize(
+    ("inner", "below", "told"),
+    [
+        # in the other branch, or the part of another rank, it has never been in that loop
+        ([(40, "if rank == 0:"), STOPS], [(40, "else: if rank == 0:")], False),
+        ([(40, "if fits:"), STOPS], [(40, "else: if fits:")], False),
+        ([(40, "if fits:"), STOPS], [], True),
+        # which is entered anew in each round of one that both are in
+        ([(40, "for step in range(9):"), STOPS], [(40, "for step in range(9):")], False),
+    ],
+)
+def test_who_may_never_have_been_in_a_loop_has_not_left_it(
+    inner: list[tuple[int, str]], below: list[tuple[int, str]], *, told: bool
+) -> None:
+    barrier = inside(c10d("barrier", 5356, 92), *below)
+    found = one_elsewhere(barrier, inside(c10d("all_reduce"), *inner))
+    assert (found.verdicts[0].cause == "missing-collective") is told
+    assert ("through with the loop" in found.verdicts[0].summary) is told
+
+
+GOOD = (55, "if loss is not None:")
+LATE = (64, "if step % 5 == 0:")
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "said"),
+    [
+        (
+            (),
+            (GOOD,),
+            ". Ranks 0-1 are under `if loss is not None:` (train.py:55), by which rank 2 most "
+            "likely did not come",
+        ),
+        (
+            (LATE,),
+            (GOOD,),
+            ". Rank 2 is under `if step % 5 == 0:` (train.py:64), and ranks 0-1 are under `if loss "
+            "is not None:` (train.py:55): one of these differs",
+        ),
+        (
+            ((60, "past: if bad: continue"),),
+            (),
+            ". Rank 2 is past `if bad: continue` (train.py:60), where ranks 0-1 may have turned",
+        ),
+        # all are under it, or past it, or it is alike on all ranks
+        ((GOOD,), (GOOD,), ""),
+        ((), ((55, "if world_size > 1:"),), ""),
+        (((54, "past: if bad: continue"),), ((54, "past: if bad: continue"),), ""),
+    ],
+)
+def test_what_led_others_to_where_one_has_gone_on_without_it_is_named(
+    mine: tuple[tuple[int, str], ...], theirs: tuple[tuple[int, str], ...], said: str
+) -> None:
+    gather = inside(c10d("all_gather", at=66), LOOP, *mine)
+    first = one_elsewhere(gather, inside(c10d("all_reduce"), LOOP, *theirs)).verdicts[0]
+    assert first.cause == "mismatched-collective"
+    assert said in first.summary
+    assert said or first.summary.endswith("took another branch")
+
+
+def test_an_early_return_of_a_callee_is_named() -> None:
+    reduces = inside(c10d("all_reduce"), LOOP)
+    at = next(i for i, one in enumerate(reduces) if one.file.endswith("train.py"))
+    loss = frame("loss_boxes", "losses.py", 52)
+    loss = replace(loss, within=((50, "past: if targets.numel() == 0: return"),))
+    found = one_elsewhere(inside(c10d("reduce", at=66), LOOP), (*reduces[:at], loss, *reduces[at:]))
+    said = "Ranks 0-1 are past `if targets.numel() == 0: return` (losses.py:50), where rank 2 most"
+    assert said in found.verdicts[0].summary
 
 
 @pytest.mark.parametrize("text", ["while True:", "for attempt in range(3):"])
@@ -379,3 +474,19 @@ def test_callers_tell_apart_who_waits_in_one_helper() -> None:
     assert "at train.py:48 (train_step), called from train.py:71 (step)" in first.summary
     # those of whom all came the same way are one class
     assert one_elsewhere(reached_from(70), reached_from(70)).verdicts[0].cause == "unknown"
+
+
+def test_who_came_to_one_place_by_another_caller_does_not_wait_elsewhere() -> None:
+    world = World()
+    broadcast = c10d("broadcast", at=129)
+    for line in (121, 121, 135):
+        world.add((*broadcast[:3], frame("play", "train.py", line), *broadcast[3:]), FUTEX)
+    world.add(user("load", 9), SLEEP)
+    said = run(world).verdicts[0].summary
+    assert "did not issue what ranks 0-2 wait for: broadcast at train.py:129" in said
+    assert "elsewhere" not in said
+    world.add(c10d("barrier", at=140), FUTEX)
+    world.add(QUEUE, FUTEX)
+    found = next(one for one in run(world).verdicts if one.cause == "queue-wait")
+    assert "; ranks 0-2 wait in broadcast at train.py:129 (train_step)" in found.summary
+    assert found.summary.endswith(", and 1 more elsewhere")

@@ -813,7 +813,9 @@ def test_a_node_lost_long_after_the_hang_is_not_its_cause() -> None:
 
 def test_ranks_of_a_node_that_is_lost_are_not_said_to_wait_still() -> None:
     world = lost_node(NOW - 60)
-    assert "all 4 ranks waited when last seen" in first(world).summary
+    said = first(world).summary
+    assert "all 4 ranks waited when last seen" in said
+    assert ". But n2 with ranks 2-3 has not answered for 1:00, and did while the job stood" in said
     world.add(user("load", 12), SLEEP)
     verdict = first(world)
     assert verdict.cause == "missing-collective"
@@ -890,3 +892,43 @@ def test_a_queue_whose_producer_was_killed() -> None:
     verdict = first(world)
     assert (verdict.cause, culprits(verdict)) == ("queue-wait", [3])
     assert "(pid 4099) filled it, which was killed by SIGKILL and is a zombie" in verdict.summary
+
+
+@pytest.mark.parametrize("holder", [4001, 321])
+@pytest.mark.parametrize("waiting", [True, False])
+def test_the_lock_file_that_a_worker_waits_for_is_named_and_who_has_it(
+    holder: int, *, waiting: bool
+) -> None:
+    world = World()
+    world.waiters(2)
+    other = world.add(LOADER, POLL)
+    reads = worker_in("fetch", 36, "answer.read()")
+    world.give_children(other, [world.worker(other, reads, RECVFROM, start=1)])
+    pid = other.process.pid + 1000 if holder == 4001 else holder
+    rank = world.add(LOADER, POLL)
+    polls = (frame("_poll", "filelock/_api.py", 1177), *worker_in("fetch", 28))
+    held = (Holder(pid, "python3", "S", "holds the lock"),)
+    lock = Descriptor(-1, "file", "/c/7.tar.lock", locked="held", holders=held)
+    files = {"waiting_locks" if waiting else "lock_files": (lock,)}
+    pair = world.worker(rank, polls, SLEEP)
+    world.give_children(rank, [pair], tables={pair[0].pid: DescriptorTable(NOW, **files)})
+    found = {tuple(culprits(one)): one for one in judged(world).verdicts}
+    verdict = found[(3,)]
+    assert verdict.cause == "dataloader-worker-stuck"
+    most = "" if waiting else ", most likely"
+    assert f"waits for a lock file at train.py:28 (fetch) on /c/7.tar.lock{most}, held by " in (
+        verdict.summary
+    )
+    # It follows from what a worker of another rank is in.
+    assert (verdict.confidence < found[(2,)].confidence) == (holder == 4001)
+    assert ("DataLoader worker 0 of rank 2" in verdict.summary) == (holder == 4001)
+
+
+def test_the_extension_is_named_whose_lock_file_is_waited_for() -> None:
+    world = World()
+    world.waiters(3)
+    line = 'return cpp_extension.load("fused_rms", [str(source)], build_directory=str(build)).rms'
+    waits = (frame("FileBaton.wait", "torch/utils/file_baton.py", 50), *user("build", 77, line))
+    world.add(waits, SLEEP)
+    said = first(world).summary
+    assert "waits for the lock of a file (where fused_rms is built) at train.py:77" in said

@@ -15,6 +15,7 @@ from support.build import (
     IDLE_WORKER,
     INIT,
     LOADER,
+    MESH,
     NOW,
     POLL,
     RUN,
@@ -114,7 +115,7 @@ def test_thread_that_has_nothing_to_pin() -> None:
     assert "pin-memory-stuck" not in causes
 
 
-def meeting(*stalled: Stalled) -> Diagnosis:
+def meeting(*stalled: Stalled, stack: Stack = INIT) -> Diagnosis:
     world = World()
     for number in range(2):
         env = {"RANK": str(number), "MASTER_PORT": "29500"}
@@ -123,19 +124,22 @@ def meeting(*stalled: Stalled) -> Diagnosis:
         )
         told = stalled if number == 0 else ()
         process = {"env": env, "stalled": tuple(told)}
-        world.add(INIT, FUTEX, node=f"n{number}", process=process, moved_at=HUNG_SINCE)
+        world.add(stack, FUTEX, node=f"n{number}", process=process, moved_at=HUNG_SINCE)
     return judged(world)
 
 
 def test_port_on_which_nobody_answers() -> None:
-    first = meeting(Stalled("10.0.0.0:5", "10.0.0.1:41000", 1, 3, "SYN_SENT")).verdicts[0]
+    tried = Stalled("10.0.0.0:5", "10.0.0.1:41000", 1, 3, "SYN_SENT")
+    assert meeting(tried).verdicts[0].cause == "store-unreachable"  # making its store
+    first = meeting(tried, stack=MESH).verdicts[0]
     assert (first.cause, [c.rank for c in first.culprits]) == ("port-blocked", [0])
     assert "n1 (10.0.0.1) port 41000" in first.summary
     assert "tried 4 times" in first.evidence[0].text
 
 
 def test_what_a_node_calls_a_port_gets_into_no_command() -> None:
-    first = meeting(Stalled("10.0.0.0:5", "10.0.0.1:$(reboot)", 1, 3, "SYN_SENT")).verdicts[0]
+    tried = Stalled("10.0.0.0:5", "10.0.0.1:$(reboot)", 1, 3, "SYN_SENT")
+    first = meeting(tried, stack=MESH).verdicts[0]
     assert first.cause == "port-blocked"
     assert not [step for step in first.next_steps if "reboot" in step]
 

@@ -19,6 +19,7 @@ from support.build import (
     RUN,
     SLEEP,
     WAITPID,
+    Stack,
     World,
     c10d,
     frame,
@@ -108,6 +109,37 @@ def test_a_checkpoint_whose_bytes_grow_is_progress() -> None:
     found = judged(world)
     assert (found.state, causes(found)) == ("progressing", ["checkpoint-slow"])
     assert "not a hang" in found.verdicts[0].summary
+
+
+@pytest.mark.parametrize(
+    ("stack", "said"),
+    [
+        (
+            (frame("Slow.write", "train.py", 71, "time.sleep(0.5)"), *build.SAVE),
+            "writes a checkpoint at train.py:71 (Slow.write) and its bytes written grow",
+        ),
+        (
+            user("save_shards", 77, "time.sleep(0.1)"),
+            "writes, as train.py:77 (save_shards) is named, a checkpoint at train.py:77",
+        ),
+        (
+            user("Checkpointer.save.<locals>.put", 77, "time.sleep(0.1)"),
+            "as train.py:77 (Checkpointer.save.<locals>.put) is named, a checkpoint",
+        ),
+        (user("save_predictions", 77, "time.sleep(0.1)"), ""),
+    ],
+)
+def test_who_writes_a_checkpoint_in_pieces_is_no_straggler(stack: Stack, said: str) -> None:
+    for wrote_s in (1.0, 30.0):
+        world = World()
+        world.waiters(3)
+        times = {"io_moved_at": NOW - wrote_s, "wrote_at": NOW - wrote_s, "moved_at": NOW - 0.1}
+        world.add(stack, SLEEP, computed_at=NOW - 0.3, **times)
+        found = judged(world)
+        assert found.state == "progressing"
+        told = bool(said) and wrote_s < 10
+        assert causes(found) == (["checkpoint-slow"] if told else ["straggler"])
+        assert not told or said in found.verdicts[0].summary
 
 
 def test_a_large_transfer_in_a_collective_is_progress() -> None:
@@ -369,3 +401,47 @@ def test_an_event_loop_gets_on_while_anything_comes(
     child = world.process(CHILD_TID, POLL, role="subprocess", rank_pid=MAIN_TID)
     world.give_children(rank, [(child, None)])
     assert judged(world).state == state
+
+
+@pytest.mark.parametrize(
+    ("comm", "moved_s", "cause", "said"),
+    [
+        ("rclone", 0.5, "long-phase", "(pid 4099 'rclone copy a b' (state S)"),
+        ("cc1plus", 0.5, "compiling", "is compiling at train.py:45 (upload_logs)"),
+    ],
+)
+def test_what_a_rank_does_is_told_that_others_wait_for_while_it_gets_on(
+    comm: str, moved_s: float, cause: str, said: str
+) -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(build.CHILD, WAITPID, io_moved_at=NOW - moved_s)
+    child = world.process(
+        4099, POLL, role="subprocess", comm=comm, cmdline=(comm, "copy", "a", "b"), ppid=4030
+    )
+    world.give_children(rank, [(child, None)], moved_at=NOW - moved_s)
+    found = judged(world)
+    assert (found.state, causes(found)) == ("progressing", [cause])
+    assert said in found.verdicts[0].summary
+    assert "ranks 0-2 wait in all_reduce" in found.verdicts[0].summary
+    assert cause == "compiling" or ", and gets on: slow, not stuck" in found.verdicts[0].summary
+
+
+def test_a_download_that_others_wait_for_is_told_while_bytes_come() -> None:
+    for moved_s, state in ((0.5, "progressing"), (50.0, "hung")):
+        world = World()
+        world.waiters(3)
+        world.add(build.URLLIB, build.RECVFROM, io_moved_at=NOW - moved_s)
+        found = judged(world)
+        assert found.state == state
+        assert causes(found) == (
+            ["long-phase"] if state == "progressing" else ["remote-service-wait"]
+        )
+    assert "gets on" not in found.verdicts[0].summary
+
+
+def test_who_is_met_in_a_download_that_nobody_has_waited_for_is_not_told() -> None:
+    world = World()
+    world.waiters(3, moved_at=NOW - 1.0)
+    world.add(build.URLLIB, build.RECVFROM, io_moved_at=NOW - 0.5)
+    assert causes(judged(world)) == []

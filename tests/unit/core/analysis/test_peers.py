@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.peers import End, peers, sought, unread
@@ -145,15 +146,19 @@ def test_only_a_socket_that_is_waited_for_is_looked_after_by_itself() -> None:
     assert sought(world.snapshot()) == {"n2": frozenset({4010})}
 
 
-def test_bytes_that_a_stopped_rank_does_not_read_are_evidence() -> None:
+@pytest.mark.parametrize(
+    ("send", "more"),
+    [(0, ""), (7, ", 7 bytes that rank 0 has sent, and that are not acknowledged")],
+)
+def test_bytes_that_a_stopped_rank_does_not_read_are_evidence(send: int, more: str) -> None:
     world = two_nodes(None, table((5, B, A)))
     world.ranks.clear()
     world.add(c10d("all_reduce"), FUTEX, rank=1, node="n2", descriptors=table((5, B, A)))
-    stuck = table((9, A, B), recv_queue=96)
+    stuck = table((9, A, B), recv_queue=96, send_queue=send)
     world.add(c10d("all_reduce"), STOP, rank=0, node="n1", descriptors=stuck)
     snapshot = world.snapshot()
     verdict = diagnose(snapshot, snapshot.job(None)).verdicts[0]
     assert verdict.cause == "rank-stopped"
     told = [one.text for one in verdict.evidence if one.source == "network"]
-    assert told == [f"fd 9 = socket:[1] {A} -> {B} ESTABLISHED = rank 1 on n2: 96 bytes it has not "
-                    "read, 0 not sent or not acknowledged"]  # fmt: skip
+    end = f"fd 9 = socket:[1] {A} -> {B} ESTABLISHED = rank 1 on n2: "
+    assert told == [f"{end}96 bytes that rank 0 has not read{more}"]

@@ -95,6 +95,17 @@ def test_an_error_that_somebody_went_on_after_is_told_of_who_is_elsewhere(
     assert any(said in one.text and "train.py:13 (predict)" in one.text for one in logged)
 
 
+def test_who_prints_may_be_named_in_what_is_printed() -> None:
+    world = World()
+    for _ in range(2):
+        world.add(c10d("all_gather"), FUTEX)
+    world.add(build.BACKWARD, FUTEX)
+    text = "WARNING rank 2: dropping a batch: CUDA out of memory. Tried to allocate 2 GiB\nstep 9\n"
+    logged = [one.text for one in run(world, text).verdicts[0].evidence if one.source == "log"]
+    assert any(one.startswith("rank 2, as it says, printed WARNING rank 2:") for one in logged)
+    assert not any("which one is not told" in one for one in logged)
+
+
 def test_who_has_the_port_that_rank_0_could_not_have_is_told() -> None:
     world = World()
     world.nodes["n1"] = Node("n1", "ready")
@@ -265,3 +276,110 @@ def test_who_lost_the_connection_and_left_is_a_victim(said: str) -> None:
     found = ended(of_rank(0, CLOSED) + of_rank(2, CLOSED) + said)
     assert first(found) == ("rank-exited", [1])
     assert found.verdicts[0].victims == (0, 2)
+
+
+BAD_LABEL = (
+    "Traceback (most recent call last):\n"
+    '  File "/job/classify.py", line 70, in <module>\n    main()\n'
+    '  File "/job/classify.py", line 31, in check\n    raise ValueError(line)\n'
+    "ValueError: line 150 has label 1000\n"
+)
+OTHER = TRACEBACK + "KeyError: 'a'\n"
+CHILD = (
+    "{}Process tokenizer:\n{}Traceback (most recent call last):\n"
+    '{}  File "/usr/lib/python3.11/multiprocessing/process.py", line 314, in _bootstrap\n'
+    '{}    self.run()\n{}  File "/job/tokens.py", line 37, in fill\n'
+    "{}    text.decode()\n{}UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff\n"
+)
+GUESSED = "(most likely of ValueError: line 150 has label 1000 at classify.py:31 (check): "
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "told"),
+    [
+        (BAD_LABEL, 1, True),
+        (OTHER + "more\n" + BAD_LABEL, 1, True),
+        (BAD_LABEL + "more\n" + OTHER, 1, False),
+        ("ERROR:root:skipped\n" + BAD_LABEL, 1, False),
+        (of_rank(0, BAD_LABEL), 1, False),
+        (BAD_LABEL + of_rank(2, OTHER), 1, False),
+        (CHILD.replace("{}", ""), 1, False),
+        (BAD_LABEL + CHILD.replace("{}", ""), 1, True),
+        (BAD_LABEL, 0, False),
+    ],
+)
+def test_an_error_that_no_line_tells_the_rank_of_is_that_of_the_one_that_failed(
+    text: str, code: int, *, told: bool
+) -> None:
+    world = World()
+    world.waiters(2, build.INIT)
+    gone = {"exit_code": code, "state": "Z"}
+    world.add(None, ("Z", None, None, None, None), process=gone, moved_at=build.NOW - 12.0)
+    found = run(world, text)
+    assert first(found) == ("rank-exited", [2])
+    assert (GUESSED in found.verdicts[0].summary) == told, found.verdicts[0].summary
+    if code:
+        assert "exited with status 1, 12 s ago" in found.verdicts[0].summary
+    # Of two it is not known which one has printed it.
+    world.add(None, ("Z", None, None, None, None), process=gone, moved_at=build.NOW - 12.0)
+    assert all("most likely of" not in one.summary for one in run(world, text).verdicts)
+
+
+def test_ranks_that_multiprocessing_has_started_die_as_children_do() -> None:
+    below = build.frame("BaseProcess._bootstrap", "py:multiprocessing/process.py", 314)
+    world = World()
+    for _ in range(2):
+        world.add((*build.INIT, below), FUTEX)
+    gone = {"exit_code": 1, "state": "Z"}
+    world.add(None, ("Z", None, None, None, None), process=gone)
+    verdict = run(world, CHILD.replace("{}", "")).verdicts[0]
+    assert "most likely of UnicodeDecodeError" in verdict.summary
+    # Where one of them has lost a child, it may be that.
+    child = world.process(8534, POLL, role="subprocess", state="Z", exit_code=1)
+    world.give_children(world.ranks[0], [(child, None)])
+    verdict = run(world, CHILD.replace("{}", "")).verdicts[0]
+    assert verdict.cause == "rank-exited"
+    assert "most likely of" not in verdict.summary
+
+
+def test_the_error_of_a_rank_that_was_never_seen_is_told_where_it_alone_is_not_there() -> None:
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready")
+    for rank in (0, 2):
+        env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "3"}
+        world.add(c10d("all_reduce"), FUTEX, rank=rank, process={"env": env})
+    found = run(world, BAD_LABEL, world_size=3)
+    assert first(found) == ("rank-exited", [1])
+    assert f"no such process on n1 {GUESSED}" in found.verdicts[0].summary
+
+
+@pytest.mark.parametrize(
+    ("prefix", "zombie", "said"),
+    [
+        ("[default2]:", True, "its child process 'tokenizer' died of UnicodeDecodeError: "),
+        ("", True, "a child process 'tokenizer' died of UnicodeDecodeError: "),
+        ("", False, "a child process 'tokenizer' died of UnicodeDecodeError: "),
+        ("[default1]:", True, ""),
+        ("", None, ""),
+    ],
+)
+def test_of_what_a_child_died_that_filled_a_queue_is_told(
+    prefix: str, *, zombie: bool | None, said: str
+) -> None:
+    world = World()
+    world.waiters(2)
+    queue = (build.frame("Queue.get", "py:multiprocessing/queues.py", 103), *build.user("next", 55))
+    rank = world.add(queue, build.PIPE_READ)
+    facts = ("Z", None, None, None, None) if zombie else POLL
+    gone = {"state": "Z", "exit_code": 1, "cmdline": ()} if zombie else {}
+    child = world.process(8534, facts, role="subprocess", label="subprocess python", **gone)
+    if zombie is not False:
+        world.give_children(rank, [(child, None)])
+    verdict = run(world, CHILD.replace("{}", prefix)).verdicts[0]
+    assert verdict.cause == "queue-wait"
+    assert "tokenizer" in verdict.summary if said else "tokenizer" not in verdict.summary
+    assert said in verdict.summary
+    if zombie:
+        assert "most likely its multiprocessing child (pid 8534) filled it" in verdict.summary
+    if said:
+        assert "at tokens.py:37 (fill)" in verdict.summary

@@ -313,6 +313,26 @@ def test_a_thread_that_takes_its_lock_again() -> None:
     assert "each other" not in summary
 
 
+def test_that_a_thread_takes_its_lock_again_in_a_signal_handler_is_told() -> None:
+    lock, head = "with self.lock:", (37, "def warned(self, signum, frame):")
+    write = with_frame(user("write", 22, lock), within=(), beside=())[0]
+    warned = with_frame(user("warned", 39), within=(head,), beside=())[0]
+    sync = with_frame(user("write", 24), within=(), beside=((22, lock),))
+    world = World()
+    world.waiters(2)
+    world.add((write, warned, *sync), FUTEX, rank=7)
+    verdict = first(world)
+    assert verdict.cause == "lock-wait"
+    said = "it is most likely in a signal handler, train.py:39 (warned), which came at train.py:24"
+    assert said in verdict.summary
+    # also where that waits for something else
+    sleeps = with_frame(user("warned", 39, "time.sleep(9)"), within=(head,), beside=())[0]
+    world.ranks.pop()
+    world.add((sleeps, *sync), SLEEP, rank=7)
+    facts = [one.text for one in first(world).evidence]
+    assert any("in a signal handler, train.py:39 (warned), which came at" in one for one in facts)
+
+
 def crossing(want: str, holds: str, name: str, line: int) -> Stack:
     stack = user(name, line, f"with {want}:")
     return with_frame(stack, beside=((line - 1, f"with {holds}:"),), name=f"Store.{name}")

@@ -270,6 +270,26 @@ def test_a_rank_that_went_on_in_another_group_is_blamed_for_what_it_left_out() -
 
 
 @pytest.mark.parametrize("with_frames", [True, False])
+def test_who_left_one_of_two_alike_calls_out_is_told_by_their_lines(with_frames: bool) -> None:
+    """Tensor parallel groups reduce forward and backward, and rank 3 froze what is below."""
+    groups = {"1": ("tp", (0, 1)), "2": ("tp", (2, 3)), "3": ("dp", (0, 2)), "4": ("dp", (1, 3))}
+
+    def step(tensor: str, data: str) -> list[Step]:
+        forth, back = Step("all_reduce", tensor, line=5), Step("all_reduce", tensor, line=9)
+        return [forth, back, Step("all_reduce", data, line=12), Step("all_reduce", line=15)]
+
+    programs = {rank: step("12"[rank // 2], "34"[rank % 2]) * 4 for rank in range(4)}
+    del programs[3][13]
+    job = Run(Job(4, groups, with_frames=with_frames), programs).go()
+    (one,) = judge(job.dumps())
+    if with_frames:
+        assert (one.cause, blamed(one)) == ("missing-collective", [3])
+        assert "rank 3 went on without all_reduce #8 on tp (2)" in one.summary
+    else:
+        assert (one.cause, blamed(one)) == ("group-order-inversion", [0, 2, 3])
+
+
+@pytest.mark.parametrize("with_frames", [True, False])
 def test_a_rank_that_comes_another_way_takes_another_order(with_frames: bool) -> None:
     """In a branch of its own it is first in the second group: no step was left out."""
     groups = {"1": ("ep", (0, 1, 2)), "2": ("dp", (0, 1, 2))}

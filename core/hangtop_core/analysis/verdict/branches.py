@@ -1,0 +1,101 @@
+"""What lines of the program tell of ranks that are elsewhere than most: conditions and loops."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.frames import is_library, place
+from hangtop_core.analysis.verdict.callers import conditions as around
+from hangtop_core.analysis.verdict.callers import guards, parting, stack_of, worded
+from hangtop_core.analysis.verdict.conditional import conditions
+from hangtop_core.analysis.verdict.evidence import is_are
+from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.uneven import left_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
+    from hangtop_core.analysis.verdict.base import Subject
+    from hangtop_core.analysis.verdict.callers import Block
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.model import Frame
+
+_ALWAYS = re.compile(
+    r"is_(?:initialized|available|distributed)|world_?size|num_processes|\bdebug|verbose|training\b",
+    re.IGNORECASE,
+)
+"""In conditions that are the same on all ranks of a job."""
+_SHOWN = 2
+
+
+def branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
+    """`. Rank 0 is under ...`, or has left a loop, or gone on: why ranks may be elsewhere."""
+    others = [s for s in most if s not in odd]
+    if len({s.activity.site for s in odd}) > 1 or not others:
+        return ""
+    names = f". {name_ranks(odd).capitalize()} {is_are(odd, 'is', 'are')}"
+    if found := _shared(case, odd):
+        return f"{names} {found}"
+    if loop := left_loop(case, odd[0], others[0]):
+        return f"{names} {loop}, in which {name_ranks(others)} still are"
+    found = _shared(case, odd, any_at_all=True)
+    passed, turned = _ways(case, odd[0], others)
+    others_are = f"{name_ranks(others)} {is_are(others, 'is', 'are')}"
+    if passed and (found or turned):
+        return f"{names} {found or turned}, and {others_are} {passed}: one of these differs"
+    if passed:
+        gone = "where" if passed.startswith("past") and " and " not in passed else "by which"
+        gone += (
+            f" {name_ranks(odd)} most likely {'turned back' if gone == 'where' else 'did not come'}"
+        )
+        return f". {others_are.capitalize()} {passed}, {gone}"
+    if found:
+        return f"{names} {found}, and {name_ranks(others)} not"
+    return f"{names} {turned}, where {name_ranks(others)} may have turned back" if turned else ""
+
+
+def _ways(case: Case, odd: Subject, others: Sequence[Subject]) -> tuple[str, str]:
+    """`under `if x:` (train.py:9)`, by which others came where a rank further on did not come.
+
+    And past what that rank has come meanwhile, which may have been in an earlier round. Empty where
+    nobody knows, where it is not further on in the function in which they part, and where the
+    others have come by several ways.
+    """
+    stacks = case.snapshot.stacks
+    mine, theirs = stack_of(stacks, odd), stack_of(stacks, others[0])
+    depth = parting(theirs, mine)
+    if depth is None or any(s.activity.site != others[0].activity.site for s in others):
+        return "", ""
+    here, there = theirs[-1 - depth], mine[-1 - depth]
+    if there.line <= here.line or is_library(here) or None in (here.within, there.within):
+        return "", ""
+    shared = {block for block in here.within or () if block in (there.within or ())}
+    came = [
+        (frame, block)
+        for frame in theirs[: len(theirs) - depth]
+        if not is_library(frame)
+        for block in sorted((*around(frame), *guards(frame)), reverse=True)
+    ]
+    turned = [(there, block) for block in guards(there) if block[0] > here.line]
+    return _worded(came, shared), _worded(turned, shared)
+
+
+def _worded(found: Sequence[tuple[Frame, Block]], shared: Container[Block]) -> str:
+    """`under `if x:` (train.py:9) and past ...`; empty where there are too many to tell any."""
+    told = [
+        f"{worded(block[1])} ({place(frame).rpartition(':')[0]}:{block[0]})"
+        for frame, block in found
+        if block not in shared and not _ALWAYS.search(block[1])
+    ]
+    return " and ".join(told) if len(told) <= _SHOWN else ""
+
+
+def _shared(case: Case, odd: Sequence[Subject], any_at_all: bool = False) -> str:
+    """`under ... (train.py:64)`, the condition that all of them are under, and nobody else."""
+    found = conditions(case, odd, any_at_all)
+    named = {
+        f"{worded(text)} ({place(frame).rpartition(':')[0]}:{line})"
+        for frame, (line, text) in found.values()
+    }
+    return named.pop() if len(found) == len(odd) and len(named) == 1 else ""

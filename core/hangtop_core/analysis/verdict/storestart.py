@@ -1,0 +1,342 @@
+"""Causes while ranks make the store they meet at: who hosts it, who is connected, who is not.
+
+A program may take the port from a file of its own, or change its environment. What it really uses
+shows in frames of torch (`Process.told_port`), threads and sockets.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.sourcelines import makes_store
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.evidence import (
+    SHOWN,
+    common_facts,
+    fact,
+    is_are,
+    name_descriptor,
+    peer,
+    sentence,
+    who,
+)
+from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.process import STORE_THREAD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.diagnosis import Evidence, JobState
+
+_STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
+
+
+def in_store(subject: Subject) -> bool:
+    """Whether a rank is still making its store: as the host, or connecting to it."""
+    return subject.activity.kind == "init" and makes_store(subject.activity.top)
+
+
+def _hosts(subject: Subject) -> bool:
+    return any(one.name.startswith(STORE_THREAD) for one in subject.rank.process.threads)
+
+
+def by_torchrun(subject: Subject) -> bool:
+    """Whether torchrun started it, and so hosts the store that MASTER_PORT names."""
+    return "TORCHELASTIC_RUN_ID" in subject.rank.process.env
+
+
+def _open(subject: Subject) -> tuple[Descriptor, ...]:
+    """Its TCP sockets, as far as its descriptors were read."""
+    table = subject.rank.descriptors
+    some = table.descriptors if table is not None else ()
+    return tuple(one for one in some if one.socket is not None and one.socket.family == "tcp")
+
+
+def _port(address: str) -> str:
+    return address.rpartition(":")[2]
+
+
+def _listens_at(subject: Subject) -> str:
+    """The port of the store that a rank hosts, to which it is connected itself; empty: unknown."""
+    some = [one.socket for one in _open(subject) if one.socket is not None]
+    open_ = {_port(one.local) for one in some if one.state == "LISTEN"}
+    own = {_port(one.remote) for one in some if one.peer_pid == subject.pid} & open_
+    told = subject.rank.process.told_port
+    return own.pop() if len(own) == 1 else str(told or "")
+
+
+class _Start:
+    """Who is where while ranks make their stores."""
+
+    def __init__(self, case: Case) -> None:
+        self.waiters = case.waiters
+        making = [s for s in case.joining if in_store(s)]
+        self.hosts = [s for s in making if _hosts(s)]
+        # Before torch 2.6 the thread has no name of its own, and rank 0 is the host.
+        named = any(_hosts(s) or by_torchrun(s) for s in case.live) if making else False
+        self.tries = [
+            s
+            for s in making
+            if s.activity.family == "sleep" and not _hosts(s) and (named or s.number != 0)
+        ]
+        self.unanswered = [
+            s
+            for s in making
+            if s.activity.family in ("poll", "socket")
+            and not (_hosts(s) or s.rank.process.stalled)
+            and (named or s.number != 0)
+        ]
+        ids = {id(s) for s in (*self.tries, *self.unanswered)}
+        self.others = [s for s in case.waiters if id(s) not in ids] if making else []
+
+
+def _out_of_reach(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Ranks that try again and again to connect to a store, and others have one.
+
+    A client of a store sleeps only between two attempts to connect to it.
+    """
+    start = _Start(case)
+    tries, others = start.tries, start.others
+    if not tries or case.contradictions:
+        return
+    there = [s for s in others if _hosts(s) or not (in_store(s) or s.rank.process.stalled)]
+    if not there and (case.seats or case.suspects):
+        return  # who should host it may not have come yet
+    ports = {id(s): str(s.rank.process.told_port or "") for s in tries}
+    tried = next(iter(ports.values())) if len(set(ports.values())) == 1 else ""
+    at = next((port for s in start.hosts if (port := _listens_at(s))), "")
+    host = start.hosts[0] if start.hosts else None
+    alone = host is not None and len(others) == 1 and len(tries) > 1
+    if host is not None and alone and (tried != at if tried and at else len(case.own_nodes) == 1):
+        yield _host_alone(case, host, tries, at, tried)
+        return
+    for_ = f" at port {tried}" if tried else ""
+    where = "no rank has got through to one"
+    if host is not None:
+        where = f"{name_ranks([host])} has {'that of the others' if len(others) > 1 else 'one'}"
+        where += f" at port {at}" if at else ""
+    elif there:
+        where = f"{name_ranks(there)} {is_are(there, 'is', 'are')} through with that"
+    if tried and tried == at:
+        where += ", so its address, or the way there, is wrong"
+    yield Hit(
+        subjects=tuple(tries),
+        explained=tuple(others),
+        summary=sentence(
+            case,
+            f"{who(tries)} cannot reach {is_are(tries, 'its', 'their')} store{for_}: "
+            f"{is_are(tries, 'it tries', 'they try')} again and again to connect, and nobody "
+            f"answers; {where}",
+            blamed=tries,
+        ),
+        evidence=(*_store_facts(case, tries, start.hosts), *common_facts(case, tries[:1])),
+        steps=_steps(tries[0]),
+        confidence=0.7 if left else None,
+    )
+
+
+def _unanswered(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Ranks that are connected to what does not answer as a store, while others have one.
+
+    A client that is connected asks the store one thing, which it answers at once.
+    """
+    start = _Start(case)
+    there = [s for s in start.others if _hosts(s) or not in_store(s)]
+    if not start.unanswered or not there or case.contradictions:
+        return
+    some, first = start.unanswered, start.unanswered[0]
+    port = first.rank.process.told_port
+    at = f" at port {port}" if port and len(some) == 1 else ""
+    yield Hit(
+        subjects=tuple(some),
+        explained=tuple(start.others),
+        summary=sentence(
+            case,
+            f"{who(some)} {is_are(some, 'is', 'are')} connected to something{at} that does not "
+            f"answer as a store does, and {name_ranks(there)} {is_are(there, 'has', 'have')} one",
+            blamed=some,
+        ),
+        evidence=(
+            *_store_facts(case, (), start.hosts),
+            *(
+                fact("network", first.number, name_descriptor(one, peer(case, first, one)))
+                for one in _open(first)
+                if one.socket is not None and one.socket.state == "ESTABLISHED"
+            ),
+            *common_facts(case, some[:1]),
+        ),
+        steps=(*_steps(first), "see who listens there, and whether it runs"),
+    )
+
+
+def _host_alone(case: Case, host: Subject, tries: Sequence[Subject], at: str, tried: str) -> Hit:
+    """All others try to connect elsewhere: more likely it is the host that was told otherwise."""
+    has = f"has the store{f' at port {at}' if at else ''} for itself"
+    goes = f" at port {tried}" if tried else " elsewhere"
+    return Hit(
+        subjects=(host,),
+        explained=tuple(tries),
+        summary=f"{who([host])} {has}: all others ({name_ranks(tries)}) try again and again to "
+        f"connect to one{goes}, and nobody answers there {case.since(host)}".rstrip(),
+        evidence=(*_store_facts(case, tries, [host]), *common_facts(case, [host, tries[0]])),
+        steps=_steps(host),
+    )
+
+
+def _steps(subject: Subject) -> tuple[Step, ...]:
+    dump = f"hangtop dump --pid {subject.pid} --each --locals"
+    hosts = "no rank hosts a store where all were started by torchrun: it has one itself, at the "
+    hosts += "MASTER_PORT it gives them (TORCHELASTIC_USE_AGENT_STORE)"
+    return (
+        *((hosts,) if by_torchrun(subject) else ()),
+        on(subject, dump, words="see port and address in the locals"),
+        "give all ranks the address and port of one store; compare where the program takes them "
+        "from with MASTER_ADDR and MASTER_PORT",
+    )
+
+
+def _store_facts(
+    case: Case, tries: Sequence[Subject], hosts: Sequence[Subject]
+) -> Iterator[Evidence]:
+    for one in hosts[:1]:
+        at = _listens_at(one)
+        text = f"thread {STORE_THREAD}: it hosts a store{f' at port {at}' if at else ''}"
+        yield fact("process", one.number, text)
+        yield from _connected_fact(case, one)
+    for one in tries[:SHOWN]:
+        told = one.rank.process.told_port
+        text = "makes its store, which it does not host, and sleeps between attempts to connect"
+        yield fact("stacks", one.number, text + (f" to port {told}" if told else ""))
+        variable = one.rank.process.env.get("MASTER_PORT")
+        if told and variable and variable != str(told):
+            text = f"MASTER_PORT was {variable} when it was started"
+            yield fact("environment", one.number, text)
+
+
+def _connected(case: Case, host: Subject) -> dict[int | None, int]:
+    """How many connections to the store of a host are whose, by rank; None for all unknown."""
+    at, found = _listens_at(host), defaultdict[int | None, int](int)
+    for one in _open(host) if at else ():
+        socket = one.socket
+        if socket is not None and socket.state == "ESTABLISHED" and _port(socket.local) == at:
+            other = peer(case, host, one)
+            found[other.rank if other is not None else None] += 1
+    return dict(found)
+
+
+def _connected_fact(case: Case, host: Subject) -> Iterator[Evidence]:
+    found = _connected(case, host)
+    known = [number for number in found if number is not None]
+    if known:
+        text = f"connected to its store: {name_ranks(known)}"
+        if found.get(None):
+            text += f", and {found[None]} whose ranks are not known"
+        yield fact("network", host.number, text)
+
+
+def _waits_for_more(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """The host of a store counts who has come, and all that were started are through with that."""
+    start = _Start(case)
+    if (
+        len(start.hosts) != 1
+        or start.tries
+        or start.unanswered
+        or case.seats
+        or case.suspects
+        or case.contradictions
+    ):
+        return
+    host, rest = start.hosts[0], [s for s in start.others if not _hosts(s) or not in_store(s)]
+    if any(s.activity.kind != "init" or in_store(s) for s in rest):
+        return
+    at, found = _listens_at(host), _connected(case, host)
+    port = f" at port {at}" if at else ""
+    away = [s for s in rest if s.number not in found]
+    sure = bool(found) and not found.get(None)
+    facts = (*_store_facts(case, (), [host]), *common_facts(case, [host]))
+    if sure and away and len(away) < len(case.waiters):
+        yield Hit(
+            subjects=tuple(away),
+            explained=case.waiters,
+            summary=sentence(
+                case,
+                f"{who(away)} {is_are(away, 'has', 'have')} got through to another store than the "
+                f"others: {is_are(away, 'it is', 'they are')} not connected to that of "
+                f"{name_ranks([host])}{port}, which waits for {is_are(away, 'it', 'them')}",
+                blamed=away,
+            ),
+            evidence=(*facts, *common_facts(case, away[:1])),
+            steps=_steps(away[0]),
+            confidence=0.8,
+        )
+        return
+    count = len(case.subjects)
+    yield Hit(
+        subjects=(),
+        explained=case.waiters,
+        summary=sentence(
+            case,
+            f"{name_ranks([host])} has the store{port} and waits for more ranks to come to it, "
+            + (
+                f"although {'both' if count == 2 else f'all {count}'} that were started are "
+                "connected to it: the store was told a greater world_size"
+                if sure
+                else f"although none of the {count} that were started is still on its way: it was "
+                "told a greater world_size, or others have another store"
+            ),
+        ),
+        evidence=facts,
+        steps=(
+            on(host, f"hangtop dump --pid {host.pid} --each --locals", words="see its locals"),
+            "compare the world_size of the store with how many ranks are started; those that make "
+            "it with wait_for_workers=False are not counted",
+        ),
+        confidence=0.85 if sure else 0.6,
+    )
+
+
+OUT_OF_REACH = Rule(
+    cause="store-unreachable",
+    title="Ranks try to connect to a store that nobody has",
+    seen="A rank is making its TCPStore, in init_process_group or by itself, sleeps between "
+    "attempts to connect, and does not host one: it has no thread pt_tcpstore. Others have a "
+    "store, or nobody is missing. Port by the frames of torch. Where all but the host of the "
+    "store are so, the host is named.",
+    excluded="The host of the store may not have come yet: a rank is missing, or elsewhere.",
+    confidence=0.9,
+    next_steps=("Compare address and port that ranks were given",),
+    find=_out_of_reach,
+    states=_STATES,
+    needs=(More("descriptors", "which port it listens on, or is connected to"),),
+)
+UNANSWERED = Rule(
+    cause="store-unreachable",
+    title="Ranks are connected to what is no store, or one that does not answer",
+    seen="A rank is making its TCPStore, does not host one, and waits in a socket, without trying "
+    "to connect; another rank has a store, or is through with that.",
+    excluded="Nobody has a store yet. Its connection is not acknowledged, or was closed.",
+    confidence=0.75,
+    next_steps=("Compare address and port that ranks were given", "See who listens there"),
+    find=_unanswered,
+    states=_STATES,
+    needs=(More("descriptors", "to whom it is connected"),),
+)
+WAITS_FOR_MORE = Rule(
+    cause="launch-misconfigured",
+    title="The store waits for more ranks than were started",
+    seen="The rank that hosts the TCPStore is still making it, which ends once all have come, and "
+    "all others are through with that. Blamed are those that are not connected to it.",
+    excluded="A rank is missing, elsewhere, or still connecting.",
+    confidence=0.85,
+    next_steps=("Compare the world_size of the store with how many ranks are started",),
+    find=_waits_for_more,
+    states=_STATES,
+    last=True,
+    needs=(More("descriptors", "who is connected to the store"),),
+)
