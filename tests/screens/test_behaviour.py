@@ -105,6 +105,14 @@ async def test_threads_are_filtered_by_the_state_that_is_shown() -> None:
         assert app.page.query_one("#threads", LineTable).items
 
 
+async def test_a_filter_can_be_read_on_a_small_screen() -> None:
+    app = app_for(load("dataloader-worker"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        text = await keys(pilot, "3", *["tab"] * 4, "slash", *"state", "equals_sign", "b", "enter")
+        assert " filter state=b  Esc clears" in text
+
+
 @pytest.mark.parametrize("opened", ["", "question_mark", "colon"])
 async def test_ten_by_three_has_no_scroll_bars(opened: str) -> None:
     app = app_for(load("skip"))

@@ -240,14 +240,16 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         parts = [(job.name or job.key) if job else "no job", *self.path()]
         told, role = self.hangtop.told
         right = line((told, role), " ") if told else self._pane_names() if self.narrow else EMPTY
-        # Where it is matters more than the way there.
-        while len(parts) > 1 and len(" › ".join(parts)) > width - cells(right) - 3:
-            parts.pop(0)
-        left = line(" ", (" › ".join(parts), "dim"))
+        tail = EMPTY
         if self.query_one(FilterBar).display:
-            left = line((" filter", "key"), (" Enter keeps it, Esc takes it away", "dim"))
+            parts, tail = [], line(("filter", "key"), (" Enter keeps it, Esc takes it away", "dim"))
         elif self.filter_text:
-            left = line(left, "   filter ", (self.filter_text, "warn"), ("  Esc clears", "dim"))
+            tail = line("filter ", (self.filter_text, "warn"), ("  Esc clears", "dim"))
+        room = width - cells(right) - (cells(tail) + 6 if tail else 3)
+        # A filter, and where this is, matter more than the way here.
+        while len(parts) > (not tail) and len(" › ".join(parts)) > room:
+            parts.pop(0)
+        left = line(" ", (" › ".join(parts), "dim"), "   " if parts and tail else "", tail)
         return spread(left, right, width)
 
     def _pane_names(self) -> Line:
