@@ -28,7 +28,6 @@ DEFAULTS: dict[str, Any] = {
     "ascii": False,
     "light": False,
     "mouse": False,
-    "output": None,
     "nodes": [],
     "exclude": [],
     "hostfile": [],
