@@ -164,10 +164,9 @@ RARE: tuple[Job, ...] = (
     Job(
         "merges",
         "merges.py",
-        "long-phase",
+        None,
         (),
         "every rank learns a tokenizer for a long time before it trains",
-        slow=True,
         ready="(?s)(learning the merges.*){2}",
         **each("2 0,1"),
     ),
