@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 AGREED = 0.95
 """Confidence where recorders show the ranks that stacks blame to be in another operation."""
+LOW = 0.5
+"""Confidence below which recorders do not stand against stacks at different places."""
 _DIFFER = frozenset({patterns.SIZES.cause, patterns.TYPES.cause})
 _ORDER = _DIFFER | {patterns.INVERSION.cause, patterns.SKIPPED.cause, patterns.ALONE.cause}
 """What is seen where a rank has left the order of the others, and a condition may be why."""
@@ -39,6 +41,8 @@ def by_recorders(case: Case) -> Verdict | None:
         return None
     first, world = seen.diagnosis.verdicts[0], seen.world
     if first.cause in _ORDER and _under_condition(case, first):
+        return None
+    if first.confidence < LOW and len(case.waiting_classes) > 1:
         return None
     if first.cause == patterns.INVERSION.cause:
         return first  # those in a circle prove it, whatever others do
