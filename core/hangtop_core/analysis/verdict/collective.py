@@ -23,6 +23,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.filestore import file_steps, over_a_file
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.outofstep import out_of_step
 from hangtop_core.analysis.verdict.peertopeer import heads, unmet
 from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts
 from hangtop_core.analysis.verdict.steps import on, trace_steps
@@ -108,6 +109,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     kinds = {s.activity.kind for s in case.waiters}
     left_to_others = "new-group" in kinds or kinds <= PEER_TO_PEER
     left_to_others = left_to_others or bool(heads(case) or unmet(case) or alone_with_keys(case))
+    left_to_others = left_to_others or out_of_step(case) is not None
     if len(classes) < 2 or case.suspects or left_to_others or case.by_recorders is not None:
         return
     one = next((p for p in case.in_flight if p.mismatched), None)

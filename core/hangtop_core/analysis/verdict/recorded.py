@@ -48,7 +48,7 @@ def by_recorders(case: Case) -> Verdict | None:
         return first  # those in a circle prove it, whatever others do
     if world.absent or world.blank or first.cause == patterns.MISMATCHED.cause:
         return None
-    if _behind(case, first):
+    if _behind(case, first) or _unrecorded(case, first):
         return None
     return None if first.cause in _DIFFER and _other_lines(case, first) else first
 
@@ -63,6 +63,16 @@ def _behind(case: Case, one: Verdict) -> bool:
         return False
     heads = {s.number for s in tied.subjects}
     return all(c.rank in tied.peers and c.rank not in heads for c in one.culprits)
+
+
+def _unrecorded(case: Case, one: Verdict) -> bool:
+    """Whether those who are said to lack all wait in sends that the recorder does not show."""
+    seen = case.picture
+    if seen is None or not case.passing:
+        return False
+    quiet = {s.number for s in case.passing if not seen.waits.in_flight(s.number)}
+    blamed = {culprit.rank for culprit in one.culprits}
+    return bool(quiet) and (quiet >= {s.number for s in case.waiters} - blamed or quiet >= blamed)
 
 
 def _under_condition(case: Case, one: Verdict) -> bool:
