@@ -25,7 +25,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.outofstep import out_of_step
 from hangtop_core.analysis.verdict.peertopeer import heads, unmet
-from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts
+from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts, reduced_none
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.analysis.verdict.storewait import alone_with_keys
 from hangtop_core.analysis.verdict.uneven import unused
@@ -139,6 +139,8 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     seq = f" as #{one.node.seq} on group {one.label.removeprefix('group ')}" if one else ""
     than = f"in another operation than {'the other half' if tied else 'most'}"
     why = "Ranks skipped or added an operation before, or took another branch"
+    if unreduced := reduced_none(case, one, minority):
+        why = unreduced[0].upper() + unreduced[1:]
     if _told(case, minority, tied):
         confidence = min(confidence, KNOWN_WHY)
     if starting:
