@@ -36,10 +36,9 @@ _HOW = ("", "else: ", "past: ", "", "at: ")
 _COMMENT = re.compile(rb"\s#[^'\"]*$")
 _FLAG = re.compile(rb"\b(\w{3,})\s*=(?!=)\s*([^=]*rank[^=]*[!=]=\s*0\b)", re.I)
 """What a program keeps of the rank: `verbose = rank == 0`."""
-_STARTS = re.compile(
-    rb"^[^#\n]*?\b(?:(?:batch_)?i(?:send|recv)(?:_irecv)?\s*[(,]|(async_op)\s*=\s*True)", re.M
-)
-"""What gives handles that `x.wait()` waits on: sends and receives, and collectives."""
+_STARTS = re.compile(rb"^[^#\n]*\b(?:batch_)?i(?:send|recv)(?:_irecv)?\s*[(,]", re.M)
+"""Sends and receives that give handles, which `x.wait()` waits on."""
+_LATER = re.compile(rb"async_op\s*=\s*True")
 _SHORT = re.compile(r"\b(and|or|if)\b")
 _CACHED_FILES = 16
 _Parsed = Tuple[List[blocks.Statement], List[bytes], Dict[str, str]]
@@ -132,10 +131,11 @@ def _made(
     for low, high in ((first, last), (1, len(lines) + 1)):
         text = b"\n".join(lines[low - 1 : high - 1])
         some = list(_STARTS.finditer(text))
+        if _LATER.search(text):
+            break
         if some:
             at = low + text.count(b"\n", 0, some[-1].start())
-            mixed = any(one[1] for one in some)
-            return [] if mixed else [(at, "made: " + _head([lines[at - 1]]))]
+            return [(at, "made: " + _head([lines[at - 1]]))]
     return []
 
 

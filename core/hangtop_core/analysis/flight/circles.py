@@ -208,9 +208,7 @@ def _departed(waits: Waits, operations: Sequence[Operation]) -> set[int]:
     inside = sorted({rank for one in operations for rank in one.entries})
     for rank in inside if len(inside) <= COMPARED else ():
         left = _lacks(waits, rank)
-        wanted = {
-            (one.node.group, one.entry.call.op) for one in operations if rank in one.missing
-        }
+        wanted = {(one.node.group, one.entry.call.op) for one in operations if rank in one.missing}
         if left is not None and wanted & left:
             found.add(rank)
     return found if len(found) < len(inside) else set()

@@ -122,7 +122,6 @@ def _apart(waits: Waits, operation: Operation, end: End) -> Verdict:
 
 
 def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: bool) -> Verdict:
-    world = waits.world
     operations = [operation for operation, _ in stuck]
     main = main_of(operations)
     waiting = sorted({rank for one in operations for rank in one.entries})
@@ -148,7 +147,9 @@ def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: boo
         )
     else:
         who = f"all {known} ranks of {main.label} have" if known > 1 else f"rank {waiting[0]} has"
-        through = "alike and none is through" if known > 1 else f"on {main.label} and is not through"
+        through = (
+            "alike and none is through" if known > 1 else f"on {main.label} and is not through"
+        )
         text = f"{who} issued {main.entry.name} {through}"
         if main.node.kind == "p2p":
             text = f"{named(main)}: both have posted their end, and none is through"

@@ -23,7 +23,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.filestore import file_steps, over_a_file
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.outofstep import out_of_step
+from hangtop_core.analysis.verdict.outofstep import in_own_branch, out_of_step
 from hangtop_core.analysis.verdict.peertopeer import heads, unmet
 from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts, reduced_none
 from hangtop_core.analysis.verdict.steps import on, trace_steps
@@ -123,6 +123,8 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     elif tied:
         # Two halves: the flow of the program gives no majority to trust.
         minority = list(classes[1][1])
+    else:
+        minority = list(in_own_branch(case, [some for _, some in classes[1:]])) or minority
     starting = [s for s in case.waiters if s.activity.kind == "init"]
     minority = starting or minority
     if not minority or len(starting) == len(case.waiters):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import conditions, loops, parting, stack_of
+from hangtop_core.analysis.verdict.conditional import conditions as any_conditions
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, several
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import More
@@ -38,7 +39,7 @@ def out_of_step(case: Case) -> Hit | None:
         return None
     if any(some[0].activity.kind != "collective" for some in classes):
         return None
-    groups = {id(some[0]): _group(some[0]) for some in classes}
+    groups = {id(some[0]): group_of(some[0]) for some in classes}
     if len(set(groups.values())) < 3 or case.conditional or case.uneven or case.left_early:
         return None
     stacks = {id(some[0]): stack_of(case.snapshot.stacks, some[0]) for some in classes}
@@ -62,7 +63,8 @@ def out_of_step(case: Case) -> Hit | None:
         explained=case.waiters,
         summary=(
             f"{name_ranks(back)} {several(f'waits {wait_text(back[0].activity)}', back)} "
-            f"{case.since(back[0])}".rstrip() + f", for members of `{group}` alone, and "
+            f"{case.since(back[0])}".rstrip()
+            + f", for members of `{group}` alone, and "
             f"{is_are(back, 'is', 'are')} furthest back: {name_ranks(others)} "
             f"{is_are(others, 'is', 'are')} further on in the program, in calls of other groups, "
             f"and {is_are(others, 'waits', 'wait')} for those behind. So a member of that group "
@@ -82,11 +84,22 @@ def out_of_step(case: Case) -> Hit | None:
     )
 
 
-def _group(subject: Subject) -> str:
+def group_of(subject: Subject) -> str:
     """What the line of a collective names as its group; empty where it names none."""
     site = subject.activity.site
     found = _GROUP.search(site.source or "") if site is not None else None
     return found[1] if found else ""
+
+
+def in_own_branch(case: Case, classes: Sequence[Sequence[Subject]]) -> tuple[Subject, ...]:
+    """Of several classes of ranks that are elsewhere the one that alone is under a condition.
+
+    Only where lines name different groups: then others may be elsewhere since they wait for it.
+    """
+    own = set(any_conditions(case, [some[0] for some in classes], any_at_all=True))
+    found = [some for some in classes if id(some[0]) in own]
+    groups = {group_of(some[0]) for some in classes}
+    return tuple(found[0]) if len(found) == 1 and len(groups) == len(classes) > 1 else ()
 
 
 def _further(one: Sequence[Frame], other: Sequence[Frame]) -> bool | None:
