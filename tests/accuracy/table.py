@@ -10,6 +10,7 @@ from accuracy.table_fifth import FIFTH
 from accuracy.table_guards import GUARDS
 from accuracy.table_knots import KNOTS
 from accuracy.table_lazy import LAZY
+from accuracy.table_members import MEMBERS
 from accuracy.table_models import MODELS
 from accuracy.table_more import MORE
 from accuracy.table_own import OWN
@@ -465,6 +466,7 @@ JOBS: tuple[Job, ...] = (
     *RARE,
     *RETRIES,
     *FIFTH,
+    *MEMBERS,
     *SLOW,
     *MODELS,
     # Not hung
