@@ -75,6 +75,25 @@ def test_who_waits_for_what_comes_gets_on_as_it_comes(pair: Pair) -> None:
     assert told[8] >= MUCH + 2000
 
 
+def test_who_waits_for_an_answer_gets_on_while_its_question_goes_out(pair: Pair) -> None:
+    near, far = pair
+    watch = Watch()
+    reads = row("recvfrom", near.fileno())
+    carry(near, far, MUCH)
+    assert watch.look(reads) == {}, "it went out before anybody looked"
+    carry(near, far, MUCH)
+    assert watch.look(reads).keys() == {7}
+    carry(near, far, MUCH)
+    told = watch.look(reads, row("sendto", near.fileno(), 8))
+    assert told[7] < 2 * MUCH, "another thread sends this"
+    with select.epoll() as loop:
+        loop.register(near, select.EPOLLIN)
+        waits = row("epoll_wait", loop.fileno(), 9)
+        watch.look(waits)
+        carry(near, far, MUCH)
+        assert 9 not in watch.look(waits), "it may be any of what a loop sends"
+
+
 def test_little_is_a_heartbeat(pair: Pair) -> None:
     near, far = pair
     watch = Watch()

@@ -342,6 +342,33 @@ def test_who_waits_for_a_connection_gets_on_as_that_does(
 
 
 @pytest.mark.parametrize(
+    ("source", "file", "left_ago", "state"),
+    [
+        ("waiter.acquire()", "py:concurrent/futures/_base.py", 4.0, "progressing"),
+        ("waiter.acquire()", "py:concurrent/futures/_base.py", 60.0, "hung"),
+        # With a timeout it may only look; what it takes from a queue may be a heartbeat.
+        ("gotit = waiter.acquire(True, timeout)", "py:concurrent/futures/_base.py", 4.0, "hung"),
+        ("waiter.acquire()", "py:queue.py", 4.0, "hung"),
+    ],
+)
+def test_who_waits_for_futures_without_a_timeout_is_woken_by_one_that_is_done(
+    source: str, file: str, left_ago: float, state: str
+) -> None:
+    world = World(observed_since=NOW - 90.0)
+    world.waiters(3)
+    stack = (
+        frame("Condition.wait", "py:threading.py", 327, source),
+        frame("as_completed", file, 243),
+        *user("upload", 44),
+    )
+    part = (build.URLLIB[0], frame("put_part", "train.py", 7), POOL)
+    others = [(f"part_{n}", THREAD_TID + n, part, False) for n in (0, 1)]
+    ago = {"moved_at": NOW - left_ago, "left_at": NOW - left_ago}
+    world.add(stack, FUTEX, sample={"others": others}, **ago)
+    assert judged(world).state == state
+
+
+@pytest.mark.parametrize(
     ("share", "role", "watched", "state"),
     [
         (0.9, "subprocess", 90.0, "progressing"),
