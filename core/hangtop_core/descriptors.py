@@ -136,6 +136,8 @@ class Descriptor(Struct, frozen=True, gc=False):
     """What its file system has none left of; only told of what is open for writing and local."""
     locked: Text | None = None
     """`held`, `waiting`, or `by others` that have it to themselves: flock, lockf and OFD locks."""
+    watches: tuple[int, ...] = ()
+    """Of an epoll, the descriptors that it watches."""
 
 
 class Failure(Struct, frozen=True, gc=False):

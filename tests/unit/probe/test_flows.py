@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop_probe import flows
+from hangtop_probe import descriptors, flows
 from hangtop_probe.activity import ThreadRow, read_thread
 
 if TYPE_CHECKING:
@@ -183,6 +183,15 @@ def test_connections_to_the_store_do_not_count(pair: Pair) -> None:
     store = str(near.getpeername()[1])
     carry(far, near, MUCH)
     assert Watch().look(row("recvfrom", near.fileno()), store=store) == {}
+
+
+def test_of_an_epoll_it_is_told_what_it_watches(pair: Pair) -> None:
+    with select.epoll() as loop:
+        for one in pair:
+            loop.register(one, select.EPOLLIN)
+        told = descriptors.Reader(os.getpid(), descriptors.Node()).descriptor(loop.fileno())
+    assert told is not None
+    assert (told["kind"], sorted(told["watches"])) == ("anon", sorted(p.fileno() for p in pair))
 
 
 def test_event_loops_are_known_by_what_they_watch(pair: Pair) -> None:
