@@ -126,7 +126,16 @@ def test_a_checkpoint_whose_bytes_grow_is_progress() -> None:
             user("Checkpointer.save.<locals>.put", 77, "time.sleep(0.1)"),
             "as train.py:77 (Checkpointer.save.<locals>.put) is named, a checkpoint",
         ),
+        (
+            (frame("Archive.add", "train.py", 46), *user("Archive.save", 54)),
+            "saves, as train.py:54 (Archive.save) is named, at train.py:46",
+        ),
+        (
+            user("Checkpointer.save", 77),
+            "writes, as train.py:77 (Checkpointer.save) is named, a checkpoint",
+        ),
         (user("save_predictions", 77, "time.sleep(0.1)"), ""),
+        (user("autosave", 77, "time.sleep(0.1)"), ""),
     ],
 )
 def test_who_writes_a_checkpoint_in_pieces_is_no_straggler(stack: Stack, said: str) -> None:
