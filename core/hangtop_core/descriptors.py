@@ -158,7 +158,8 @@ class DescriptorTable(Struct, frozen=True, gc=False):
     waiting_locks: tuple[Descriptor, ...] = ()
     """Files this process waits to lock, from /proc/locks, with their holders."""
     opening: Descriptor | None = None
-    """The file its main thread is blocked in opening, or looking at; it has no number yet."""
+    """The file its main thread is blocked in opening, or looking at; it has no number yet. While
+    that sleeps on a futex, the one of another thread."""
     servers: tuple[FileServer, ...] = ()
     """Those of its mounts, and whether they answer its node."""
     lock_files: tuple[Descriptor, ...] = ()

@@ -4,8 +4,8 @@ A thread that sends or receives ten kilobytes a second sleeps in the kernel and 
 CPU: only TCP tells that it gets on. The kernel says how much the other end has acknowledged and how
 much has come (TCP_INFO by sock_diag(7), of the probe's own network; it needs no permission). Only
 what a thread waits for counts: one in recv receives, or what it has asked still goes out, one in
-send sends. So a heartbeat, a port that is scraped or a watchdog, which are in their connection for a
-moment, or wait there for the next question, are no progress; nor is what goes through connections
+send sends. So a heartbeat, a port that is scraped or a watchdog, which are in their connection for
+a moment, or wait there for the next question, are no progress; nor is what goes through connections
 to the store.
 """
 

@@ -8,7 +8,6 @@ others by fork and exec, which keeps pid and start time), and then now and again
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 

@@ -290,9 +290,10 @@ THRASH = Rule(
     title="A node, or the cgroup of a rank, is short of memory",
     seen="full avg10 is 20 or more, in memory.pressure of the rank's cgroup (version 2) or of one "
     "above it, or in /proc/pressure/memory of its node (Linux 4.20); and the rank works, or waits "
-    "in the kernel, while others wait for it. Or its main thread is in a page fault, and its group is "
-    f"full and has read {cgroups.REREAD} pages again that were taken from it (workingset_refault). Where the group is slowed down over its memory.high "
-    "nobody has to wait; with confidence 0.92 a main thread is in mem_cgroup_handle_over_high.",
+    "in the kernel, while others wait for it. Or its main thread is in a page fault, and its group "
+    f"is full and has read {cgroups.REREAD} pages again that were taken from it "
+    "(workingset_refault). Where the group is slowed down over its memory.high nobody has to wait; "
+    "with confidence 0.92 a main thread is in mem_cgroup_handle_over_high.",
     excluded="Any of the causes above explains where the rank is.",
     confidence=0.75,
     next_steps=("Look who has the memory", "Raise the limit of the cgroup"),

@@ -47,8 +47,8 @@ _OWN_STORE = "_create_tcp_store_server"
 """Where torchrun, once all nodes have come, connects to the store that it has opened under its
 own name (torch 2.8 to 2.15, elastic/rendezvous/dynamic_rendezvous.py)."""
 _AGENTS = (
-    "compare what each node gives LaunchConfig: min_nodes, rdzv_endpoint and run_id (a name that each "
-    "makes up for itself is another on each, and they never meet); start it on every node"
+    "compare what each node gives LaunchConfig: min_nodes, rdzv_endpoint and run_id (a name that "
+    "each makes up for itself is another on each, and they never meet); start it on every node"
 )
 _GENERIC = frozenset({"sleep", "busy", "waiting", "importing", "unknown", "idle-worker"})
 

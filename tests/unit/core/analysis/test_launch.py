@@ -157,7 +157,9 @@ def test_the_rendezvous_names_the_nodes_without_a_launcher() -> None:
 def test_agents_in_programs_of_the_users_own_tell_nothing_of_what_they_were_told() -> None:
     verdict = waiting_launchers(world(), {"n1": [], "n2": []}, "elastic agent", "main.py")
     assert verdict.cause == "rendezvous-incomplete"
-    assert verdict.summary.startswith("2 elastic agents wait on n[1-2] at the rendezvous for others;")
+    assert verdict.summary.startswith(
+        "2 elastic agents wait on n[1-2] at the rendezvous for others;"
+    )
     assert "min_nodes, rdzv_endpoint and run_id" in verdict.next_steps[0]
 
 
