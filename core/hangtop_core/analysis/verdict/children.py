@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.activity import main_thread
 from hangtop_core.analysis.churn import churned, short_lived
-from hangtop_core.analysis.frames import library_run, plain_name
+from hangtop_core.analysis.frames import is_library, library_run, plain_name
 from hangtop_core.analysis.standing import FLOOR_S, GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
@@ -179,10 +179,11 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _at_exit(case: Case, subject: Subject) -> str:
     """That a rank is behind its program, in what atexit calls: no module is on its stack."""
     stack = stack_of(case.snapshot.stacks, subject)
-    ended = [s for s in case.subjects if s.activity.kind in GONE]
-    if not stack or not ended or any(frame.name == "<module>" for frame in stack):
+    if not stack or is_library(stack[-1]) or any(frame.name == "<module>" for frame in stack):
         return ""
-    return f"; its program is over (it is in what atexit calls), and {name_ranks(ended)} ended"
+    ended = [s for s in case.subjects if s.activity.kind in GONE]
+    text = "; its program is most likely over: it is in what atexit calls"
+    return f"{text}, and {name_ranks(ended)} ended" if ended else text
 
 
 def _dying(case: Case, subject: Subject) -> str:

@@ -257,6 +257,10 @@ def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     ]
     for one, socket in piled[:SHOWN]:
         text = f"{name_descriptor(one, peer(case, subject, one))}: "
+        if socket.state == "SYN_SENT":  # what is counted is no data
+            text += f"nothing answers, tried {plural(socket.retransmits + 1, 'time')}"
+            yield fact("network", subject.number, text)
+            continue
         # Its own: the other end has just been named.
         told = [
             f"{count} bytes that rank {subject.number} has {how}"
@@ -366,5 +370,7 @@ def reads(subject: Subject) -> bool:
 
 
 def name_process(process: Process) -> str:
-    """`pid 4712 'sleep 1000000' (state S)`."""
-    return clean(f"pid {process.pid} {command(process)} (state {process.state})")
+    """`pid 4712 'sleep 1000000' (state S)`; how multiprocessing starts Python says nothing."""
+    ours = "--multiprocessing-fork" in process.cmdline
+    named = "" if ours else f" {command(process)}"
+    return clean(f"pid {process.pid}{named} (state {process.state})")

@@ -9,7 +9,7 @@ from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.dictionary import EDITOR
 from hangtop_core.analysis.sourcelines import may_backtrack
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.doing import does
+from hangtop_core.analysis.verdict.doing import does, waits_back
 from hangtop_core.analysis.verdict.endings import awaited
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
@@ -133,6 +133,15 @@ def _output(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     for h in readers[:1]
                 ),
                 on(subject, f"ls -l /proc/{subject.pid}/fd/{pipe.fd if pipe else 1}"),
+                *(
+                    ("read while it is written: communicate(), or a thread for each",)
+                    if any(
+                        waits_back(subject, child)
+                        for child in subject.rank.children
+                        if any(h.pid == child.pid for h in readers)
+                    )
+                    else ()
+                ),
             ),
         )
 
@@ -189,6 +198,8 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _silence(subject: Subject, socket: Socket) -> str:
     """How the other end keeps a subject waiting, as far as the socket tells."""
+    if socket.state == "SYN_SENT":
+        return ", which does not answer its attempts to connect"
     main = subject.activity.main
     if main is not None and main.syscall in _SENDS:
         return ", which takes no more of what is sent" if socket.send_queue else ""
