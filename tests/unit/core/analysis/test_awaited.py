@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.descriptors import Descriptor, Holder
+from hangtop_core.descriptors import Descriptor, Holder, Socket
 from hangtop_core.model import DescriptorTable
 from support.build import (
     BASE,
@@ -90,3 +90,57 @@ def test_a_lock_file_is_most_likely_of_who_has_come_past_it(line: int, code: str
     assert first(found) == (code, [0] if code != "file-lock" else [1, 2])
     if code != "file-lock":
         assert "ranks 1-2 wait for a lock that rank 0 most likely has" in found.verdicts[0].summary
+
+
+def test_what_a_program_waits_for_that_reads_what_another_one_writes() -> None:
+    # GIVEN git, which reads what git-remote-http does not write, whose server is silent
+    world = World()
+    world.waiters(2)
+    rank = world.add((*user("describe", 20, "git('ls-remote')"),), WAITPID)
+    own = {"role": "subprocess", "rank_pid": rank.process.pid}
+    git = world.process(
+        5001, PIPE_READ, ppid=rank.process.pid, comm="git", cmdline=("git", "ls-remote"), **own
+    )
+    git = replace(git, threads=git.threads[:1])
+    far = world.process(
+        5002, ("S", "poll_schedule_timeout", "poll", None, None), ppid=5001, comm="git-remote-http",
+        cmdline=("git-remote-http", "origin"), **own,
+    )  # fmt: skip
+    socket = Socket("tcp", "ESTABLISHED", "10.0.0.1:5", "10.0.0.7:443")
+    table = DescriptorTable(NOW, (Descriptor(3, "socket", "socket:[1]", socket=socket),))
+    world.give_children(rank, [(git, None), (far, None)], tables={5002: table})
+    verdict = judged(world).verdicts[0]
+    assert (verdict.cause, blamed(verdict)) == ("child-process-wait", [2])
+    assert (
+        "pid 5001 'git ls-remote' (state S), which waits for a program that it started itself: "
+        "pid 5002 'git-remote-http origin' (state S), connected to 10.0.0.7:443"
+    ) in verdict.summary
+
+
+def test_a_reader_of_a_full_pipe_that_cannot_send_on_what_it_reads() -> None:
+    world = World()
+    world.waiters(2)
+    pipe = Descriptor(2, "pipe", "pipe:[1]", "w", holders=(Holder(5001, "python", "S", "reads"),))
+    line = user("log", 26, "print(text)")
+    rank = world.add(
+        line, ("S", "anon_pipe_write", "write", 2, None), descriptors=DescriptorTable(NOW, (pipe,))
+    )
+    sends = ("S", "wait_woken", "sendto", 3, None)
+    ships = world.process(
+        5001, sends, role="subprocess", rank_pid=rank.process.pid, cmdline=("python3", "-c", "x")
+    )
+    sample = world.sample((frame("<module>", "ship.py", 5, "out.sendall(data)"),), pid=5001)
+    world.give_children(rank, [(ships, sample)])
+    verdict = judged(world).verdicts[0]
+    assert (verdict.cause, blamed(verdict)) == ("output-pipe-full", [2])
+    assert "(python), state S, which is itself blocked in sending at ship.py:5" in verdict.summary
+
+
+def test_a_wait_for_a_child_behind_the_end_of_the_program() -> None:
+    world = World()
+    waits = frame("Popen.poll", "py:multiprocessing/popen_fork.py", 27)
+    rank = world.add((waits, frame("Sync.close", "train.py", 64)), WAITPID)
+    child = world.process(5001, SLEEP, role="subprocess", rank_pid=rank.process.pid)
+    world.give_children(rank, [(child, None)])
+    told = "; its program is most likely over: it is in what atexit calls"
+    assert told in judged(world).verdicts[0].summary
