@@ -182,7 +182,7 @@ def _at_exit(case: Case, subject: Subject) -> str:
     if not stack or is_library(stack[-1]) or any(frame.name == "<module>" for frame in stack):
         return ""
     ended = [s for s in case.subjects if s.activity.kind in GONE]
-    text = "; its program is most likely over: it is in what atexit calls"
+    text = f"; the program of rank {subject.number} is most likely over: it is in what atexit calls"
     return f"{text}, and {name_ranks(ended)} ended" if ended else text
 
 

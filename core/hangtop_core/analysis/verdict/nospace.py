@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _SLACK_S = 2.0
 """Who prints and then sleeps has printed that long before it is seen to sleep, at most."""
+_TIMES = 2
 _CALLERS = 4
 """Own frames that may name what is tried."""
 _SAVES = re.compile(
@@ -53,11 +54,10 @@ def _no_room(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             continue
         node = case.nodes.get(subject.rank.node)
         mounts = node.full_mounts if node is not None else ()
-        times = 1 if mounts and subject.activity.kind == "sleep" else 2
-        said = _says(case, subject, times, _tells)
+        said = _says(case, subject, _tells)
         tried, line = "", said
         if said is None and mounts:
-            line = _says(case, subject, 2, fails_again)
+            line = _says(case, subject, fails_again)
             tried = _writes(case, subject, line.line if line is not None else "")
         if said is None and not tried:
             continue
@@ -84,10 +84,10 @@ def _no_room(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
-def _says(case: Case, subject: Subject, times: int, tells: Callable[[str], bool]) -> Again | None:
+def _says(case: Case, subject: Subject, tells: Callable[[str], bool]) -> Again | None:
     """The line of its log that tells of a full disk, or that something fails again and again."""
     since = subject.standing.since - _SLACK_S
-    return said_again(case.snapshot, case.job, subject.rank, tells, times, since)
+    return said_again(case.snapshot, case.job, subject.rank, tells, _TIMES, since)
 
 
 def _tells(line: str) -> bool:
@@ -125,8 +125,8 @@ NO_ROOM = Rule(
     cause="disk-full",
     title="A rank tries again and again to write to a file system that is full",
     seen="The newest lines of its log say more than once that no space or quota is left (Errno 28 "
-    "and 122, torch's `unexpected pos`), or once where a local file system of its node is full and "
-    f"it sleeps. With confidence {BY_NAME} only names tell: it sleeps in a loop with an `except`, "
+    "and 122, torch's `unexpected pos`). "
+    f"With confidence {BY_NAME} only names tell: it sleeps in a loop with an `except`, "
     "or after a `try`, names there and of its callers say that it saves, and none that it asks a "
     "service; and a local file system of its node is full.",
     excluded="Its log says again and again that a service fails: `remote-service-wait`.",

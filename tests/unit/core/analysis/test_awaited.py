@@ -142,5 +142,36 @@ def test_a_wait_for_a_child_behind_the_end_of_the_program() -> None:
     rank = world.add((waits, frame("Sync.close", "train.py", 64)), WAITPID)
     child = world.process(5001, SLEEP, role="subprocess", rank_pid=rank.process.pid)
     world.give_children(rank, [(child, None)])
-    told = "; its program is most likely over: it is in what atexit calls"
+    told = "; the program of rank 0 is most likely over: it is in what atexit calls"
     assert told in judged(world).verdicts[0].summary
+
+
+def test_who_builds_what_the_others_wait_for_in_a_baton_is_blamed() -> None:
+    world = World()
+    build = ("_jit_compile", "torch/utils/cpp_extension.py")
+    called = (frame("load", "torch/utils/cpp_extension.py", 1600), *user("kernels", 12))
+    wait = frame("Popen._wait", "py:subprocess.py", 2001)
+    world.add((wait, frame("run", "py:subprocess.py", 550), frame(*build, 2110), *called), WAITPID)
+    baton = frame("FileBaton.wait", "torch/utils/file_baton.py", 50)
+    for _ in range(2):
+        world.add((baton, frame(*build, 2141), *called), SLEEP, moved_at=NOW)
+    found = judged(world)
+    assert blamed(found.verdicts[0]) == [0]
+    assert found.verdicts[0].victims == (1, 2)
+
+
+@pytest.mark.parametrize("writer", [0, 321])
+def test_who_reads_a_pipe_that_a_stuck_rank_writes_is_its_victim(writer: int) -> None:
+    world = World()
+    stuck = world.add(INSIDE, PIPE_READ)
+    world.waiters(1)
+    pid = writer or stuck.process.pid
+    ends = (Holder(pid, "python3", "S", "writes"),)
+    pipe = Descriptor(7, "pipe", "pipe:[5]", "r", holders=ends)
+    reads = ("S", "anon_pipe_read", "read", 7, None)
+    table = DescriptorTable(NOW, (pipe,))
+    world.add(user("next_shard", 33, "os.read(fd, 8)"), reads, descriptors=table)
+    found = judged(world)
+    assert {tuple(blamed(one)) for one in found.verdicts} == (
+        {(0,)} if not writer else {(0,), (2,)}
+    )
