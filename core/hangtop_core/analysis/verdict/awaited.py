@@ -58,7 +58,7 @@ def without_consequences(case: Case, hits: Sequence[tuple[Rule, Hit]]) -> list[t
     }
     leads: dict[int, tuple[int, _Held]] = {}
     for at in waiting:
-        held = _held(case, hits[at][1], pids, [s for s in case.subjects if id(s) in blamed])
+        held = _held(case, hits[at], pids, [s for s in case.subjects if id(s) in blamed])
         if held is None or any(s in hits[at][1].subjects for s in held.owners):
             continue
         # Who waits for others cannot be why: of several that have it, it is who is stuck alone.
@@ -100,14 +100,15 @@ def _merged(
 
 def _held(
     case: Case,
-    hit: Hit,
+    told: tuple[Rule, Hit],
     pids: Mapping[tuple[str, int], Subject],
     stuck: Iterable[Subject],
 ) -> _Held | None:
     """What the subjects of a hit wait for, as far as a table of descriptors of one tells."""
+    rule, hit = told
     first = next((s for s in hit.subjects if s.rank.descriptors is not None), hit.subjects[0])
     node = first.rank.node
-    if first.activity.kind in ("file-lock", "sleep"):
+    if rule.cause == "file-lock":
         lock = wanted(first).lock if first.activity.kind == "file-lock" else None
         lock = lock or next(iter(locked_by_others(first)), None)
         holders = [h for h in lock.holders if "lock" in h.how] if lock is not None else []
@@ -133,7 +134,8 @@ def _held(
     met = [pids[key] for pid in ends if (key := (node, pid)) in pids and pid != first.pid]
     met = list({id(s): s for s in met if s is not first}.values())
     strangers = any((node, pid) not in pids for pid in ends)
-    if not met or strangers:
+    own_child = any(pids.get((node, pid)) is first for pid in ends)
+    if not met or strangers or own_child:
         return None
     return _Held(f"what {name_ranks(met)} has the other end of (fd {one.fd})", tuple(met), one)
 

@@ -175,3 +175,17 @@ def test_who_reads_a_pipe_that_a_stuck_rank_writes_is_its_victim(writer: int) ->
     assert {tuple(blamed(one)) for one in found.verdicts} == (
         {(0,)} if not writer else {(0,), (2,)}
     )
+
+
+def test_who_tries_to_reach_a_service_waits_for_no_lock() -> None:
+    # GIVEN a rank that is refused, at a line that another one has passed that is stuck itself
+    world = World()
+    world.add(INSIDE, PIPE_READ)
+    asks = replace(
+        frame("fetch", "train.py", 40, "time.sleep(3)"),
+        within=((36, "while True:"),),
+        beside=((38, "urlopen(url)"), (39, "except URLError:")),
+    )
+    world.add((asks, *BASE), SLEEP, moved_at=NOW)
+    world.waiters(1)
+    assert sorted(blamed(one) for one in judged(world).verdicts) == [[0], [1]]
