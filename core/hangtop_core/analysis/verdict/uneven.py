@@ -272,8 +272,8 @@ def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> _Parting | Non
     # A loop over data in one over steps may be over what is to be one batch.
     in_step = any(map(_over_steps, shared[-1:])) and one is not epoch
     sure = not in_step and (not shared or over_data is not None or epoch is not None)
-    counted = _COUNTED.match(one[1][1]) is not None
-    return _Parting(here, there, text, sure, True, data, _ways_out(*one), counted)
+    to_number = _COUNTED.match(one[1][1]) is not None
+    return _Parting(here, there, text, sure, True, data, _ways_out(*one), to_number)
 
 
 def _never_in(loop: tuple[Frame, Block], here: Frame, there: Frame) -> bool:
