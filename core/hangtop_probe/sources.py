@@ -185,13 +185,17 @@ def _began(pid: int, unknown: float) -> float:
 def local_path(pid: int, path: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
     """Return the path by which ``path`` of ``pid`` is opened here; None where that could hang."""
     mount = procfs.mount_of(path, mounts)
-    if mount is None or filesystems.is_network(mount.fstype) or not _plain(path, mounts):
+    root = "" if _same_mounts(pid) else "/proc/%d/root" % pid
+    if mount is None or filesystems.is_network(mount.fstype) or not _plain(root, path, mounts):
         return None
-    return path if _same_mounts(pid) else "/proc/%d/root%s" % (pid, path)
+    return root + path
 
 
-def _plain(path: str, mounts: Sequence[procfs.Mount]) -> bool:
-    """Whether no directory above leads by a symbolic link to a network file system."""
+def _plain(root: str, path: str, mounts: Sequence[procfs.Mount]) -> bool:
+    """Whether no directory above leads by a symbolic link to a network file system.
+
+    Or out of ``root``: by way of /proc/PID/root the kernel takes `/x` of a link for ours.
+    """
     current = ""
     for part in path.split("/")[1:]:
         current += "/" + part
@@ -199,9 +203,11 @@ def _plain(path: str, mounts: Sequence[procfs.Mount]) -> bool:
         if mount is None or filesystems.is_network(mount.fstype):
             return False
         try:
-            target = os.readlink(current)
+            target = os.readlink(root + current)
         except OSError:
             continue
+        if root and target.startswith("/"):
+            return False
         whole = os.path.normpath(os.path.join(os.path.dirname(current), target))
         mount = procfs.mount_of(whole, mounts)
         if mount is None or filesystems.is_network(mount.fstype):

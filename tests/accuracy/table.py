@@ -15,6 +15,7 @@ from accuracy.table_models import MODELS
 from accuracy.table_more import MORE
 from accuracy.table_own import OWN
 from accuracy.table_pieces import PIECES
+from accuracy.table_rare import RARE
 from accuracy.table_retries import RETRIES
 from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_rounds import ROUNDS
@@ -462,6 +463,7 @@ JOBS: tuple[Job, ...] = (
     *STOPS,
     *OWN,
     *PIECES,
+    *RARE,
     *RETRIES,
     *FIFTH,
     *MEMBERS,
