@@ -187,7 +187,8 @@ def reduced_none(case: Case, one: Operation | None, odd: Sequence[Subject]) -> s
     which = f"{few} operations" if few > 1 else "one operation"
     return (
         f"{name_ranks(odd).capitalize()} issued {which} less before {op} than the last two "
-        f"times, as many as {name_ranks(others)} {'have' if len(others) > 1 else 'has'} issued in this backward: "
+        f"times, as many as {name_ranks(others)} {'have' if len(others) > 1 else 'has'} "
+        f"issued in this backward: "
         f"{'their' if len(odd) > 1 else 'its'} backward reduced none of these gradients, as where "
         "parameters are not used in a step"
     )
