@@ -68,9 +68,9 @@ def _behind(case: Case, one: Verdict) -> bool:
 
 
 def _unrecorded(case: Case, one: Verdict) -> bool:
-    """Whether those who are said to lack all wait in sends that the recorder does not show."""
+    """Whether most wait in sends that the recorder does not show, as those who are said to lack."""
     seen = case.picture
-    if seen is None or not case.passing:
+    if seen is None or 2 * len(case.passing) <= len(case.waiters):
         return False
     quiet = {s.number for s in case.passing if not seen.waits.in_flight(s.number)}
     blamed = {culprit.rank for culprit in one.culprits}
