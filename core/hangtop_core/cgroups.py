@@ -30,6 +30,9 @@ class Counts(Struct, frozen=True, gc=False):
     """Times its use was about to go over the limit (memory.failcnt)."""
     at_high: Count = 0
     """Times its processes were held up because it was over memory.high. Not of version 1."""
+    refaults: Count = 0
+    """Pages that were taken from it, and had to be read again soon (memory.stat). Only where it was
+    at a limit."""
 
 
 class Cgroup(Struct, frozen=True, gc=False):
@@ -63,6 +66,12 @@ class Cgroup(Struct, frozen=True, gc=False):
     def slowed(self) -> int:
         """Times it was over memory.high since it was first seen."""
         return self.counts.at_high - (self.before or self.counts).at_high
+
+    @property
+    def reread(self) -> int:
+        """Pages read again since it was first seen; of one that was not read since, in all."""
+        before = self.before or Counts()
+        return self.counts.refaults - (before.refaults if before != self.counts else 0)
 
     @property
     def limit(self) -> int | None:

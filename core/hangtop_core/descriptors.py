@@ -136,6 +136,8 @@ class Descriptor(Struct, frozen=True, gc=False):
     """What its file system has none left of; only told of what is open for writing and local."""
     locked: Text | None = None
     """`held`, `waiting`, or `by others` that have it to themselves: flock, lockf and OFD locks."""
+    watches: tuple[int, ...] = ()
+    """Of an epoll, the descriptors that it watches."""
 
 
 class Failure(Struct, frozen=True, gc=False):
@@ -156,7 +158,8 @@ class DescriptorTable(Struct, frozen=True, gc=False):
     waiting_locks: tuple[Descriptor, ...] = ()
     """Files this process waits to lock, from /proc/locks, with their holders."""
     opening: Descriptor | None = None
-    """The file its main thread is blocked in opening, or looking at; it has no number yet."""
+    """The file its main thread is blocked in opening, or looking at; it has no number yet. While
+    that sleeps on a futex, the one of another thread."""
     servers: tuple[FileServer, ...] = ()
     """Those of its mounts, and whether they answer its node."""
     lock_files: tuple[Descriptor, ...] = ()

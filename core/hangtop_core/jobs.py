@@ -40,6 +40,8 @@ _HOST = r"[A-Za-z0-9_.-]+(?:\[[0-9,-]+\][A-Za-z0-9_.-]*)?"
 _HOST_LIST = re.compile(rf"{_HOST}(?:,{_HOST})*")
 _NO_RUN_ID = frozenset({"", "none"})
 _NOWHERE = Places()
+AGENT = "elastic agent"
+"""The launcher of `hangtop_probe.commands` whose command line is the user's, and has no options."""
 CLOCKS_S = 2.0
 """Seconds by which the clocks of two nodes may differ."""
 
@@ -212,6 +214,8 @@ def _told_names(rank: Member, places: Places) -> set[str]:
 
 
 def _key_alone(member: Member, meets: str | None) -> str:
+    if member.process.launcher == AGENT:
+        return f"agents {' '.join(member.process.cmdline)}"  # what else they share is inside them
     if meets is None or not launchline.spans_nodes(member.process.cmdline):
         return f"{member.node} pid {member.process.pid}"
     run_id = launchline.launch_options(member.process.cmdline).get("rdzv_id")

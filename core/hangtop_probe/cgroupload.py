@@ -25,6 +25,8 @@ _UNLIMITED = 1 << 60
 _STEP = 50
 """Memory is told in parts of the limit, pressure in steps of 5 %: what is meant stays equal."""
 _PRESSURE = re.compile(rb"^(some|full) avg10=(\d+)", re.M)
+_REFAULT = "workingset_refault"
+"""Of memory.stat: in all, and of files and other memory from Linux 5.9 on."""
 _EVENTS = (("oom_kill", "oom_kills"), ("oom", "ooms"), ("max", "at_max"), ("high", "at_high"))
 
 
@@ -92,8 +94,13 @@ def _counts(folder: str) -> Dict[str, int]:
     events = procfs.read(folder + "/memory.events", 4096)
     if events is not None:
         told = cgroups.pairs(events)
-        return {field: told[name] for name, field in _EVENTS if name in told}
-    control = cgroups.pairs(procfs.read(folder + "/memory.oom_control", 4096))
-    found = {"oom_kills": control["oom_kill"]} if "oom_kill" in control else {}
-    failed = procfs.number((procfs.read(folder + "/memory.failcnt", 64) or b"").strip())
-    return dict(found, at_max=failed or 0)
+        found = {field: told[name] for name, field in _EVENTS if name in told}
+    else:
+        control = cgroups.pairs(procfs.read(folder + "/memory.oom_control", 4096))
+        found = {"oom_kills": control["oom_kill"]} if "oom_kill" in control else {}
+        failed = procfs.number((procfs.read(folder + "/memory.failcnt", 64) or b"").strip())
+        found["at_max"] = failed or 0
+    if found.get("at_max") or found.get("at_high"):
+        told = cgroups.pairs(procfs.read(folder + "/memory.stat", 1 << 14))
+        found["refaults"] = sum(n for name, n in told.items() if name.startswith(_REFAULT))
+    return found

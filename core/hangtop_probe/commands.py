@@ -42,6 +42,8 @@ _NATIVE = {
 }
 ELASTIC_COMM = "pt_elastic"
 """Name torchrun gives its main thread (torch 2.13 elastic/agent/server/api.py)."""
+AGENT = "elastic agent"
+"""What a program is called that calls torchrun's agent itself (torch.distributed.launcher)."""
 WORKER_COMM = "pt_data_worker"
 """Name of a DataLoader worker from torch 2.7 on (torch/utils/data/_utils/worker.py)."""
 

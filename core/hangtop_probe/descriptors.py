@@ -12,7 +12,7 @@ import stat as stat_module
 import time
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from . import fileservers, filesystems, locks, opening, owners, permission, procfs, secrets
+from . import fileservers, filesystems, flows, locks, opening, owners, permission, procfs, secrets
 from .beside import holder, lock_files, store_port
 from .owners import Owner
 from .requests import Message, Request, clock, failure, pids_of
@@ -153,6 +153,8 @@ class Reader:
             self._add_other_ends(row, target, info)
         elif target.startswith("anon_inode:"):
             row["kind"] = "anon"
+            if "eventpoll" in target:
+                row["watches"] = [one for one, _ in flows.watched("/proc/%d/" % self.pid, fd)]
         elif target.startswith("/"):
             self._add_file(row, fd, target, info)
         return row

@@ -62,6 +62,8 @@ class Candidate(NamedTuple):
     worker_id: Optional[int] = None
     """DataLoader worker id found in a stack sample."""
     is_debug_server: bool = False
+    is_agent: bool = False
+    """A stack sample found it in torchrun's rendezvous, whatever program it is."""
 
 
 class Attribution(NamedTuple):
@@ -142,8 +144,8 @@ class _Discovery:
         found = {}
         for c in self.table.values():
             kind = commands.launcher_kind(c.comm, c.cmdline)
-            if kind and not self._is_copy(c):
-                found[c.pid] = kind
+            if c.is_agent or (kind and not self._is_copy(c)):
+                found[c.pid] = kind or commands.AGENT
         return found
 
     def _is_copy(self, c: Candidate) -> bool:
@@ -219,7 +221,7 @@ class _Discovery:
             if c.wrap_rank is not None and self._may_be_rank(c) and c.pid not in self.ranks:
                 self.ranks[c.pid] = c.wrap_rank, "mp.spawn"
                 parent = self._spawn_parent(c)
-                if parent is not None and parent not in self.launchers:
+                if parent is not None and self.launchers.get(parent) in (None, commands.AGENT):
                     self.launchers[parent] = "mp.spawn"
 
     def _spawn_parent(self, c: Candidate) -> Optional[int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
+import os
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
 
 from . import activity, facts, fileposition, flows, procfs
 
@@ -70,3 +71,15 @@ class Entry:
 def told_apart(stat: procfs.Stat) -> Tuple[str, int, int]:
     """What changes when a process runs another program, or gets another parent."""
     return stat.comm, stat.ppid, stat.image
+
+
+def own_processes(entries: Dict[int, Entry]) -> FrozenSet[int]:
+    """Return the probe's own pid, what started it, and the tools it runs."""
+    own: Set[int] = {os.getpid()}
+    pid = os.getppid()
+    while pid > 1 and pid not in own:
+        own.add(pid)
+        entry = entries.get(pid)
+        pid = entry.stat.ppid if entry else 0
+    own.update(pid for pid, entry in entries.items() if entry.stat.ppid == os.getpid())
+    return frozenset(own)

@@ -3,9 +3,10 @@
 A thread that sends or receives ten kilobytes a second sleeps in the kernel and takes next to no
 CPU: only TCP tells that it gets on. The kernel says how much the other end has acknowledged and how
 much has come (TCP_INFO by sock_diag(7), of the probe's own network; it needs no permission). Only
-what a thread waits for counts: one in recv receives, one in send sends. So a heartbeat, a port that
-is scraped or a watchdog, which are in their connection for a moment, or wait there for the next
-question, are no progress; nor is what goes through connections to the store.
+what a thread waits for counts: one in recv receives, or what it has asked still goes out, one in
+send sends. So a heartbeat, a port that is scraped or a watchdog, which are in their connection for
+a moment, or wait there for the next question, are no progress; nor is what goes through connections
+to the store.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class Flows:
             waits = [(row.tid, *wait) for row in some for wait in self._waits(row)][:MAX_SOCKETS]
             if len(self._questions) > 4 * MAX_SOCKETS:
                 self._questions, self._had = {}, {}
-            new = {inode for _, inode, _, _ in waits}.difference(self._questions)
+            inodes = [inode for _, inode, _, _ in waits]
+            new = set(inodes).difference(self._questions)
             if new:
                 self._questions.update(questions(self._base, new, store))
             before, self._counted = self._counted, {}
@@ -96,10 +98,17 @@ class Flows:
                     ):
                         self._told[-tid] = self._told.get(-tid, 0) + 1
                     key = tid, 0 if alone else inode
-                    came = sum(
-                        self._came(one, inode, key in before) for one in found if one[0] & way
-                    )
-                    self._counted[key] = self._count(key, *before.get(key, (now, 0)), came)
+                    # An answer comes after all of its question, unless others send there.
+                    also = _OUT if alone and inodes.count(inode) == 1 else 0
+                    came = {
+                        one[0]: self._came(one, inode, key in before)
+                        for one in found
+                        if one[0] & (way | also)
+                    }
+                    count = sum(n for one, n in came.items() if one & way)
+                    if not count and key in before:
+                        count = came.get(also, 0)
+                    self._counted[key] = self._count(key, *before.get(key, (now, 0)), count)
             # Who is caught at work comes back to its connection; who sleeps does something else.
             busy = {row.tid for row in some if row.state in "RD"}
             for key, counted in before.items():
@@ -142,8 +151,7 @@ class Flows:
         if call in _WAYS:
             fds = [(row.fd or 0, _WAYS[call])]
         elif call.startswith("epoll_"):
-            told = procfs.read("%sfdinfo/%d" % (self._base, row.fd or 0), 1 << 14) or b""
-            fds = [(int(fd), int(events, 16)) for fd, events in _WATCHED.findall(told)]
+            fds = watched(self._base, row.fd or 0)
         elif call in _POLLS:
             fds = self._polled(row.tid, call)
         for fd, way in fds[:MAX_SOCKETS]:
@@ -175,6 +183,12 @@ class Flows:
                 return found
         except (OSError, ValueError, OverflowError):
             return []
+
+
+def watched(base: str, fd: int) -> List[Tuple[int, int]]:
+    """Return what an epoll of a process watches: descriptors, and the events of each."""
+    told = procfs.read("%sfdinfo/%d" % (base, fd), 1 << 14) or b""
+    return [(int(one), int(events, 16)) for one, events in _WATCHED.findall(told)]
 
 
 def questions(base: str, inodes: "set[int]", store: str) -> Dict[int, Optional[bytes]]:

@@ -1,4 +1,4 @@
-"""The file that a thread is blocked in opening or looking at: it has no descriptor of it yet.
+"""The file that a thread is blocked in opening, making or looking at: it has no descriptor yet.
 
 The path is an argument of its system call, so it is read from the process's memory
 (/proc/PID/mem, proc(5)), which stops nothing. That takes the lock of its memory, which a page fault
@@ -25,12 +25,28 @@ _PATH_FIRST, _PATH_SECOND = frozenset(_FIRST.split()), frozenset(_SECOND.split()
 """System calls by which of their arguments is a path."""
 _AT_FDCWD = 0xFFFFFF9C
 _PAGE = 4096
+_MOST = 512
+"""Threads that are looked at."""
 _GUARD = Guard(4)
 
 
 def read(pid: int, mounts: Iterable[procfs.Mount]) -> Optional[Dict[str, Any]]:
-    """Return what the main thread waits for, as model.Descriptor has it; None if for no path."""
-    line = procfs.read("/proc/%d/syscall" % pid, 512) or b""
+    """Return what a thread waits for, as model.Descriptor has it; None if for no path.
+
+    A main thread that sleeps on a futex may wait for another thread, which is looked at then.
+    """
+    main = procfs.parse_syscall(procfs.read("/proc/%d/syscall" % pid, 512) or b"")
+    if main is None:
+        return None
+    tids = [pid]
+    if syscalls.name(main.number) == "futex":
+        tids = procfs.numbers("/proc/%d/task" % pid)[:_MOST]
+    return next((row for tid in tids for row in [_of_thread(pid, tid, mounts)] if row), None)
+
+
+def _of_thread(pid: int, tid: int, mounts: Iterable[procfs.Mount]) -> Optional[Dict[str, Any]]:
+    file = "/proc/%d/task/%d/syscall" % (pid, tid)
+    line = procfs.read(file, 512) or b""
     call = procfs.parse_syscall(line)
     if call is None:
         return None
@@ -42,7 +58,7 @@ def read(pid: int, mounts: Iterable[procfs.Mount]) -> Optional[Dict[str, Any]]:
         raw = _GUARD.call(lambda: _text_at(pid, address))
     except (Hanging, OSError, OverflowError):  # the last where it is no address at all
         return None
-    if not raw or procfs.read("/proc/%d/syscall" % pid, 512) != line:
+    if not raw or procfs.read(file, 512) != line:
         return None
     path = procfs.text(raw)
     if not path.startswith("/"):

@@ -38,6 +38,7 @@ _RENDEZVOUS = "torch/distributed/rendezvous.py"
 _TOLD = (("_create_c10d_store", _RENDEZVOUS), ("init_process_group", _C10D))
 """Whose `rank`, `world_size` and `port` say what a rank joins; of the second only once it waits."""
 _WORKER = ("_worker_loop", "torch/utils/data/_utils/worker.py")
+_MEETING = "torch/distributed/elastic/rendezvous/"
 _DEBUG_SERVER = "torch/distributed/debug/_frontend.py"
 
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -161,6 +162,8 @@ def learn(result: Sample) -> Optional[table.Learned]:
                 return table.Learned(is_worker=True, worker_id=number)
             if row[0] == "main" and row[1].endswith(_DEBUG_SERVER):
                 return table.Learned(is_debug_server=True)
+            if _MEETING in row[1]:
+                return table.Learned(is_agent=True)
     return table.Learned(told=told) if told else None
 
 

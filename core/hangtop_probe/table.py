@@ -8,7 +8,6 @@ others by fork and exec, which keeps pid and start time), and then now and again
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
@@ -26,7 +25,7 @@ from . import (
     stalled,
     versions,
 )
-from .entry import Entry, Identity, told_apart
+from .entry import Entry, Identity, own_processes, told_apart
 from .guard import Guard, Hanging
 
 _RECHECK = 20
@@ -43,6 +42,7 @@ class Learned(NamedTuple):
     is_worker: bool = False
     worker_id: Optional[int] = None
     is_debug_server: bool = False
+    is_agent: bool = False
     told: Tuple[Optional[int], ...] = ()  # rank, world size and port it joins with; empty: unseen
 
 
@@ -170,6 +170,7 @@ class Table:
                 known.is_worker or what.is_worker,
                 known.worker_id if what.worker_id is None else what.worker_id,
                 known.is_debug_server or what.is_debug_server,
+                known.is_agent or what.is_agent,
                 what.told or known.told,
             )
             if merged != known:
@@ -201,6 +202,7 @@ class Table:
             is_worker=known.is_worker,
             worker_id=known.worker_id,
             is_debug_server=known.is_debug_server,
+            is_agent=known.is_agent,
         )
 
     def scope(
@@ -323,13 +325,13 @@ class Table:
         return counts
 
     def spawn_candidates(self) -> List[Identity]:
-        """Return children of Python processes that may be mp.spawn ranks, not yet confirmed."""
+        """Return processes that may be mp.spawn ranks, or agents of torchrun, not yet confirmed."""
         with self._lock:
             named = self._named()
             return [
                 entry.identity
                 for entry in self.entries.values()
-                if self._may_be_spawned(entry)
+                if (self._may_be_spawned(entry) or self._may_be_agent(entry))
                 and entry.identity not in self._learned
                 and (named is None or self._is_below(entry, named))
             ]
@@ -364,6 +366,14 @@ class Table:
         forked = entry.facts.cmdline == parent.facts.cmdline
         return forked or commands.is_spawned(entry.facts.cmdline)
 
+    def _may_be_agent(self, entry: Entry) -> bool:
+        """Whether it may wait to start ranks: it hosts a store, or there are no ranks here."""
+        pid = entry.stat.pid
+        if not entry.mine or not entry.facts.python or pid in self.roles:
+            return False
+        hosts = any(name.startswith("pt_tcpstore") for name in entry.threads)
+        return hosts or all(role.role == "launcher" for role in self.roles.values())
+
     def identity(self, pid: int) -> Optional[Identity]:
         """Return pid and start time of a live process."""
         stat = procfs.read_stat(pid)
@@ -378,18 +388,6 @@ class Table:
         """Whether a process is a rank, as far as is known by now."""
         role, known = self.roles.get(identity[0]), self._learned.get(identity, Learned())
         return known.wrap_rank is not None or (role is not None and role.role == "rank")
-
-
-def own_processes(entries: Dict[int, Entry]) -> FrozenSet[int]:
-    """Return the probe's own pid, what started it, and the tools it runs."""
-    own: Set[int] = {os.getpid()}
-    pid = os.getppid()
-    while pid > 1 and pid not in own:
-        own.add(pid)
-        entry = entries.get(pid)
-        pid = entry.stat.ppid if entry else 0
-    own.update(pid for pid, entry in entries.items() if entry.stat.ppid == os.getpid())
-    return frozenset(own)
 
 
 def _tracer(status: bytes) -> Tuple[int, Optional[str]]:

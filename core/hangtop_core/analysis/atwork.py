@@ -19,6 +19,8 @@ _COUNTS = re.compile(
     r"for\s(?:(?!\sin\s).)*\sin\s+(?:\w+\.)*(?:range|count|repeat|cycle|iter)\s*\((?!\s*len\b)"
 )
 """A `for` that says only how often: of attempts as well as of work."""
+_UNTIMED = "waiter.acquire()"
+"""The line of Condition.wait without a timeout, Python 3.2 to 3.15."""
 COMPUTES_SHARE = 0.03
 """Cores it takes at least which computes, also on a machine with too much to do."""
 
@@ -56,6 +58,19 @@ def all_awaited(stacks: Sequence[Sequence[Frame]]) -> bool:
     if stacks and any("/concurrent/futures/" in frame.file for frame in stacks[0]):
         return bool(others) and all(map(in_task, others))
     return len(others) == 1 and any(frame.name.endswith("join") for frame in stacks[0][:8])
+
+
+def given(rank: Rank, stacks: Sequence[Sequence[Frame]]) -> float | None:
+    """When a main thread that waits for futures without a timeout was last woken: one was done.
+
+    Args:
+        rank: that waits.
+        stacks: of its threads, that of the main thread first.
+    """
+    main = next(iter(stacks), ())
+    untimed = bool(main) and main[0].source == _UNTIMED and main[0].file.endswith("/threading.py")
+    futures = any("/concurrent/futures/" in frame.file for frame in main)
+    return rank.left_at if untimed and futures else None
 
 
 def moved_much(rank: Rank) -> float | None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 SHORT = 20
 """Percent of the time in which nothing ran for want of memory; healthy groups show 0."""
+REREAD = 1000
+"""Pages, of 4 KiB mostly, that are read again from which that is a shortage."""
 WAITS = 50
 """Percent of the time in which nothing ran for want of a disk, or something for want of a CPU,
 from which that is worth a word: many healthy jobs read and compute as much as they can."""
@@ -29,6 +31,13 @@ def of(node: Node | None, process: Process) -> tuple[Cgroup, ...]:
         if any(f"{own}/".startswith(f"{one.folder}/") for own in process.cgroup_folders)
     ]
     return tuple(sorted(found, key=lambda one: -len(one.folder)))
+
+
+def rereads(groups: tuple[Cgroup, ...]) -> Cgroup | None:
+    """The limited one that is full, and reads what was taken from it again and again; or None."""
+    most = limited(groups)
+    full = most is not None and (most.memory_current or 0) >= _NEARLY * (most.limit or 0)
+    return most if most is not None and full and most.reread >= REREAD else None
 
 
 def limited(groups: tuple[Cgroup, ...]) -> Cgroup | None:
@@ -49,6 +58,7 @@ def memory_text(group: Cgroup) -> str:
     for text, count, before in (
         ("at its limit {} times", told.at_max, new.at_max),
         ("slowed down over memory.high {} times", told.at_high, new.at_high),
+        ("{} pages taken and read again", told.refaults, new.refaults),
         ("out of memory {} times", told.ooms, new.ooms),
         ("{} of its processes killed for want of memory", told.oom_kills, new.oom_kills),
     ):

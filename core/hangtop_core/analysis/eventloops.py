@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.idle import is_idle
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hangtop_core.analysis.activity import Activity, Reader
-    from hangtop_core.model import Rank
+    from hangtop_core.model import Frame, Rank
 
 _LOOPS = ("/asyncio/", "/uvloop/", "/trio/", "/grpc/")
 """Whose waits are for any of several connections."""
 LASTS_S = 600.0
 """Seconds for which that passes for progress in the same functions: a few bytes may be an answer,
 or a heartbeat."""
+
+
+def is_loop(frames: Sequence[Frame]) -> bool:
+    """Whether a thread is in an event loop."""
+    return any(part in "/" + frame.file for frame in frames for part in _LOOPS)
 
 
 def answered(rank: Rank, activity: Activity, reader: Reader, began: float) -> float | None:

@@ -19,6 +19,7 @@ from msgspec import Struct
 from hangtop_core.analysis.atwork import (
     all_awaited,
     failed,
+    given,
     goes_through,
     moved_much,
     retries,
@@ -78,8 +79,7 @@ class Standing(Struct, frozen=True):
 
     since: float
     until: float
-    moved: bool
-    """Whether it was seen to get on at `since`, while it was watched."""
+    moved: bool  # seen to get on at `since`, while it was watched
     seen: float
     """When its node was last read: between `until` and then nothing spoke against stillness."""
 
@@ -301,8 +301,7 @@ class Watcher:
         """The later of two signs of progress."""
         if moved_at is None or found.since >= moved_at:
             return found
-        until = max(found.until, moved_at)
-        return Standing(moved_at, until, moved_at > self.began, found.seen)
+        return Standing(moved_at, max(found.until, moved_at), moved_at > self.began, found.seen)
 
     def _or_threads(self, rank: Rank, found: Standing) -> Standing:
         """A main thread that waits for its own threads gets on while they are at work."""
@@ -311,10 +310,10 @@ class Watcher:
         return found
 
     def _or_helpers(self, rank: Rank, activity: Activity, found: Standing) -> Standing:
-        """It gets on, too, while another thread writes much, or a child works on its queue.
+        """It gets on, too, while a thread writes much, or is done, or a child works on its queue.
 
-        A child may also work on something else: for how long that passes is limited. Where a disk
-        is full, what is written may be the same again and again.
+        A child may work on something else: for how long that passes is limited. Where a disk is
+        full, what is written may be the same again and again.
         """
         works = any(
             rank.child_cpu_share.get(child.pid, 0.0) >= PRODUCER_SHARE
@@ -325,9 +324,11 @@ class Watcher:
         if activity.kind == "queue" and works and found.seen - found.since < PRINTS_S:
             return Standing(self.at, self.at, True, self.at)
         full = rank.node in self._full and retries(rank)
+        stacks = self._stacks(rank)
+        found = self._or_moved(found, given(rank, stacks))
         if activity.kind in ("join", "queue") and found.seen - found.since < PRINTS_S:
             moved = rank.io_moved_at
-            if moved is not None and moved > found.since and all_awaited(self._stacks(rank)):
+            if moved is not None and moved > found.since and all_awaited(stacks):
                 found = self._or_moved(found, moved)
         return found if full else self._or_moved(found, moved_much(rank))
 

@@ -77,6 +77,14 @@ def test_spawned_ranks_without_environment_belong_to_their_parent() -> None:
     assert [len(job.ranks) for job in jobs] == [2, 1]
 
 
+def test_agents_that_run_one_program_are_one_job_whatever_it_has_told_them() -> None:
+    agents = [
+        member(launcher(50, launcher="elastic agent", cmdline=["python", script, "--lr=1"]), node)
+        for node, script in (("n1", "a.py"), ("n2", "a.py"), ("n2", "b.py"))
+    ]
+    assert [len(job.launchers) for job in group(agents)] == [2, 1]
+
+
 def test_how_many_ranks_mp_spawn_starts_is_not_known() -> None:
     spawned = [rank(100 + r, r, env={}, launcher="mp.spawn") for r in range(2)]
     (job,) = group([*spawned, member(launcher(99, launcher="mp.spawn"))])

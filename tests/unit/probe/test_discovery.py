@@ -228,6 +228,17 @@ def test_spawned_ranks_come_from_their_stacks() -> None:
     )
 
 
+def test_a_program_that_is_an_agent_itself_is_a_launcher() -> None:
+    """Also where one that forks it has the same command line; until ranks are found below it."""
+    line = ("python", "main.py")
+    parent, agent = process(9, 1, cmdline=line), process(10, 9, cmdline=line, is_agent=True)
+    found = attribute(table(parent, agent))
+    assert roles(found) == {10: ("launcher", None)}
+    assert (found[10].label, found[10].launcher) == ("elastic agent", "elastic agent")
+    rank = process(20, 10, cmdline=("python", "--multiprocessing-fork"), wrap_rank=0)
+    assert attribute(table(parent, agent, rank))[10].label == "mp.spawn"
+
+
 def test_rank_of_another_user_has_no_number() -> None:
     by_threads = process(20, 1, environ=None, threads=GLOO)
     by_launcher = process(21, 10, environ=None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop_probe import flows
+from hangtop_probe import descriptors, flows
 from hangtop_probe.activity import ThreadRow, read_thread
 
 if TYPE_CHECKING:
@@ -73,6 +73,25 @@ def test_who_waits_for_what_comes_gets_on_as_it_comes(pair: Pair) -> None:
     assert told.keys() == {7, 8}
     assert told[7] == MUCH + 1000
     assert told[8] >= MUCH + 2000
+
+
+def test_who_waits_for_an_answer_gets_on_while_its_question_goes_out(pair: Pair) -> None:
+    near, far = pair
+    watch = Watch()
+    reads = row("recvfrom", near.fileno())
+    carry(near, far, MUCH)
+    assert watch.look(reads) == {}, "it went out before anybody looked"
+    carry(near, far, MUCH)
+    assert watch.look(reads).keys() == {7}
+    carry(near, far, MUCH)
+    told = watch.look(reads, row("sendto", near.fileno(), 8))
+    assert told[7] < 2 * MUCH, "another thread sends this"
+    with select.epoll() as loop:
+        loop.register(near, select.EPOLLIN)
+        waits = row("epoll_wait", loop.fileno(), 9)
+        watch.look(waits)
+        carry(near, far, MUCH)
+        assert 9 not in watch.look(waits), "it may be any of what a loop sends"
 
 
 def test_little_is_a_heartbeat(pair: Pair) -> None:
@@ -164,6 +183,15 @@ def test_connections_to_the_store_do_not_count(pair: Pair) -> None:
     store = str(near.getpeername()[1])
     carry(far, near, MUCH)
     assert Watch().look(row("recvfrom", near.fileno()), store=store) == {}
+
+
+def test_of_an_epoll_it_is_told_what_it_watches(pair: Pair) -> None:
+    with select.epoll() as loop:
+        for one in pair:
+            loop.register(one, select.EPOLLIN)
+        told = descriptors.Reader(os.getpid(), descriptors.Node()).descriptor(loop.fileno())
+    assert told is not None
+    assert (told["kind"], sorted(told["watches"])) == ("anon", sorted(p.fileno() for p in pair))
 
 
 def test_event_loops_are_known_by_what_they_watch(pair: Pair) -> None:

@@ -39,6 +39,27 @@ def test_a_path_that_is_waited_for(tmp_path: Path, name: str) -> None:
             process.kill()
 
 
+@pytest.mark.parametrize("waits", ["thread.join()", "import time; time.sleep(60)"])
+def test_a_main_thread_that_waits_on_a_futex_may_wait_for_the_thread(
+    tmp_path: Path, waits: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    code = "import threading; thread = threading.Thread(target=open, args=('pipe',)); "
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{code}thread.start(); {waits}"], cwd=tmp_path
+    ) as process:
+        try:
+
+            def found() -> bool:
+                row = opening.read(process.pid, ())
+                return row is not None and row["target"] == str(tmp_path / "pipe")
+
+            joins = "join" in waits
+            assert wait_until(found, 10.0 if joins else 2.0) == joins
+        finally:
+            process.kill()
+
+
 def test_who_waits_for_no_path_has_none() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         try:

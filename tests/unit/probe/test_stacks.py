@@ -93,6 +93,8 @@ def test_what_frames_tell_about_a_process() -> None:
     assert learned(frame("_worker_loop", WORKER)) == Learned(None, True, None)
     debug = frame("main", "/site/torch/distributed/debug/_frontend.py")
     assert learned(debug) == Learned(is_debug_server=True)
+    waits = frame("_delay", "/site/torch/distributed/elastic/rendezvous/utils.py")
+    assert learned(waits, frame("main", "/mine/main.py")) == Learned(is_agent=True)
     assert learned(frame("_wrap", "/mine/spawn.py", i="3")) is None
     # A DataLoader worker forked by a spawned rank has both frames: the inner one counts.
     both = (frame("_worker_loop", WORKER, worker_id="1"), frame("_wrap", SPAWN, i="0"))

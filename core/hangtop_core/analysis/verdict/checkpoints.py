@@ -30,10 +30,14 @@ if TYPE_CHECKING:
 _IN_PIECES = frozenset({"sleep", "waiting", "busy", "io"})
 _SAVES = re.compile(
     r"(?:save|write|dump)\w*(?:checkpoint|ckpt|model|state|weights|shards)"
-    r"|(?:checkpoint|ckpt)\w*\.(?:save|write|dump)",
+    r"|(?:checkpoint|ckpt)\w*\.(?:save|write|dump)"
+    r"|\._?save$",
     re.IGNORECASE,
 )
-"""Names of functions of the program that save checkpoints."""
+"""Names of functions of the program that save checkpoints, and of methods that save what they are
+of."""
+_SAVE = re.compile(r"\((?!.*(?:checkpoint|ckpt)).*\._?save\)$", re.IGNORECASE)
+"""Of those what does not tell what it saves, as `where` spells it."""
 BY_NAME = 0.7
 """Confidence where only the name of a function tells that it is a checkpoint."""
 
@@ -46,7 +50,8 @@ def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for group in alike(writing, lambda s: (s.activity.site, named[id(s)])):
         first = group[0]
         by = named[id(first)]
-        what = f"writes, as {by} is named, a checkpoint" if by else "writes a checkpoint"
+        does, what = ("write", " a checkpoint") if not _SAVE.search(by) else ("save", "")
+        named_so = f", as {by} is named,{what}" if by else what
         moved = first.rank.io_moved_at
         told = "and no bytes move"
         if moved is not None and case.at - moved < MOVES_S:
@@ -58,7 +63,7 @@ def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=group,
             summary=sentence(
                 case,
-                f"{who(group)} {is_are(group, what, 'write' + what.removeprefix('writes'))} at "
+                f"{who(group)} {is_are(group, f'{does}s', does)}{named_so} at "
                 f"{first.activity.at} {told}",
             ),
             evidence=common_facts(case, group),

@@ -256,6 +256,10 @@ def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     ]
     for one, socket in piled[:SHOWN]:
         text = f"{name_descriptor(one, peer(case, subject, one))}: "
+        if socket.state == "SYN_SENT":  # what is counted is no data
+            text += f"nothing answers, tried {plural(socket.retransmits + 1, 'time')}"
+            yield fact("network", subject.number, text)
+            continue
         # Its own: the other end has just been named.
         told = [
             f"{count} bytes that rank {subject.number} has {how}"

@@ -9,6 +9,7 @@ from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.dictionary import EDITOR
 from hangtop_core.analysis.sourcelines import may_backtrack
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.doing import waits_back
 from hangtop_core.analysis.verdict.endings import awaited
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
@@ -110,7 +111,16 @@ def _output(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         # Who only reads comes before those that opened it both ways, as a FIFO can be.
         readers = [h for h in holders if h.how == "reads"]
         readers = readers or [h for h in holders if h.how.startswith("reads") and h.state == "T"]
-        told = ", ".join(f"its reader is pid {h.pid} ({h.comm}), state {h.state}" for h in readers)
+        back = {
+            child.pid: text
+            for child in subject.rank.children
+            if any(h.pid == child.pid for h in readers) and (text := waits_back(subject, child))
+        }
+        told = ", ".join(
+            f"its reader is pid {h.pid} ({h.comm}), state {h.state}"
+            f"{f', which {back[h.pid]}' if h.pid in back else ''}"
+            for h in readers
+        )
         yield Hit(
             subjects=(subject,),
             summary=sentence(
@@ -129,6 +139,11 @@ def _output(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     for h in readers[:1]
                 ),
                 on(subject, f"ls -l /proc/{subject.pid}/fd/{pipe.fd if pipe else 1}"),
+                *(
+                    ("read while it is written: communicate(), or a thread for each",)
+                    if back
+                    else ()
+                ),
             ),
         )
 
@@ -178,6 +193,8 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _silence(subject: Subject, socket: Socket) -> str:
     """How the other end keeps a subject waiting, as far as the socket tells."""
+    if socket.state == "SYN_SENT":
+        return ", which does not answer its attempts to connect"
     main = subject.activity.main
     if main is not None and main.syscall in _SENDS:
         return ", which takes no more of what is sent" if socket.send_queue else ""

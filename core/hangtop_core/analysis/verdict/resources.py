@@ -149,8 +149,7 @@ def _thrashing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=group,
             summary=sentence(
                 case,
-                f"{lacking.text}: in {lacking.percent:.0f}% of the last 10 s nothing could run "
-                f"there for want of it; {who(group)}",
+                f"{lacking.text}: {lacking.how}; {who(group)}",
                 is_are(group, "is", "are"),
                 f"there, and {several(group[0].activity.text, group)} at {group[0].activity.at}",
             ),
@@ -179,7 +178,7 @@ class _Lacking(NamedTuple):
     """What is short of memory: a node, or a cgroup on it."""
 
     text: str
-    percent: float
+    how: str
     group: Cgroup | None = None
     over: str = ""
     """The file of the limit that processes are slowed down for: memory.high of a group."""
@@ -189,6 +188,11 @@ def _lacking(case: Case, subject: Subject) -> _Lacking | None:
     """The cgroup of a rank, or one above, that is short of memory; else its node; else None."""
     node = case.nodes.get(subject.rank.node)
     groups = cgroups.of(node, subject.rank.process)
+    again = cgroups.rereads(groups) if _in_page_fault(subject) else None
+    if again is not None:
+        text = f"cgroup {again.folder} on {subject.rank.node} is short of memory, of which it may "
+        text += f"have {size(again.limit)}"
+        return _Lacking(text, f"{again.reread} pages taken from it had to be read again", again)
     short = next((one for one in groups if one.memory_full >= cgroups.SHORT), None)
     if short is not None:
         most = cgroups.limited(groups)
@@ -196,13 +200,23 @@ def _lacking(case: Case, subject: Subject) -> _Lacking | None:
         if most is not None and most.slowed and most.limit == most.memory_high:
             over = f"{most.folder}/memory.high"
             text += f", and slowed down for using more than the {size(most.limit)} of {over}"
-            return _Lacking(text, short.memory_full, short, over)
+            return _Lacking(text, _nothing_ran(short.memory_full), short, over)
         elif most is not None:
             text += f", of which it may have {size(most.limit)}"
-        return _Lacking(text, short.memory_full, short)
+        return _Lacking(text, _nothing_ran(short.memory_full), short)
     if node is None or (node.memory_full or 0.0) < cgroups.SHORT:
         return None
-    return _Lacking(f"{node.name} is short of memory", node.memory_full or 0.0)
+    return _Lacking(f"{node.name} is short of memory", _nothing_ran(node.memory_full or 0.0))
+
+
+def _nothing_ran(percent: float) -> str:
+    return f"in {percent:.0f}% of the last 10 s nothing could run there for want of it"
+
+
+def _in_page_fault(subject: Subject) -> bool:
+    """Whether its main thread waits for a page of memory: it is in state D, and in no call."""
+    main = subject.activity.main
+    return main is not None and main.state == "D" and main.syscall is None
 
 
 def _held_back(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -276,8 +290,10 @@ THRASH = Rule(
     title="A node, or the cgroup of a rank, is short of memory",
     seen="full avg10 is 20 or more, in memory.pressure of the rank's cgroup (version 2) or of one "
     "above it, or in /proc/pressure/memory of its node (Linux 4.20); and the rank works, or waits "
-    "in the kernel, while others wait for it. Where the group is slowed down over its memory.high "
-    "nobody has to wait; with confidence 0.92 a main thread is in mem_cgroup_handle_over_high.",
+    "in the kernel, while others wait for it. Or its main thread is in a page fault, and its group "
+    f"is full and has read {cgroups.REREAD} pages again that were taken from it "
+    "(workingset_refault). Where the group is slowed down over its memory.high nobody has to wait; "
+    "with confidence 0.92 a main thread is in mem_cgroup_handle_over_high.",
     excluded="Any of the causes above explains where the rank is.",
     confidence=0.75,
     next_steps=("Look who has the memory", "Raise the limit of the cgroup"),

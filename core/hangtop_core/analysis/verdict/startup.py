@@ -22,10 +22,12 @@ from hangtop_core.analysis.verdict.logs import overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.recorders import SUBSET
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, trace_steps
+from hangtop_core.jobs import AGENT
 from hangtop_core.joining import master, size_name
 from hangtop_core.launchline import endpoint, launch_options
 from hangtop_core.nodestates import AWAY, OBSERVED
 from hangtop_core.places import is_loopback
+from hangtop_core.text import of_several, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,6 +46,10 @@ MAX_LAUNCHERS = 8
 _OWN_STORE = "_create_tcp_store_server"
 """Where torchrun, once all nodes have come, connects to the store that it has opened under its
 own name (torch 2.8 to 2.15, elastic/rendezvous/dynamic_rendezvous.py)."""
+_AGENTS = (
+    "compare what each node gives LaunchConfig: min_nodes, rdzv_endpoint and run_id (a name that "
+    "each makes up for itself is another on each, and they never meet); start it on every node"
+)
 _GENERIC = frozenset({"sleep", "busy", "waiting", "importing", "unknown", "idle-worker"})
 
 
@@ -72,6 +78,7 @@ def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     options, meets = launch_options(waiting[0].cmdline), endpoint(waiting[0].cmdline)
     wanted = options.get("nnodes")
     told = options.get("rdzv_endpoint") or (":".join(meets) if meets else case.job.master)
+    agents = waiting[0].launcher == AGENT  # which tells nothing of what it was told
     if wanted:
         evidence.append(fact("environment", None, f"the command line asks for {wanted} nodes"))
     named = f"(pid {waiting[0].pid}) waits"
@@ -80,18 +87,24 @@ def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     nodes = f"{wanted} nodes" if wanted else "the other nodes"
     are = "is" if len(waiting) == 1 else "are"
     missing = _without_launcher(case)
+    if agents:
+        named = of_several(named) if len(waiting) > 1 else named
+        text = f"{plural(len(waiting), AGENT)} {named} at the rendezvous for others"
+    else:
+        text = f"{waiting[0].launcher or 'torchrun'} {named} at the rendezvous"
+        text += f"{f' {told}' if told else ''} for {nodes}, of which {len(waiting)} {are} seen here"
     yield Hit(
         subjects=(),
         summary=sentence(
             case,
-            f"{waiting[0].launcher or 'torchrun'} {named} at the rendezvous"
-            f"{f' {told}' if told else ''} for {nodes}, "
-            f"of which {len(waiting)} {are} seen here{missing}; no rank has been started",
+            f"{text}{missing}; no rank has been started",
             case.ago(case.progress.since),
         ),
         evidence=tuple(evidence[:MAX_LAUNCHERS]),
         steps=(
-            "start the launcher on every node, with the same --nnodes, --rdzv-id and endpoint",
+            _AGENTS
+            if agents
+            else "start the launcher on every node, with the same --nnodes, --rdzv-id and endpoint",
             _reach(told or ""),
         ),
     )

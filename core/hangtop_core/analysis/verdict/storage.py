@@ -41,13 +41,14 @@ if TYPE_CHECKING:
 
 
 _BATON_STEPS = (
-    "which file that is cannot be seen from outside; torch.utils.cpp_extension makes `lock` in the "
-    "folder it builds in, below TORCH_EXTENSIONS_DIR or ~/.cache/torch_extensions: delete one that "
-    "is older than the job",
+    "delete `lock` where torch.utils.cpp_extension builds, if it is older than the job: in "
+    "build_directory, else below TORCH_EXTENSIONS_DIR or ~/.cache/torch_extensions",
 )
 _BUILDS = re.compile(r"\bload(?:_inline)?\(\s*(?:name\s*=\s*)?(['\"])([\w.-]{1,60})\1")
 """The extension that torch is to build and load."""
 _DATABASE = re.compile(r"(.+)(-shm|-wal|-journal)")
+_FROZEN = frozenset({"percpu_rwsem_wait", "__percpu_down_read", "__sb_start_write"})
+"""Where the kernel keeps who wants to write until a file system is thawed."""
 _PIPES = frozenset({"pipe-read", "pipe-write", "fifo-open"})
 _READS = frozenset({"io", "inline-data", "importing"})
 
@@ -83,7 +84,7 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 *(on(first, f"ps -o pid,user,etime,stat,args -p {h.pid}") for h in holders[:2]),
-                *(_BATON_STEPS if _by_being_there(first) and lock is None else ()),
+                *(_baton_steps(first) if _by_being_there(first) and lock is None else ()),
                 on(first, f"lslocks | grep -F {quoted}" if quoted else "lslocks"),
             ),
         )
@@ -114,6 +115,15 @@ def _wanted(subject: Subject) -> _Wanted:
     if len(tried) == 1:
         return _Wanted(tried[0], f"a file, most likely {tried[0].target},", ())
     return _Wanted(None, "a file", tried)
+
+
+def _baton_steps(subject: Subject) -> Iterator[Step]:
+    yield on(
+        subject,
+        f"hangtop dump --pid {subject.pid} --locals",
+        words="see which folder that is: `build_directory` of _jit_compile",
+    )
+    yield from _BATON_STEPS
 
 
 def _by_being_there(subject: Subject) -> bool:
@@ -189,6 +199,9 @@ def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         main = first.activity.main
         call = f" ({main.syscall})" if main is not None and main.syscall else ""
         file = f": {_name_file(one)}" if one is not None else ""
+        if main is not None and main.wchan in _FROZEN and main.syscall is not None:
+            file += ", where the kernel lets nobody write now, as while a file system is frozen "
+            file += "(fsfreeze)"
         silent = silent_servers(first)
         if silent and (one is None or not one.server):
             named = " or ".join(f"{s.mount} ({s.fstype}, {s.server})" for s in silent[:SHOWN])

@@ -525,6 +525,57 @@ def test_a_pipe_that_nobody_empties() -> None:
     assert "pid 991 (tee), state T" in verdict.summary
 
 
+def test_a_program_that_reads_a_pipe_and_waits_for_its_rank_to_read_another() -> None:
+    world = World()
+    world.waiters(3)
+    into = Descriptor(11, "pipe", "pipe:[1]", "w", holders=(Holder(4099, "sed", "S", "reads"),))
+    out = Descriptor(12, "pipe", "pipe:[2]", "r", holders=(Holder(4099, "sed", "S", "writes"),))
+    table = DescriptorTable(NOW, (into, out))
+    rank = world.add(
+        user("normalise", 26, "child.stdin.write(text)"),
+        ("S", "anon_pipe_write", "write", 11, None),
+        descriptors=table,
+    )
+    sed = world.process(
+        4099, ("S", "anon_pipe_write", "write", 1, None), role="subprocess", comm="sed",
+        cmdline=("sed", "-e", "s/a/b/"), ppid=rank.process.pid, rank_pid=rank.process.pid,
+        outputs=("pipe:[2]", "/log"),
+    )  # fmt: skip
+    world.give_children(rank, [(sed, None)])
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("output-pipe-full", [3])
+    assert (
+        "its reader is pid 4099 (sed), state S, which is itself blocked writing to its stdout, "
+        "which is full: a pipe that only this rank reads, so they wait for each other"
+    ) in verdict.summary
+    assert any("communicate()" in step for step in verdict.next_steps)
+
+
+def test_who_is_not_answered_at_all_has_sent_nothing() -> None:
+    world = World()
+    world.waiters(3)
+    far = Socket("tcp", "SYN_SENT", "10.9.0.2:44414", "10.44.0.17:27000", 0, 1, 8)
+    table = DescriptorTable(NOW, (Descriptor(10, "socket", "socket:[1]", socket=far),))
+    world.add(URLLIB, ("S", "wait_woken", "connect", 10, None), descriptors=table)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("remote-service-wait", [3])
+    assert "SYN_SENT), which does not answer its attempts to connect for" in verdict.summary
+    assert any("nothing answers, tried 9 times" in one.text for one in verdict.evidence)
+    assert not any("acknowledged" in one.text for one in verdict.evidence)
+
+
+def test_a_file_system_that_is_frozen() -> None:
+    world = World()
+    world.waiters(3)
+    target = Descriptor(-1, "file", "/data/step-9", mount="/data", fstype="xfs")
+    blocked = ("D", "percpu_rwsem_wait", "mkdir", None, None)
+    table = DescriptorTable(NOW, opening=target)
+    world.add(user("save", 48, "folder.mkdir()"), blocked, descriptors=table)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("io-wait", [3])
+    assert "/data/step-9 on /data (xfs), where the kernel lets nobody write now" in verdict.summary
+
+
 def test_a_service_that_stays_silent() -> None:
     world = World()
     world.waiters(3)

@@ -142,6 +142,32 @@ OVER_HIGH = ("D", "mem_cgroup_handle_over_high", None, None, None)
 """As Linux 6.1 shows a main thread whose group is over memory.high."""
 
 
+@pytest.mark.parametrize(
+    ("call", "used", "refaults", "before", "cause"),
+    [
+        (None, 500, 90_000, 20_000, "memory-thrash"),
+        (None, 500, 90_000, 90_000, "memory-thrash"),  # read once so far
+        (None, 500, 90_100, 90_000, "long-phase"),  # that was earlier
+        (None, 500, 0, 0, "long-phase"),  # it maps a file, and reads it for the first time
+        (None, 300, 90_000, 20_000, "long-phase"),
+        ("pread64", 500, 90_000, 20_000, "long-phase"),
+    ],
+)
+def test_who_waits_for_pages_that_its_cgroup_has_given_back(
+    call: str | None, used: int, refaults: int, before: int, cause: str
+) -> None:
+    counts = [Counts(at_max=500, refaults=one) for one in (refaults, before)]
+    group = Cgroup(OWN, 500 << 20, None, used << 20, counts[0], before=counts[1])
+    world = World(observed_since=NOW - 30)
+    world.waiters(3, moved_at=NOW - 30)
+    facts = ("D", "folio_wait_bit_common", call, None, None)
+    world.add(user("lookup", 41, "x = table[key]"), facts, process=IN_OWN, moved_at=NOW - 0.5)
+    first = judged(world, group).verdicts[0]
+    assert (first.cause, [c.rank for c in first.culprits]) == (cause, [3])
+    if cause == "memory-thrash":
+        assert f"have 500 MiB: {70_000 if before < refaults else 90_000} pages" in first.summary
+
+
 @pytest.mark.parametrize("waiters", [0, 3])
 @pytest.mark.parametrize("moved_s", [1.0, 20.0])
 def test_ranks_held_up_over_memory_high(waiters: int, moved_s: float) -> None:

@@ -126,7 +126,16 @@ def test_a_checkpoint_whose_bytes_grow_is_progress() -> None:
             user("Checkpointer.save.<locals>.put", 77, "time.sleep(0.1)"),
             "as train.py:77 (Checkpointer.save.<locals>.put) is named, a checkpoint",
         ),
+        (
+            (frame("Archive.add", "train.py", 46), *user("Archive.save", 54)),
+            "saves, as train.py:54 (Archive.save) is named, at train.py:46",
+        ),
+        (
+            user("Checkpointer.save", 77),
+            "writes, as train.py:77 (Checkpointer.save) is named, a checkpoint",
+        ),
         (user("save_predictions", 77, "time.sleep(0.1)"), ""),
+        (user("autosave", 77, "time.sleep(0.1)"), ""),
     ],
 )
 def test_who_writes_a_checkpoint_in_pieces_is_no_straggler(stack: Stack, said: str) -> None:
@@ -339,6 +348,33 @@ def test_who_waits_for_a_connection_gets_on_as_that_does(
         child = world.process(CHILD_TID, build.RECVFROM, role="subprocess", rank_pid=MAIN_TID)
         world.give_children(rank, [(child, None)])
         assert judged(world).state == told
+
+
+@pytest.mark.parametrize(
+    ("source", "file", "left_ago", "state"),
+    [
+        ("waiter.acquire()", "py:concurrent/futures/_base.py", 4.0, "progressing"),
+        ("waiter.acquire()", "py:concurrent/futures/_base.py", 60.0, "hung"),
+        # With a timeout it may only look; what it takes from a queue may be a heartbeat.
+        ("gotit = waiter.acquire(True, timeout)", "py:concurrent/futures/_base.py", 4.0, "hung"),
+        ("waiter.acquire()", "py:queue.py", 4.0, "hung"),
+    ],
+)
+def test_who_waits_for_futures_without_a_timeout_is_woken_by_one_that_is_done(
+    source: str, file: str, left_ago: float, state: str
+) -> None:
+    world = World(observed_since=NOW - 90.0)
+    world.waiters(3)
+    stack = (
+        frame("Condition.wait", "py:threading.py", 327, source),
+        frame("as_completed", file, 243),
+        *user("upload", 44),
+    )
+    part = (build.URLLIB[0], frame("put_part", "train.py", 7), POOL)
+    others = [(f"part_{n}", THREAD_TID + n, part, False) for n in (0, 1)]
+    ago = {"moved_at": NOW - left_ago, "left_at": NOW - left_ago}
+    world.add(stack, FUTEX, sample={"others": others}, **ago)
+    assert judged(world).state == state
 
 
 @pytest.mark.parametrize(

@@ -154,16 +154,30 @@ def test_the_rendezvous_names_the_nodes_without_a_launcher() -> None:
     assert "(there is none on n2; n3 could not be observed)" in verdict.summary
 
 
-def waiting_launchers(made: World, told: dict[str, list[str]]) -> Verdict:
+def test_agents_in_programs_of_the_users_own_tell_nothing_of_what_they_were_told() -> None:
+    verdict = waiting_launchers(world(), {"n1": [], "n2": []}, "elastic agent", "main.py")
+    assert verdict.cause == "rendezvous-incomplete"
+    assert verdict.summary.startswith(
+        "2 elastic agents wait on n[1-2] at the rendezvous for others;"
+    )
+    assert "min_nodes, rdzv_endpoint and run_id" in verdict.next_steps[0]
+
+
+def waiting_launchers(
+    made: World,
+    told: dict[str, list[str]],
+    launcher: str = "torchrun",
+    script: str = "torchrun",
+) -> Verdict:
     """Diagnose launchers that have started no rank, one on each node."""
     launchers = [
         made.process(
             99,
             SLEEP,
             role="launcher",
-            launcher="torchrun",
+            launcher=launcher,
             node=node,
-            cmdline=("python", "torchrun", *options, "train.py"),
+            cmdline=("python", script, *options, "train.py"),
         )
         for node, options in told.items()
     ]

@@ -1,0 +1,97 @@
+"""Ranks that wait in an event loop: for whom its connections tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hangtop_core.descriptors import Descriptor, Socket
+from hangtop_core.model import DescriptorTable
+from support import build
+from support.build import NOW, World, frame, judged, user
+
+LOOP = (
+    frame("EpollSelector.select", "py:selectors.py", 468),
+    frame("BaseEventLoop._run_once", "py:asyncio/base_events.py", 1890),
+    frame("run", "py:asyncio/runners.py", 190),
+)
+RUNS = (*LOOP, *user("generate", 77))
+IN_THREAD = (*LOOP, frame("run_loop", "train.py", 5))
+BLOCKED = ("S", "do_epoll_wait", "epoll_wait", 10, None)
+CHILD, THREAD = 9000, 4033
+FAR = "10.0.0.7:443"
+
+
+def sockets(*remotes: str, state: str = "ESTABLISHED", first: int = 11) -> list[Descriptor]:
+    return [
+        Descriptor(
+            first + n,
+            "socket",
+            f"socket:[{first + n}]",
+            socket=Socket("tcp", state, f"127.0.0.1:5000{n}", remote, peer_pid=CHILD),
+        )
+        for n, remote in enumerate(remotes)
+    ]
+
+
+def epoll(*fds: int) -> Descriptor:
+    return Descriptor(10, "anon", "anon_inode:[eventpoll]", watches=fds)
+
+
+SERVES = Descriptor(
+    40, "socket", "socket:[40]", socket=Socket("tcp", "LISTEN", "0.0.0.0:50000", "0.0.0.0:0")
+)
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "cause"),
+    [
+        ([epoll(9, 11, 12), *sockets(FAR, FAR)], "remote-service-wait"),
+        ([epoll(11), *sockets(FAR, "10.0.0.8:443")], "remote-service-wait"),
+        # Which of two it waits for is not known; another thread may keep a connection open.
+        ([epoll(11, 12), *sockets(FAR, "10.0.0.8:443")], "queue-wait"),
+        ([epoll(9), *sockets(FAR)], "queue-wait"),
+        ([epoll(11), *sockets("10.0.0.1:29500")], "queue-wait"),
+        ([epoll(11, 40), *sockets(FAR), SERVES], "queue-wait"),  # others ask it
+        ([], "queue-wait"),
+    ],
+)
+def test_who_waits_in_an_event_loop_waits_for_who_is_at_its_connections(
+    descriptors: list[Descriptor], cause: str
+) -> None:
+    world = World()
+    world.waiters(2)
+    table = DescriptorTable(at=NOW, descriptors=tuple(descriptors))
+    rank = world.add(RUNS, BLOCKED, descriptors=table)
+    serve = (*LOOP, frame("serve", "serve.py", 49))
+    child = world.process(CHILD, build.POLL, role="subprocess", label="subprocess vllm",
+                          rank_pid=rank.process.pid, ppid=rank.process.pid)  # fmt: skip
+    world.give_children(rank, [(child, world.sample(serve, pid=CHILD))])
+    first = judged(world).verdicts[0]
+    assert (first.cause, [c.rank for c in first.culprits]) == (cause, [2])
+    if cause == "remote-service-wait":
+        count = len([one for one in descriptors if one.fd in descriptors[0].watches])
+        named = f"nothing comes on {count} connection{'s' if count > 1 else ''} to {FAR}, its "
+        assert named + "child subprocess vllm (pid 9000), which " in first.summary
+        assert "runs an event loop that waits at serve.py:49 (serve)" in first.summary
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_loop_may_be_in_the_only_thread_at_work(beside: bool) -> None:
+    world = World()
+    world.waiters(2)
+    table = DescriptorTable(at=NOW, descriptors=(epoll(11), *sockets(FAR)))
+    others: list[Any] = [("client", THREAD, IN_THREAD, False)]
+    others += [("writer", THREAD + 1, user("write", 9), False)] if beside else []
+    rank = world.add(
+        build.QUEUE,
+        build.FUTEX,
+        descriptors=table,
+        process={"threads": (build.thread(4020, build.FUTEX), build.thread(THREAD, BLOCKED))},
+        sample={"others": others},
+    )
+    assert rank.process.pid == 4020
+    first = judged(world).verdicts[0]
+    assert first.cause == ("queue-wait" if beside else "remote-service-wait")
+    assert beside or "for its thread 'client', which runs an event loop," in first.summary
