@@ -17,6 +17,7 @@ from accuracy.table_pieces import PIECES
 from accuracy.table_retries import RETRIES
 from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_rounds import ROUNDS
+from accuracy.table_served import SERVED
 from accuracy.table_slow import SLOW
 from accuracy.table_stops import STOPS
 from accuracy.table_store import STORE
@@ -463,6 +464,7 @@ JOBS: tuple[Job, ...] = (
     *PIECES,
     *RETRIES,
     *FIFTH,
+    *SERVED,
     *SLOW,
     *MODELS,
     # Not hung
