@@ -46,6 +46,10 @@ class Ask(NamedTuple):
     pauses: bool = False
 
 
+def no_pieces(node: str, raw: object) -> None:
+    """What takes the pieces of a request that is answered by its end alone."""
+
+
 def opened(said: Any) -> Openers:
     """Return who has a descriptor open, of what a probe said at the end of `holders`."""
     return messages.decode(said, Openers)
@@ -155,7 +159,7 @@ class Asks:
         """Describe a request for who else has a descriptor open; the answer is its end."""
         params = {"pid": pid, "fd": fd}
         what = "compare /proc/*/fd"
-        return Ask("holders", (pid,), params, what, lambda *_: None, 30.0)
+        return Ask("holders", (pid,), params, what, no_pieces, 30.0)
 
     def numerics(self, pids: Sequence[int], *, by_itself: bool = False) -> Ask:
         """Describe a request for what ranks have found that is not finite."""

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from hangtop_core.text import Text
+from hangtop_core.text import Count, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, MutableMapping
 
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
 
 

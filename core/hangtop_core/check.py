@@ -10,9 +10,8 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from hangtop_core.model import Failure, Node, RecorderWay
-from hangtop_core.text import Text
+from hangtop_core.text import Count, Text
 
-Bytes = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Small = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 
 
@@ -53,10 +52,10 @@ class Cache(Struct, frozen=True):
     path: Text | None = None
     why: Text | None = None
     """Why something could not be kept there."""
-    entries: Bytes = 0
-    bytes: Bytes = 0
-    free: Bytes | None = None
-    swept: Bytes = 0
+    entries: Count = 0
+    bytes: Count = 0
+    free: Count | None = None
+    swept: Count = 0
     """Old versions removed since the probe started."""
 
 
@@ -75,7 +74,7 @@ class PySpyTrial(Struct, frozen=True):
     """What py-spy made of a process of our own."""
 
     took: float | None = None
-    frames: Bytes | None = None
+    frames: Count | None = None
     failure: Failure | None = None
 
 
@@ -107,14 +106,14 @@ class Nvml(Struct, frozen=True):
     """Why its library cannot be loaded."""
     error: Text | None = None
     driver: Text | None = None
-    gpus: Bytes | None = None
+    gpus: Count | None = None
 
 
 class Processes(Struct, frozen=True):
     """What is seen of the node's processes."""
 
-    seen: Bytes = 0
-    others: Bytes = 0
+    seen: Count = 0
+    others: Count = 0
     """Of these, processes of other users."""
     hidepid: Text | None = None
     sees_init: bool = True
@@ -133,7 +132,7 @@ class RankCheck(Struct, frozen=True):
     """Whether the kernel would let the probe look into it."""
     why: Text | None = None
     fix: Text | None = None
-    core_size: Bytes | None = None
+    core_size: Count | None = None
     """Its soft limit of cores; None is unlimited or unknown."""
     recorder: Annotated[tuple[RecorderWay, ...], Meta(max_length=64)] = ()
     """How every way to its flight recorder stands."""
@@ -153,7 +152,7 @@ class Check(Struct, frozen=True):
     nvml: Nvml = field(default_factory=Nvml)
     processes: Processes = field(default_factory=Processes)
     ranks: Annotated[tuple[RankCheck, ...], Meta(max_length=1024)] = ()
-    more_ranks: Bytes = 0
+    more_ranks: Count = 0
 
 
 class Clock(Struct, frozen=True):
@@ -171,11 +170,11 @@ class Cleaned(Struct, frozen=True):
     """The answer to `clean`."""
 
     path: Text | None = None
-    removed: Bytes = 0
-    bytes: Bytes = 0
+    removed: Count = 0
+    bytes: Count = 0
     left: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
     why: Text | None = None
-    rooms: Bytes = 0
+    rooms: Count = 0
     """Directories in /tmp that steps which were killed had left."""
 
 

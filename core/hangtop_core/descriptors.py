@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from hangtop_core.text import Text
+from hangtop_core.text import Count, Text
 
 MOST_READ = 4096
 """Of a process that has more, the first ones are read (`hangtop_probe.descriptors`)."""
@@ -74,10 +74,10 @@ class FilePosition(Struct, frozen=True, gc=False):
 
     fd: int
     target: Text
-    position: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    position: Count
     """Bytes from the beginning, as the kernel keeps it: read and write move it when they return."""
     writes: bool = False
-    size: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+    size: Count | None = None
     """When it was first seen; None where its file system did not answer."""
     mount: Text | None = None
     fstype: Text | None = None

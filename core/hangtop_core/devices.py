@@ -10,12 +10,15 @@ from hangtop_core.attach import messages
 from hangtop_core.attach.fields import Fields
 from hangtop_core.hardware import BUSY_MEMORY, BUSY_SHARE, UP, Gpu, Nic, Nvml, Xid
 from hangtop_core.meters import grown
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_DEVICES = 64
 """GPUs of one node, and ports of one node, that are followed."""
+MAX_NAME = 80
+"""Characters of a port's name."""
 PCIE_RATE_KB = 500_000.0
 """KB/s over PCIe that are data: polling a flag in the host's memory makes some traffic, too."""
 SWING = 0.1
@@ -62,12 +65,13 @@ class Devices:
                 continue
             fields = _read(raw, _GPU, f"GPU {number}", complain)
             self.gpus[number] = self._gpu(number, fields, at, skew)
-        for name, raw in piece.nics.items():
+        for said, raw in piece.nics.items():
+            name = clean(said, MAX_NAME)
             if name not in self.nics and len(self.nics) >= MAX_DEVICES:
                 complain("nics: too many")
                 continue
-            fields = _read(raw, _NIC, f"port {name[:20]}", complain)
-            self.nics[name] = self._nic(name[:80], fields, at)
+            fields = _read(raw, _NIC, f"port {name}", complain)
+            self.nics[name] = self._nic(name, fields, at)
         if piece.gpus:
             changed["gpus"] = tuple(self.gpus[index] for index in sorted(self.gpus))
         if piece.nics:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from hangtop_core.asks import Ask
+from hangtop_core.asks import Ask, no_pieces
 from hangtop_core.attach.local import LocalLauncher, boot_id
 from hangtop_core.attach.messages import BadPieceError, Time, decode
 from hangtop_core.check import Check, Cleaned, Clock, Examined, Way
@@ -229,7 +229,7 @@ def _pass_on(source: Future[T], target: Future[T]) -> None:
 
 
 def _clean(session: Session, node: str) -> Future[Cleaned]:
-    ask = Ask("clean", (), {}, "remove hangtop's cache", _nothing, CHECK_S)
+    ask = Ask("clean", (), {}, "remove hangtop's cache", no_pieces, CHECK_S)
     return session.ask(node, ask, lambda said: decode(said, Cleaned))
 
 
@@ -251,8 +251,4 @@ def _clock_of(said: object) -> float:
     return decode(said, _Pong).clock
 
 
-def _nothing(node: str, raw: object) -> None:
-    """Some requests have no pieces."""
-
-
-_PING = Ask("ping", (), {}, "ask for its clock", _nothing, 10.0)
+_PING = Ask("ping", (), {}, "ask for its clock", no_pieces, 10.0)

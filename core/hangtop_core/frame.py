@@ -23,7 +23,8 @@ class Frame(Struct, frozen=True, gc=False):
     """Line and text of the loops and conditions around it in its function, outermost first.
 
     `for x in y:`, `if x:`, or `else: if x:` in the `else` of that. Known of the user's own frames,
-    where the node could read their file safely; else None.
+    where the node could read their file safely; else None. Of a line with `x.wait()` also what has
+    started that: `made: x = isend(y)`.
     """
     beside: tuple[tuple[int, Text], ...] | None = None
     """Likewise `with x:` and `except x:` around it, and what is first in each `try` before it."""

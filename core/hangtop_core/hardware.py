@@ -11,16 +11,15 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from hangtop_core.text import Text
+from hangtop_core.text import Count, Text
 
-Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Counters = Annotated[dict[Text, Whole], Meta(max_length=64)]
+Counters = Annotated[dict[Text, Count], Meta(max_length=64)]
 
 
 class NvLink(Struct, frozen=True, gc=False, array_like=True):
     """One NVLink of a GPU."""
 
-    number: Whole
+    number: Count
     up: bool | None = None
     version: int | None = None
     errors: Counters = field(default_factory=dict)
@@ -31,7 +30,7 @@ class GpuProcess(Struct, frozen=True, gc=False):
     """A process that computes on a GPU, by its pid in the outermost namespace."""
 
     pid: Annotated[int, Meta(ge=0, le=2**32)]
-    memory: Whole | None = None
+    memory: Count | None = None
     comm: Text | None = None
     """None where the probe does not see such a process."""
 
@@ -39,20 +38,20 @@ class GpuProcess(Struct, frozen=True, gc=False):
 class MigDevice(Struct, frozen=True, gc=False):
     """A part of a GPU that is used like one."""
 
-    slot: Whole
+    slot: Count
     uuid: Text | None = None
-    gpu_instance: Whole | None = None
-    compute_instance: Whole | None = None
-    memory_used: Whole | None = None
-    memory_total: Whole | None = None
+    gpu_instance: Count | None = None
+    compute_instance: Count | None = None
+    memory_used: Count | None = None
+    memory_total: Count | None = None
     processes: Annotated[tuple[GpuProcess, ...], Meta(max_length=64)] | None = None
 
 
 class Rows(Struct, frozen=True, gc=False):
     """Rows of GPU memory that were replaced by spare ones."""
 
-    corrected: Whole = 0
-    uncorrected: Whole = 0
+    corrected: Count = 0
+    uncorrected: Count = 0
     pending: bool = False
     """More are to be replaced, which takes a reset."""
     failed: bool = False
@@ -62,7 +61,7 @@ class Rows(Struct, frozen=True, gc=False):
 class Xid(Struct, frozen=True, gc=False, array_like=True):
     """An error the driver reported, and when: the numbers are NVIDIA's."""
 
-    number: Whole
+    number: Count
     at: float
 
 
@@ -82,34 +81,34 @@ class Gpu(Struct, frozen=True, gc=False):
     bus_id: Text | None = None
     """PCI address as the kernel writes it: 0000:1b:00.0."""
     numa: int | None = None
-    util: Whole | None = None
+    util: Count | None = None
     """Percent of the last second or so in which any kernel ran: one that only waits counts, too."""
-    memory_util: Whole | None = None
-    power_w: Whole | None = None
-    power_limit_w: Whole | None = None
-    energy_j: Whole | None = None
-    sm_mhz: Whole | None = None
-    sm_max_mhz: Whole | None = None
-    memory_mhz: Whole | None = None
-    reasons: Whole | None = None
+    memory_util: Count | None = None
+    power_w: Count | None = None
+    power_limit_w: Count | None = None
+    energy_j: Count | None = None
+    sm_mhz: Count | None = None
+    sm_max_mhz: Count | None = None
+    memory_mhz: Count | None = None
+    reasons: Count | None = None
     """Why clocks are not higher: bits of nvmlClocksEventReasons."""
-    temperature: Whole | None = None
-    memory_used: Whole | None = None
-    memory_total: Whole | None = None
-    ecc_now: Whole | None = None
+    temperature: Count | None = None
+    memory_used: Count | None = None
+    memory_total: Count | None = None
+    ecc_now: Count | None = None
     """Errors of memory that could not be corrected, since the driver was loaded."""
-    ecc_ever: Whole | None = None
-    ecc_corrected: Whole | None = None
+    ecc_ever: Count | None = None
+    ecc_corrected: Count | None = None
     remapped: Rows | None = None
-    pcie_gen: Whole | None = None
-    pcie_max_gen: Whole | None = None
-    pcie_width: Whole | None = None
-    pcie_max_width: Whole | None = None
-    pcie_tx_kb: Whole | None = None
+    pcie_gen: Count | None = None
+    pcie_max_gen: Count | None = None
+    pcie_width: Count | None = None
+    pcie_max_width: Count | None = None
+    pcie_tx_kb: Count | None = None
     """KB/s over 20 ms."""
-    pcie_rx_kb: Whole | None = None
-    pcie_replays: Whole | None = None
-    nvlink_kb: Whole | None = None
+    pcie_rx_kb: Count | None = None
+    pcie_replays: Count | None = None
+    nvlink_kb: Count | None = None
     """KiB of data over all NVLinks, both ways, since the driver was loaded."""
     links: Annotated[tuple[NvLink, ...], Meta(max_length=64)] = ()
     fabric: Text | None = None
@@ -122,7 +121,7 @@ class Gpu(Struct, frozen=True, gc=False):
     xids: Annotated[tuple[Xid, ...], Meta(max_length=64)] = ()
     """Those that came while it was watched; the kernel log has those before."""
     worked_at: float | None = None
-    """When it last was seen to do more than wait, see `Meter`. Not the node's own word."""
+    """When it last was seen to do more than wait, see `devices`. Not the node's own word."""
     power_peak_w: int | None = None
     """The highest power seen since hangtop came."""
     new_errors: Mapping[str, int] = field(default_factory=dict)
@@ -145,9 +144,9 @@ class Nic(Struct, frozen=True, gc=False):
     """Ethernet or IPoIB interfaces of this RDMA device."""
     rdma: Text | None = None
     """The RDMA device this interface belongs to."""
-    sent: Whole | None = None
+    sent: Count | None = None
     """Bytes; of RDMA ports with what RDMA moves, which interfaces do not count."""
-    received: Whole | None = None
+    received: Count | None = None
     errors: Counters = field(default_factory=dict)
     new_errors: Mapping[str, int] = field(default_factory=dict)
     """By how much each has grown since hangtop came."""
@@ -163,7 +162,7 @@ class Nvml(Struct, frozen=True, gc=False):
     driver: Text | None = None
     cuda: Text | None = None
     """Highest CUDA version the driver supports."""
-    gpus: Whole | None = None
+    gpus: Count | None = None
     missing: Text | None = None
     """Why the library cannot be loaded."""
     error: Text | None = None

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from hangtop_core.logs.names import places
-from hangtop_core.logs.output import Output
-from hangtop_core.logs.parse import Parser
+from hangtop_core.logs.output import Output, parsed
 from hangtop_core.logs.siblings import siblings
 
 if TYPE_CHECKING:
@@ -196,8 +195,6 @@ def _with(known: Output, piece: LogPiece, skew: float) -> Output:
 
 def parse(node: str, path: str, text: str, start: int, size: int, changed: float) -> FileLog:
     """What the end of a file says."""
-    parser = Parser(0, changed)
-    parser.feed(text.partition("\n")[2] if start else text)
-    parser.finish()
+    parser = parsed(text, start, changed)
     place = msgspec.structs.replace(places([path])[path], node=node)
     return parser.log(path, place, size, changed, ((0, start),) if start else ())

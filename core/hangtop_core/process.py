@@ -87,7 +87,7 @@ class Process(Struct, frozen=True, gc=False):
     cpu_quota: float | None = None
     """Cores that its cgroup, or one above, lets it use; None where there is no limit."""
     cpu_quota_of: Text | None = None
-    """The directory of that cgroup below /sys/fs/cgroup."""
+    """The directory of that cgroup, where it is mounted."""
     cpu_throttled: float | None = None
     """Share of periods in which that had been used up before their end, since the last look."""
     dumping_core: bool = False
@@ -103,7 +103,10 @@ class Process(Struct, frozen=True, gc=False):
     """Of ranks: TCP connections whose other end acknowledges nothing."""
     file: FilePosition | None = None  # of ranks
     flows: Annotated[tuple[tuple[int, int], ...], Meta(max_length=4096)] = ()
-    """Threads that get on in a TCP connection that they wait on, and by how many bytes so far."""
+    """Threads that get on in a TCP connection that they wait on, and by how many bytes so far.
+
+    As -TID those on one of whose several connections anything had just come, and how often.
+    """
     told_size: int | None = None
     """Of ranks: the world_size that init_process_group was called with, or has worked out."""
     told_rank: int | None = None
@@ -112,7 +115,7 @@ class Process(Struct, frozen=True, gc=False):
     """Of ranks that were seen to make their store for it: the port of that."""
     fd_count: int | None = None
     outputs: tuple[Text, ...] = ()
-    """What descriptors 1 and 2 lead to."""
+    """What descriptors 1 and 2 lead to, and files behind them where they are pipes."""
     denied: Text | None = None
     """Why some of this could not be read, with the fix."""
     exit_code: int | None = None

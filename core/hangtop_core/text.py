@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Text = Annotated[str, Meta(max_length=4096)]
 """Text from a node: bounded, and untrusted until `clean` has seen it."""
 
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+"""A number from a node, of whatever there is none or more of: bytes, processes, events."""
+
 SAID = "the node says: "
 """Before a fix that is a node's own words."""
 

@@ -49,6 +49,8 @@ its sleeps: to look for a file takes 0.1 ms."""
 TOUCH_NS = 500_000
 """Time on a CPU, in nanoseconds between two readings, that a thread takes at most to be stopped
 and sent back into its wait: 20 to 100 microseconds each for strace, py-spy, gdb or a signal."""
+MAX_FLOWS = 8192
+"""Threads of which is remembered when they got on in a connection; the node tells of 4096."""
 MAX_DISTURBED = 8
 """Times hangtop itself held a process that are remembered."""
 WAKE_GRACE = 2.0
@@ -145,6 +147,8 @@ class Tracked:
             self.way.see(old.file, new.file, at, before)
         if "flows" in changes:
             self.flowed_at.update({tid: at for tid, _ in set(new.flows).difference(old.flows)})
+            if len(self.flowed_at) > MAX_FLOWS:
+                self.flowed_at = {tid: self.flowed_at[tid] for tid, _ in new.flows}
         if not changed and only_waited(old.meters, new.meters):
             new = msgspec.structs.replace(new, meters=old.meters)
         if new != old:

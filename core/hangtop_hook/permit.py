@@ -63,6 +63,6 @@ def dump_on_signal(directory: str, number: int) -> bool:
 
 def is_taken(number: int) -> bool:
     """Whether this process catches or ignores a signal, in Python or in a library."""
-    with open("/proc/self/status") as file:
+    with open("/proc/self/status", errors="replace") as file:
         masks = dict(line.split(":\t", 1) for line in file if line.startswith(("SigCgt", "SigIgn")))
     return any(int(mask, 16) >> (number - 1) & 1 for mask in masks.values())

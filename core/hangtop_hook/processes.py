@@ -65,13 +65,12 @@ def is_launcher(command: List[str]) -> bool:
     """Whether a Python command line runs a launcher of ranks."""
     words = iter(command[1:])
     for word in words:
-        if word == "-m":
-            return next(words, "") in _MODULES
-        if word == "-c":
-            return False
-        if word in ("-W", "-X"):
-            next(words, None)
-        elif not word.startswith("-"):
+        if not word.startswith("-"):
             path = os.path.splitext(word)[0].replace(os.sep, ".")
             return os.path.basename(word) in _LAUNCHERS or path.endswith(_MODULES)
+        letter = "" if word.startswith("--") else next((c for c in word if c in "mcWX"), "")
+        # The value of the first that has one: `-m x`, `-mx`, `-um x`.
+        value = word.partition(letter)[2] or next(words, "") if letter else ""
+        if letter in ("m", "c"):
+            return letter == "m" and value in _MODULES
     return False

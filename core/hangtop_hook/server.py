@@ -133,7 +133,7 @@ def room_for_threads() -> bool:
 def _pids_groups() -> Iterator[str]:
     """Directories of this process's control group with limits of tasks: v2, then v1."""
     yield "/sys/fs/cgroup"
-    with contextlib.suppress(OSError), open("/proc/self/cgroup") as file:
+    with contextlib.suppress(OSError), open("/proc/self/cgroup", errors="replace") as file:
         for line in file:
             _, controllers, path = line.rstrip("\n").split(":", 2)
             if not controllers:

@@ -102,7 +102,7 @@ def _in_words(error: BaseException) -> str:
 def why_not(pid: int, number: Optional[int]) -> Optional[str]:
     """Why it is not asked; by the signal ``number`` a process without the handler would die."""
     try:
-        with open("/proc/%d/status" % pid) as file:
+        with open("/proc/%d/status" % pid, errors="replace") as file:
             status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
     except OSError:
         return "it is not there"
@@ -162,7 +162,7 @@ def _let_in(door: socket.socket, pid: int, seconds: float, peer: Any) -> Optiona
 def _ran(pid: int) -> Optional[float]:
     """Seconds of processor of a main thread that wants more; None of one that sleeps or is gone."""
     with contextlib.suppress(OSError):
-        with open("/proc/%d/task/%d/stat" % (pid, pid)) as file:
+        with open("/proc/%d/task/%d/stat" % (pid, pid), errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
         if fields[0] == "R":
             return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

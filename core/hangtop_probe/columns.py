@@ -57,7 +57,7 @@ _FIELDS = (
 )
 _ROW = itemgetter(*_FIELDS)
 _SHAPES = ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes")
-_STATES = {"scheduled": 0, "started": STARTED, "completed": COMPLETED}
+_STATES = {"scheduled": SCHEDULED, "started": STARTED, "completed": COMPLETED}
 _COUNTERS = ("last_enqueued_collective", "last_completed_collective")
 _BROKEN = (LookupError, TypeError, ValueError, OverflowError, AttributeError)
 _OPEN = bytes(not flag & DONE for flag in range(256))
@@ -222,7 +222,7 @@ class _Flags(Dict[Any, int]):
 
     def __missing__(self, key: Tuple[Any, Any, Any, Any]) -> int:
         state, retired, p2p, name = key
-        flag = _STATES.get(state, 3) | (RETIRED if retired else 0) | (P2P if p2p else 0)
+        flag = _STATES.get(state, STATE) | (RETIRED if retired else 0) | (P2P if p2p else 0)
         over = state == "completed" or (retired and _backend(name) not in STATEFUL)
         self[key] = flag = flag | (DONE if over else 0)
         return flag

@@ -34,6 +34,8 @@ LEAST_S, MOST_S = 10.0, 30.0
 LEAST = int(LOOP_RATE * LEAST_S)
 MAX_SOCKETS = 32
 """Of one process, that are looked at."""
+MAX_TOLD = 2048
+"""Threads, and -tids, of one process: beyond it those that have ended are forgotten."""
 _IN, _OUT = 1, 4
 """POLLIN and POLLOUT, of poll and epoll alike."""
 _WAYS = {
@@ -112,6 +114,9 @@ class Flows:
             for key, counted in before.items():
                 if key[0] in busy:
                     self._counted.setdefault(key, counted)
+            if len(self._told) > MAX_TOLD:
+                tids = {row.tid for row in rows}
+                self._told = {tid: n for tid, n in self._told.items() if abs(tid) in tids}
         return [list(one) for one in self._told.items()]
 
     def _came(self, told: Tuple[int, int, int], inode: int, stayed: bool) -> int:

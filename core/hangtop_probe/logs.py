@@ -83,10 +83,11 @@ class Logs:
                     for one in pipelines.behind(pid, target):
                         piece = self._piece(one.link, one.path, window, since, told, True)
                         self._give(request, piece, pid, fd)
-        for path in message.get("paths") or []:
-            if isinstance(path, str) and _NUMBER.sub("", path) in {
-                _NUMBER.sub("", one) for one in self._table.outputs
-            }:
+        paths = message.get("paths") or []
+        # A copy, made at once: the table goes on meanwhile.
+        outputs = {_NUMBER.sub("", one) for one in tuple(self._table.outputs)} if paths else ()
+        for path in paths:
+            if isinstance(path, str) and _NUMBER.sub("", path) in outputs:
                 self._give(request, self._piece(path, path, window, since, told, False), None, None)
         return {"files": len(told)}
 

@@ -21,7 +21,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from . import procfs, sockets
+from . import procfs, secrets, sockets
 from .requests import Refused
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _owner(port: int) -> Optional[str]:
     for pid in procfs.numbers(procfs.PROC):
         if inodes & sockets.own_inodes(pid):
             line = procfs.parse_cmdline(procfs.read("/proc/%d/cmdline" % pid) or b"")
-            return "%s (pid %d)" % (" ".join(line)[:80] or "?", pid)
+            return "%s (pid %d)" % (" ".join(secrets.mask_arguments(line))[:80] or "?", pid)
     return None
 
 

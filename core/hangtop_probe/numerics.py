@@ -47,10 +47,13 @@ def piece(pid: int, rights: permission.Rights) -> Message:
         return dict(found, failure=failure("denied", *permission.why_denied(pid, rights)))
     except OSError:
         return dict(found, failure=failure("gone", "the process is gone"))
+    status = procfs.parse_pairs(procfs.read("/proc/%d/status" % pid) or b"")
+    # Its name has the pid by which the process knows itself: the innermost of a container.
+    name = "-%s.jsonl" % (status.get("NSpid") or str(pid)).split()[-1]
     for fd in fds:
         link = "/proc/%d/fd/%s" % (pid, fd)
         path = procfs.link(link) or ""
-        if path.endswith("-%d.jsonl" % pid) and "/numerics/" in path:
+        if path.endswith(name) and "/numerics/" in path:
             try:
                 # Not blocking, and looked at first: what has that name may be a pipe.
                 handle = os.open(link, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

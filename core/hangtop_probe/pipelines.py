@@ -17,7 +17,6 @@ ANCESTORS = 8
 """Processes above one whose sessions count: torchrun starts its ranks in sessions of their own."""
 PIPES = 4
 """Pipes in a row, as in `train | ts | tee train.log`."""
-_ACCESS = os.O_WRONLY | os.O_RDWR
 DESCRIPTORS = 64
 """Descriptors of one process that are looked at."""
 AGAIN_S = 60.0
@@ -105,7 +104,7 @@ def _mode(pid: int, fd: int) -> Optional[int]:
     data = procfs.read("/proc/%d/fdinfo/%d" % (pid, fd)) or b""
     value = procfs.parse_pairs(data).get("flags", "")
     try:
-        return int(value, 8) & _ACCESS
+        return int(value, 8) & os.O_ACCMODE
     except ValueError:
         return None
 

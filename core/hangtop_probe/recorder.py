@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _WHY = ("start", "failure", "ways", "source", "path")
 """What does not change as long as there is nothing to read, for the same reason."""
+MAX_TOLD = 4096
+"""Processes of which is remembered what was said: a node has ever new ones."""
 _PART_KINDS = ("calls", "sites", "groups")
 
 
@@ -42,6 +44,8 @@ def handle(
             piece = reading.run(rights)
             why = json.dumps([piece.get(key) for key in _WHY]) if "trace" not in piece else ""
             same = bool(why) and told.get(pid) == why
+            if len(told) >= MAX_TOLD:
+                told.clear()
             told[pid] = why
             if not (again and same):
                 request.piece(lambda: teller.tell(piece))

@@ -46,8 +46,8 @@ def main() -> None:
     """Answer the order on the command line."""
     gc.disable()
     order = json.loads(sys.argv[1])
-    _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_CPU, MAX_CPU_S)
+    limit(resource.RLIMIT_CORE, 0)
+    limit(resource.RLIMIT_CPU, MAX_CPU_S)
     try:
         answer = _file(order) if "file" in order else _server(order)
     except Told as told:
@@ -59,7 +59,8 @@ def main() -> None:
     json.dump(answer, sys.stdout, separators=(",", ":"))
 
 
-def _limit(what: int, wanted: int) -> None:
+def limit(what: int, wanted: int) -> None:
+    """Set a limit of this process, as far as it may."""
     _, hard = resource.getrlimit(what)
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
@@ -71,9 +72,13 @@ def _limit(what: int, wanted: int) -> None:
 
 def _memory(size: int) -> None:
     """Bound the memory from here on, for a dump of so many bytes."""
+    limit(resource.RLIMIT_AS, address_space() + BASE_MEMORY + PER_BYTE * size)
+
+
+def address_space() -> int:
+    """Return the bytes of address space that this process has now."""
     with open("/proc/self/statm", "rb") as file:
-        now = int(file.read().split()[0]) * resource.getpagesize()
-    _limit(resource.RLIMIT_AS, now + BASE_MEMORY + PER_BYTE * size)
+        return int(file.read().split()[0]) * resource.getpagesize()
 
 
 def _file(order: Dict[str, Any]) -> Dict[str, Any]:

@@ -237,8 +237,14 @@ class Server:
             return
         name = "%s %d" % (request.op, ident)
         thread = threading.Thread(target=self._answer, args=(request,), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # it may have no more threads
+            with self._lock:
+                del self._requests[ident]
+            self._say_error(ident, "error", describe(error))
+            return
         self._threads = [t for t in self._threads if t.is_alive()] + [thread]
-        thread.start()
 
     def _answer(self, request: Request) -> None:
         try:

@@ -36,6 +36,9 @@ _HOW = ("", "else: ", "past: ", "", "at: ")
 _COMMENT = re.compile(rb"\s#[^'\"]*$")
 _FLAG = re.compile(rb"\b(\w{3,})\s*=(?!=)\s*([^=]*rank[^=]*[!=]=\s*0\b)", re.I)
 """What a program keeps of the rank: `verbose = rank == 0`."""
+_STARTS = re.compile(rb"^[^#\n]*\b(?:batch_)?i(?:send|recv)(?:_irecv)?\s*[(,]", re.M)
+"""Sends and receives that give handles, which `x.wait()` waits on."""
+_LATER = re.compile(rb"async_op\s*=\s*True")
 _SHORT = re.compile(r"\b(and|or|if)\b")
 _CACHED_FILES = 16
 _Parsed = Tuple[List[blocks.Statement], List[bytes], Dict[str, str]]
@@ -87,7 +90,8 @@ def around(
 
     First loops and conditions: `for x in y:`, `if x:`, `else: if x:` in the `else` of that, `past:
     if x: return`. Of those that may ask for the rank also `@x`, and `at: x and y()` for itself; and
-    the head of a function that handles signals, before them.
+    the head of a function that handles signals, before them; and `made: x = isend(y)`, where such
+    handles are waited on.
     Then `with x:` and `except x:`, and the first statement of each `try` before it. None where the
     file cannot be read, or is newer than the process.
     """
@@ -109,7 +113,30 @@ def around(
     text = _head(lines[head.first - 1 : head.last]) if head else ""
     if head and _HANDLER.search(text):
         both[0].insert(0, (head.first, text))
+    if b".wait(" in b"".join(lines[number - 1 : number]):
+        both[0].extend(_made(statements, lines, number))
     return both
+
+
+def _made(
+    statements: List[blocks.Statement], lines: List[bytes], number: int
+) -> List[Tuple[int, str]]:
+    """The last send or receive that is started in its class, or else anywhere in its file.
+
+    Empty where collectives are, too.
+    """
+    tops = [one.first for one in statements if not one.indent]
+    first = max([1] + [one for one in tops if one <= number])
+    last = min([len(lines) + 1] + [one for one in tops if one > number])
+    for low, high in ((first, last), (1, len(lines) + 1)):
+        text = b"\n".join(lines[low - 1 : high - 1])
+        some = list(_STARTS.finditer(text))
+        if _LATER.search(text):
+            break
+        if some:
+            at = low + text.count(b"\n", 0, some[-1].start())
+            return [(at, "made: " + _head([lines[at - 1]]))]
+    return []
 
 
 def _function(lines: List[blocks.Statement], number: int) -> Optional[blocks.Statement]:
@@ -158,13 +185,17 @@ def _began(pid: int, unknown: float) -> float:
 def local_path(pid: int, path: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
     """Return the path by which ``path`` of ``pid`` is opened here; None where that could hang."""
     mount = procfs.mount_of(path, mounts)
-    if mount is None or filesystems.is_network(mount.fstype) or not _plain(path, mounts):
+    root = "" if _same_mounts(pid) else "/proc/%d/root" % pid
+    if mount is None or filesystems.is_network(mount.fstype) or not _plain(root, path, mounts):
         return None
-    return path if _same_mounts(pid) else "/proc/%d/root%s" % (pid, path)
+    return root + path
 
 
-def _plain(path: str, mounts: Sequence[procfs.Mount]) -> bool:
-    """Whether no directory above leads by a symbolic link to a network file system."""
+def _plain(root: str, path: str, mounts: Sequence[procfs.Mount]) -> bool:
+    """Whether no directory above leads by a symbolic link to a network file system.
+
+    Or out of ``root``: by way of /proc/PID/root the kernel takes `/x` of a link for ours.
+    """
     current = ""
     for part in path.split("/")[1:]:
         current += "/" + part
@@ -172,9 +203,11 @@ def _plain(path: str, mounts: Sequence[procfs.Mount]) -> bool:
         if mount is None or filesystems.is_network(mount.fstype):
             return False
         try:
-            target = os.readlink(current)
+            target = os.readlink(root + current)
         except OSError:
             continue
+        if root and target.startswith("/"):
+            return False
         whole = os.path.normpath(os.path.join(os.path.dirname(current), target))
         mount = procfs.mount_of(whole, mounts)
         if mount is None or filesystems.is_network(mount.fstype):

@@ -233,7 +233,7 @@ class Watch:
         if minor:
             piece["probe_cpu"] = probe_cpu()
         self._passes += 1
-        if not minor and any(name in parts and parts[name] for name in _TELLING):
+        if not minor and any(parts.get(name) for name in _TELLING):
             self._told_at = time.monotonic()
         return piece
 

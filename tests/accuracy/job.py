@@ -18,7 +18,8 @@ class Job:
     command: str
     """Script in `jobs/`, and its arguments."""
     cause: str | None
-    """What the first verdict has to be; None for a job that does not hang."""
+    """What the first verdict has to be, `a|b` where two causes are equally right; None for a job
+    that does not hang."""
     culprits: tuple[int, ...] = ()
     what: str = ""
     ready: str = r"[Ss]tep'?:? ?[6-9]"
@@ -39,6 +40,9 @@ class Job:
     file `gate` in OUT_DIR."""
     slow: bool = False
     """It gets on as far as anybody can see, and the first verdict has to be this all the same."""
+    kept: bool = False
+    """Kept out while the rules were written: by somebody who had not seen these, and they were not
+    changed once it was run."""
     environment: tuple[tuple[str, str], ...] = ()
 
 

@@ -95,6 +95,21 @@ def wall_before_store(nodes: Pair) -> None:
     nodes.cluster.node(1).sh(f"iptables -A INPUT ! -i lo -p tcp --dport {PORT} -j DROP")
 
 
+def pods(nodes: Pair) -> None:
+    """Both nodes have a way out; the second also runs pods, whose bridge is known only there."""
+    for node in nodes.cluster.nodes:
+        node.sh("ip route add default via 10.77.0.1")
+    steps = (
+        "link add cni0 type bridge",
+        "addr add 10.42.0.1/24 dev cni0",
+        "link set cni0 up",
+        "link add vethpod0 type veth peer name vethpod1",  # else the bridge has no carrier
+        "link set vethpod0 master cni0 up",
+        "link set vethpod1 up",
+    )
+    nodes.cluster.node(2).sh(" && ".join(f"ip {step}" for step in steps))
+
+
 def silence(nodes: Pair) -> None:
     """From now on nothing gets from one node to the other; both can still be reached."""
     one, two = nodes.cluster.nodes
@@ -107,8 +122,48 @@ def unplug(nodes: Pair) -> None:
     nodes.cluster.unplug(2)
 
 
+def wedge(nodes: Pair) -> None:
+    """Nothing runs any more on the second node, though its network still answers."""
+    nodes.cluster.node(2).freeze()
+
+
+def power_off(nodes: Pair) -> None:
+    """The second node is gone behind a router that says nothing of it."""
+    nodes.cluster.node(2).sh(
+        "iptables -A INPUT ! -i lo -j DROP; iptables -A OUTPUT ! -o lo -j DROP"
+    )
+
+
+def later_firewall(nodes: Pair) -> None:
+    """The first node's firewall is turned on: what is open stays, new ones only to known ports."""
+    rule = f"-p tcp --syn -m multiport ! --dports 22,{PORT} -j DROP"
+    nodes.cluster.node(1).sh(f"iptables -A INPUT ! -i lo {rule}")
+
+
+def oneway(nodes: Pair) -> None:
+    """What the second node sends to others is lost, but for ssh and the store."""
+    rule = f"-p tcp -m multiport ! --ports 22,{PORT} -j DROP"
+    nodes.cluster.node(2).sh(f"iptables -A OUTPUT ! -o lo {rule}")
+
+
+def big_frames(nodes: Pair) -> None:
+    """Packets of more than 600 bytes get lost between the nodes, as with a wrong MTU; not ssh."""
+    for node in nodes.cluster.nodes:
+        rule = "-p tcp -m multiport ! --ports 22 -m length --length 600:65535 -j DROP"
+        node.sh(f"iptables -A INPUT ! -i lo {rule}")
+
+
 BEFORE: dict[str, Callable[[Pair], None]] = {
     "firewall": firewall,
     "wall_before_store": wall_before_store,
+    "pods": pods,
 }
-AFTER: dict[str, Callable[[Pair], None]] = {"silence": silence, "unplug": unplug}
+AFTER: dict[str, Callable[[Pair], None]] = {
+    "silence": silence,
+    "unplug": unplug,
+    "wedge": wedge,
+    "power_off": power_off,
+    "later_firewall": later_firewall,
+    "oneway": oneway,
+    "big_frames": big_frames,
+}

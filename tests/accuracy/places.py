@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,17 @@ def limited(here: Path, port: int) -> Iterator[Place]:
     """A memory cgroup with little memory, in PLACE."""
     with kernel.limited() as group:
         yield Place({"PLACE": str(group)})
+
+
+@contextmanager
+def cramped(here: Path, port: int) -> Iterator[Place]:
+    """A disk in PLACE, of which members of DISK read slowly; those of ROOM have little memory."""
+    with (
+        kernel.limited(80 << 20) as room,
+        kernel.slow_disk(here, 6 << 20, "read") as (point, members, limit),
+    ):
+        told = {"PLACE": str(point), "ROOM": str(room / "cgroup.procs"), "DISK": str(members)}
+        yield Place(told, lambda: limit(0))
 
 
 @contextmanager
@@ -172,8 +184,31 @@ def pager(here: Path, port: int) -> Iterator[Place]:
             reader.kill()
 
 
+@contextmanager
+def terminal(here: Path, port: int) -> Iterator[Place]:
+    """A terminal for its input and output, at which nobody sits."""
+    ours, theirs = os.openpty()
+    name = os.ttyname(theirs)
+
+    def show() -> None:
+        with suppress(OSError), (here / "log.txt").open("ab", buffering=0) as log:
+            while text := os.read(ours, 1 << 16):
+                log.write(text)
+
+    screen = threading.Thread(target=show, daemon=True)
+    screen.start()
+    try:
+        enter = f'exec "$@" <{name} >{name} 2>&1'
+        yield Place({}, prefix=("sh", "-c", enter, "sh"))
+    finally:
+        os.close(theirs)  # with the job's, which was killed, its last end: reading stops
+        screen.join(PATIENCE)
+        os.close(ours)
+
+
 INSIDE: dict[str, Callable[[Path, int], AbstractContextManager[Place]]] = {
     "limited": limited,
+    "cramped": cramped,
     "small_disk": small_disk,
     "frozen_disk": frozen_disk,
     "freezer": freezer,
@@ -183,6 +218,7 @@ INSIDE: dict[str, Callable[[Path, int], AbstractContextManager[Place]]] = {
     "silent_program": silent_program,
     "web_server": web_server,
     "pager": pager,
+    "terminal": terminal,
 }
 OUTSIDE: dict[str, Callable[[int, str], int | None]] = {
     "stop": stop,

@@ -27,7 +27,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
         if one.skipped:
             continue
         given = "(no answer)" if one.error else one.cause or NOT_HUNG
-        cell = (one.job.cause or NOT_HUNG, given)
+        cell = (one.cause if one.cause and one.cause_right else _first(one.job.cause), given)
         cells[cell] += 1
         blamed[cell] += one.right
     rows = [
@@ -52,7 +52,13 @@ def calibration(outcomes: Sequence[Outcome]) -> str:
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """The figures that count, in sentences."""
+    """The figures that count, in sentences: of all jobs, and of those kept out."""
+    kept = [one for one in outcomes if one.job.kept]
+    told = f"\nOf those that were kept out while the rules were written: {_figures(kept)}"
+    return _figures(outcomes) + (told if kept else "")
+
+
+def _figures(outcomes: Sequence[Outcome]) -> str:
     judged = [one for one in outcomes if not one.skipped]
     hung = [one for one in judged if one.job.cause is not None]
     healthy = [one for one in judged if one.job.cause is None]
@@ -69,7 +75,7 @@ def coverage(outcomes: Sequence[Outcome]) -> str:
     """By which jobs each cause is made, here and in the demo; and which are not."""
     jobs: dict[str, list[str]] = {}
     for one in outcomes:
-        jobs.setdefault(one.job.cause or NOT_HUNG, []).append(one.job.name)
+        jobs.setdefault(_first(one.job.cause), []).append(one.job.name)
     for scenario in GALLERY:
         jobs.setdefault(scenario.cause or NOT_HUNG, []).append(f"demo {scenario.name}")
     rows = ["| Cause | Jobs |", "|---|---|"]
@@ -117,7 +123,13 @@ def document(outcomes: Sequence[Outcome]) -> str:
     )
 
 
+def _first(cause: str | None) -> str:
+    """The first of the causes that are equally right."""
+    return cause.partition("|")[0] if cause else NOT_HUNG
+
+
 def _said(cause: str | None, culprits: Sequence[int]) -> str:
     if cause is None:
         return "not hung"
-    return f"`{cause}` {', '.join(map(str, culprits))}".strip()
+    causes = " or ".join(f"`{one}`" for one in cause.split("|"))
+    return f"{causes} {', '.join(map(str, culprits))}".strip()

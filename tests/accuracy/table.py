@@ -10,10 +10,12 @@ from accuracy.table_fifth import FIFTH
 from accuracy.table_guards import GUARDS
 from accuracy.table_knots import KNOTS
 from accuracy.table_lazy import LAZY
+from accuracy.table_members import MEMBERS
 from accuracy.table_models import MODELS
 from accuracy.table_more import MORE
 from accuracy.table_own import OWN
 from accuracy.table_pieces import PIECES
+from accuracy.table_rare import RARE
 from accuracy.table_retries import RETRIES
 from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_rounds import ROUNDS
@@ -462,8 +464,10 @@ JOBS: tuple[Job, ...] = (
     *STOPS,
     *OWN,
     *PIECES,
+    *RARE,
     *RETRIES,
     *FIFTH,
+    *MEMBERS,
     *SERVED,
     *SLOW,
     *MODELS,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from hangtop.screens.dialogs import Reader
+from hangtop.widgets.line_table import LineTable
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.commandlog import CommandRecord
 from hangtop_core.model import Fact, Failure, StackSample
@@ -50,6 +52,85 @@ async def test_tasks_begin_in_turn_whatever_the_python() -> None:
         await pilot.pause()
         assert loop.get_task_factory() is None
         assert "missing-collective" in picture(app)
+
+
+async def test_a_filter_goes_from_the_table_it_is_about_wherever_the_cursor_is() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        await keys(pilot, "3")
+        assert app.page is not None
+        table = app.page.query_one("#files", LineTable)
+        whole = len(table.given)
+        for pane, key in (("threads", "escape"), ("stack", "escape"), ("stack", "q")):
+            app.page.focus_pane("files")
+            await keys(pilot, "slash", *"socket", "enter")
+            assert 0 < len(table.items) < whole
+            app.page.focus_pane(pane)
+            text = await keys(pilot, key)
+            assert len(table.items) == whole, (pane, key)
+            assert "Esc clears" not in text
+        assert app.is_running
+
+
+async def test_what_no_row_passes_says_so_and_not_that_there_is_nothing() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        for screen, moves in (("1", ()), ("2", ()), ("3", ("tab", "tab")), ("3", ("tab",))):
+            text = await keys(pilot, screen, *moves, "slash", *"zzz", "enter")
+            assert "No row passes the filter 'zzz'; Esc clears it." in text, (screen, moves)
+            await keys(pilot, "escape")
+
+
+async def test_a_row_of_rank_opens_with_the_names_of_its_columns() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        text = await keys(pilot, "3", "tab", "tab", "enter")
+        for part in ("OPEN FILE", "FD         1", "TARGET     /"):
+            assert part in text, part
+        assert isinstance(app.screen, Reader)
+        assert app.screen.pane.size.height < 12, "as high as its text"
+        text = await keys(pilot, "escape", "question_mark")
+        assert app.screen.pane.size.height > 30, "and no higher than the screen"
+
+
+async def test_threads_are_filtered_by_the_state_that_is_shown() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        await keys(pilot, "3", *["tab"] * 3, "slash", *"state", "equals_sign", *"sleeping", "enter")
+        assert app.page is not None
+        assert app.page.query_one("#threads", LineTable).items
+
+
+async def test_a_filter_can_be_read_on_a_small_screen() -> None:
+    app = app_for(load("dataloader-worker"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        text = await keys(pilot, "3", *["tab"] * 4, "slash", *"state", "equals_sign", "b", "enter")
+        assert " filter state=b  Esc clears" in text
+
+
+@pytest.mark.parametrize("opened", ["", "question_mark", "colon"])
+async def test_ten_by_three_has_no_scroll_bars(opened: str) -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=(10, 3)) as pilot:
+        await pilot.pause()
+        await keys(pilot, *filter(None, [opened]))
+        assert not any(one.show_vertical_scrollbar for one in app.screen_stack)
+
+
+async def test_enter_on_the_empty_palette_changes_nothing() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        before = app.state.interval
+        await keys(pilot, "colon", "enter")
+        assert app.state.interval == before
+        assert app.page is not None
+        assert app.page.NAME == "overview"
 
 
 async def test_filter_by_rank_state_and_text() -> None:

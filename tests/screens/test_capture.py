@@ -199,3 +199,12 @@ async def test_of_a_picture_that_is_cut_off_the_stored_verdict_is_shown(tmp_path
     path.write_bytes(gzip.compress(b"".join(lines[:2])))
     with pytest.raises(BadCaptureError, match="holds too little: it ends before its end"):
         opened(str(path))
+
+
+async def test_a_capture_has_no_interval(capture: Capture) -> None:
+    app = app_on(capture)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        app._entered("interval 5")
+        await pilot.pause()
+        assert "there is no interval" in picture(app)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hangtop.spans import plain
+from hangtop.spans import cells, plain
+from hangtop.views.logs import Stream, title_of
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
 from support.logs import recording, with_log
@@ -120,7 +121,40 @@ async def test_a_text_is_searched_in_the_lines() -> None:
         await keys(pilot, "escape", "slash", *"2-3", "enter")
         assert [one.rank for one in table.items] == [2, 3]
         text = await keys(pilot, "escape", "slash", *"7", "enter")
-        assert "No stream passes the filter '7'" in text
+        assert "No row passes the filter '7'" in text
+
+
+async def test_a_search_and_a_filter_take_the_place_of_each_other() -> None:
+    app = app_for(with_log(recording("tee_raise")))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        await keys(pilot, "8", "tab", "slash", *"step 2", "enter")
+        whole = len(shown(app))
+        text = await keys(pilot, "shift+tab", "slash", *"2-3", "enter")
+        assert "filter 2-3" in text
+        assert len(shown(app)) > whole, "the search is over"
+        assert app.page is not None
+        table = app.page.query_one("#streams", LineTable)
+        assert len(table.items) == 2
+        await keys(pilot, "tab", "escape")
+        assert len(table.items) == 5
+
+
+async def test_following_is_told_where_the_lines_are_not_seen() -> None:
+    app = app_for(with_log(recording("tee_raise")))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert "the log stays; F follows" in await keys(pilot, "8", "F")
+        assert "following the log" in await keys(pilot, "F")
+
+
+def test_the_name_of_the_file_stays_when_there_is_little_room() -> None:
+    path = "/tmp/hangtop-demo-ezp8dgqx/logs/demo-bcca56af5724_0p3kgy1c/attempt_0/2/stderr.log"
+    stream = Stream("k", 2, "n", path, "", False, 9, None, "")
+    for room in (30, 60, 90):
+        heading, note = title_of(stream, 1, room)
+        assert plain(heading).endswith("/stderr.log")
+        assert room < 40 or cells(heading) + cells(note) <= room
 
 
 async def test_long_lines_are_cut_or_wrapped() -> None:

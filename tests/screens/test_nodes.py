@@ -137,7 +137,7 @@ async def test_filters_of_nodes() -> None:
         await keys(pilot, "escape", "slash", *"seen", "greater_than_sign", *"20", "enter")
         assert names() == ["node-3"]
         text = await keys(pilot, "escape", "slash", *"zzz", "enter")
-        assert "No node passes the filter" in text
+        assert "No row passes the filter" in text
 
 
 async def test_a_node_goes_slow_is_lost_and_comes_back_with_its_age() -> None:

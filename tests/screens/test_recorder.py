@@ -344,3 +344,12 @@ async def test_a_thousand_ranks_are_counted_aside_and_keys_are_answered() -> Non
         began = time.process_time()
         app.show()
         assert time.process_time() - began < 0.3
+
+
+async def test_without_recorders_no_group_is_said_to_be_through() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        text = await keys(pilot, "4", "n")
+        assert "nothing is under way" not in text
+        assert "nothing is listed here" in text

@@ -47,10 +47,10 @@ def _cgroup(files: dict[str, str], what: str) -> Iterator[Path]:
 
 
 @contextmanager
-def limited() -> Iterator[Path]:
+def limited(most: int = LIMIT_BYTES) -> Iterator[Path]:
     """A memory cgroup with little memory."""
     with _cgroup(CGROUPS, "memory cgroup") as limit:
-        limit.write_text(str(LIMIT_BYTES))
+        limit.write_text(str(most))
         yield limit.parent
 
 

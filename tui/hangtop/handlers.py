@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hangtop import clipboard, pager, palette
+from hangtop.actions import page_names
 from hangtop.keep import capture
 from hangtop.screens.dialogs import Choice, Palette, Reader
 from hangtop.spans import Line, plain_lines
@@ -139,6 +140,9 @@ class Handlers(Stopping):
         self._page.set_filter(f"node={name}")
 
     def _interval(self, text: str) -> None:
+        if not self._app.state.live:
+            self._app.tell("nothing moves here: there is no interval between pictures", "warn")
+            return
         try:
             seconds = float(text.rstrip("s"))
         except ValueError:
@@ -228,7 +232,7 @@ class Handlers(Stopping):
         """All keys."""
         page = self._page
         now = self._app.state.situation(page.NAME)
-        self.read("KEYS", texts.help_lines(now, self._app.keymap.actions), page.NAME)
+        self.read("KEYS", texts.help_lines(now, self._app.keymap.actions), page_names([page.NAME]))
 
     def do_commands(self) -> None:
         """What ran on nodes."""
@@ -262,8 +266,8 @@ class Handlers(Stopping):
             places = clipboard.copy(
                 text, lambda data: self._app.call_from_thread(driver.write, data)
             )
-            count = f"{lines} lines" if lines > 1 else "1 line"
-            self._app.call_from_thread(self._app.tell, f"copied {count}: {places}", "good")
+            told = f"copied {plural(lines, 'line')}: {places}"
+            self._app.call_from_thread(self._app.tell, told, "good")
 
         self._app.run_worker(work, thread=True, exclusive=True, group="copy")
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hangtop.spans import Line
 
 
@@ -21,3 +24,13 @@ class Item:
     """What `y` copies instead of the text."""
     target: Any = None
     """What Enter leads to."""
+
+
+def numbered(items: Iterable[Item]) -> list[Item]:
+    """Keys that stay the same while times and counts in the text change: `fix:0`, `fix:1`."""
+    seen: Counter[str] = Counter()
+    found = []
+    for item in items:
+        found.append(replace(item, key=f"{item.key}:{seen[item.key]}"))
+        seen[item.key] += 1
+    return found

@@ -42,6 +42,12 @@ Fields of ranks: `rank`, `node`, `pid`, `state`, `cpu`, `idle`, `where`, `why`, 
 Fields of process groups on Recorder: `group`, `size`, `state`; of their collectives: `seq`, `op`,
 `shape`, `state`; of the members of a group: `rank`, `node`, `joined`, `last`, `now`, `state`. A
 rank set shows the groups and collectives that lack one of these ranks.
+
+Fields of stacks: `frame`, `at`, `count` for ranks, `age` in seconds.
+
+Fields on Rank, of open files: `fd`, `kind`, `target`; of threads: `name`, `state`, `wchan`,
+`fd`, `target`; of children: `name`, `state`.
+
 Fields of GPUs: `node`, `gpu`, `does`, `util`, `power`, `memory`, `temperature`, `ecc`, `xid`,
 `trouble`.
 

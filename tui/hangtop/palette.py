@@ -52,11 +52,13 @@ def suggest(
         ]
     if digits.isdecimal():
         return items
-    if now.live and "interval".startswith(text.split(" ")[0] if text else ""):
-        value = text.partition(" ")[2] or "5"
-        items.append(_item(f"interval {value}", "seconds between two pictures; 1 is usual"))
-    items += [_action(action, now) for action in _actions(text, now, actions)]
-    return items
+    some = [_action(action, now) for action in _actions(text, now, actions)]
+    if not (now.live and "interval".startswith(text.split(" ")[0] if text else "")):
+        return items + some
+    value = text.partition(" ")[2] or "5"
+    interval = _item(f"interval {value}", "seconds between two pictures; 1 is usual")
+    # Where nothing is typed Enter goes to a screen, and changes nothing.
+    return [*items, interval, *some] if text else [*items, *some, interval]
 
 
 def _actions(text: str, now: Situation, actions: Iterable[Action]) -> list[Action]:

@@ -49,8 +49,8 @@ def can_ask_all(now: Situation) -> str | None:
 
 
 def can_ask(now: Situation) -> str | None:
-    """There must be a rank, and its node must answer."""
-    return needs_live(now) or needs_rank(now)
+    """The rank must be alive, and its node must answer."""
+    return needs_live(now) or needs_rank(now) or _silent(now) or _gone(now)
 
 
 def can_dump(now: Situation) -> str | None:
@@ -61,7 +61,7 @@ def can_dump(now: Situation) -> str | None:
 
 def can_native(now: Situation) -> str | None:
     """Native frames pause the target while they are read."""
-    return _writes(now) or needs_rank(now) or _silent(now) or _gone(now)
+    return _writes(now) or needs_rank(now) or _silent(now) or _sampler(now) or _gone(now)
 
 
 def can_strace(now: Situation) -> str | None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hangtop.state import State, Trace
 from hangtop.views.common import rank_key
 from hangtop_core.analysis.peers import peers, unread
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.cores import take
+from hangtop_core.nodestates import OBSERVED
 from hangtop_core.outputs import wanted
-from hangtop_core.rankset import fold
 from hangtop_core.text import duration, plural, size
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ class Requests:
             pids = {}
             for rank in ranks:
                 pids.setdefault(rank.node, []).append(rank.process.pid)
-            word = "stack of rank" if len(ranks) == 1 else "stacks of ranks"
-            told = f"{word} {fold(rank.rank for rank in ranks)}"
+            word = "stack" if len(ranks) == 1 else "stacks"
+            told = f"{word} of {name_ranks([rank.rank for rank in ranks])}"
         if mode == "native":
             told += " with C frames"
         self._tell(f"taking {told}…", "info")
@@ -125,7 +126,7 @@ class Requests:
     def core_cost(self, rank: Rank) -> None:
         """Ask what a core of a rank would cost."""
         told = f"what a core of rank {rank.rank} costs"
-        self._tell(f"looking {told}…", "info")
+        self._tell(f"looking up {told}…", "info")
         request = partial(take.cost, self._source, rank.node, rank.process.pid)
         self._bridge.ask("core cost", told, request, rank_key(rank))
 
@@ -154,7 +155,7 @@ class Requests:
         newest = self._state.newest
         if nodes is None:
             nodes = newest.snapshot.nodes if newest else ()
-        lost = [n.name for n in nodes if n.state not in ("ready", "connecting", "slow")]
+        lost = [n.name for n in nodes if n.state not in (*OBSERVED, "connecting")]
         for name in lost:
             self._source.retry(name)
         return lost
@@ -193,7 +194,7 @@ class Requests:
         if result.idle_polls:
             text += f", {plural(result.idle_polls, 'poll')} that timed out not listed"
         if result.dropped:
-            text += f", {result.dropped} lines lost"
+            text += f", {plural(result.dropped, 'line')} lost"
         if result.unsaved is not None:
             text += f"; lines are missing from the files: {result.unsaved}"
         if result.running_again is False:

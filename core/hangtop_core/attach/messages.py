@@ -24,7 +24,7 @@ from hangtop_core.model import (
     Recorder,
     RecorderWay,
 )
-from hangtop_core.text import Text, clean
+from hangtop_core.text import Count, Text, clean
 
 T = TypeVar("T")
 
@@ -34,7 +34,6 @@ MAX_PROCESSES = 8192
 """Processes of one node that are followed, and as many that left; a big node has some hundreds."""
 
 Time = Annotated[float, Meta(ge=0, le=1e11)]
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Pid = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Key = Annotated[str, Meta(min_length=1, max_length=128)]
 

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from hangtop_core.attach.messages import Count, Key, Pid, Time
+from hangtop_core.attach.messages import Key, Pid, Time
 from hangtop_core.model import Failure
 from hangtop_core.numerics import First, Header, Note, Seen
-from hangtop_core.text import Text
+from hangtop_core.text import Count, Text
 
 
 class RasPiece(Struct, frozen=True):

@@ -19,6 +19,7 @@ from msgspec import Struct
 from hangtop_core import nodesets
 from hangtop_core.capture import form
 from hangtop_core.places import is_loopback
+from hangtop_probe.procfs import words
 from hangtop_probe.secrets import MASK, is_secret_name, mask_arguments, mask_text
 
 if TYPE_CHECKING:
@@ -45,57 +46,11 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^/(?:proc|
 _INSIDE = re.compile(r"(?:site|dist)-packages|python\d[\d.]*|folder-\d+|hang-\d{8}T\d{6}Z(?:-\d+)?")
 """Folders of libraries, those of `hangtop watch`, and what has another name already."""
 _COMMON = frozenset(
-    [
-        ".",
-        "..",
-        ".cache",
-        ".config",
-        ".local",
-        "bin",
-        "boot",
-        "cache",
-        "captures",
-        "data",
-        "dev",
-        "dist-packages",
-        "etc",
-        "hangtop",
-        "home",
-        "lib",
-        "lib32",
-        "lib64",
-        "libexec",
-        "local",
-        "log",
-        "logs",
-        "mnt",
-        "net",
-        "nfs",
-        "null",
-        "opt",
-        "proc",
-        "pts",
-        "python",
-        "root",
-        "run",
-        "sbin",
-        "scratch",
-        "share",
-        "shm",
-        "site-packages",
-        "src",
-        "srv",
-        "state",
-        "strace",
-        "sys",
-        "tmp",
-        "torchrun",
-        "traces",
-        "usr",
-        "var",
-        "work",
-        "~",
-    ]
+    words("""
+    . .. .cache .config .local bin boot cache captures data dev dist-packages etc hangtop home
+    lib lib32 lib64 libexec local log logs mnt net nfs null opt proc pts python root run sbin
+    scratch share shm site-packages src srv state strace sys tmp torchrun traces usr var work ~
+    """)
 )
 """Folders that are anywhere, and tell what kind of place it is, but of nobody."""
 _PROGRAMS = frozenset({"bin", "sbin", "libexec"})

@@ -116,8 +116,8 @@ def own_directories() -> list[str]:
         if not name.isdecimal():
             continue
         try:
-            comm = Path(f"/proc/{name}/comm").read_text()
-            if comm.startswith(("python", "pt_", "torchrun")):
+            comm = Path(f"/proc/{name}/comm").read_bytes()  # not always UTF-8
+            if comm.startswith((b"python", b"pt_", b"torchrun")):
                 found.append(os.readlink(f"/proc/{name}/cwd"))
         except OSError:
             continue

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 from msgspec import Meta, Struct
 
-from hangtop_core.asks import Ask
+from hangtop_core.asks import Ask, no_pieces
 from hangtop_core.attach.messages import decode
-from hangtop_core.text import Text, clean, duration, size
+from hangtop_core.text import Count, Text, clean, duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-Bytes = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Seconds = Annotated[float, Meta(ge=0, le=1e7)]
 T = TypeVar("T")
 COST_S = 15.0
@@ -26,10 +25,10 @@ class Cost(Struct, frozen=True):
     """What a core would cost; all but `free` and `dir` is an estimate."""
 
     dir: Text
-    size: Bytes
+    size: Count
     seconds: Seconds
     """For which the process stands still."""
-    free: Bytes | None = None
+    free: Count | None = None
     network: bool = False
     """Whether the directory is on a file server, which may take far longer."""
 
@@ -55,7 +54,7 @@ class Taken(Struct, frozen=True):
     """A core that was taken."""
 
     path: Text
-    size: Bytes
+    size: Count
     seconds: Seconds
     running_again: bool = True
 
@@ -76,7 +75,9 @@ class Asking(Protocol):
 
 def cost(session: Asking, node: str, pid: int, directory: str | None = None) -> Future[Cost]:
     """Ask what a core would cost; nothing is touched, but it must not be a read-only session."""
-    ask = Ask("core", (pid,), _params(pid, directory), "look what a core would take", _none, COST_S)
+    ask = Ask(
+        "core", (pid,), _params(pid, directory), "look what a core would take", no_pieces, COST_S
+    )
     return session.ask(node, ask, lambda said: decode(said, Cost))
 
 
@@ -84,13 +85,9 @@ def take(session: Asking, node: str, pid: int, directory: str | None = None) -> 
     """Take a core; fails with `ReadOnlyError` in a read-only session."""
     params = {**_params(pid, directory), "take": True}
     what = "gdb -p PID: generate-core-file"
-    ask = Ask("core", (pid,), params, what, _none, LIMIT_S, pauses=True)
+    ask = Ask("core", (pid,), params, what, no_pieces, LIMIT_S, pauses=True)
     return session.ask(node, ask, lambda said: decode(said, Taken))
 
 
 def _params(pid: int, directory: str | None) -> dict[str, Any]:
     return {"pid": pid, "dir": directory}
-
-
-def _none(node: str, raw: object) -> None:
-    """There are no pieces."""

@@ -12,19 +12,16 @@ import os
 import resource
 import sys
 import time
-from contextlib import suppress
 
 from hangtop_core.columns import trace_of
 from hangtop_core.dumps import wire
 from hangtop_core.dumps.safe import decode
 from hangtop_probe.columns import reduce
+from hangtop_probe.recorderread import BASE_MEMORY, PER_BYTE, address_space, limit
 from hangtop_probe.unpickle import ForeignError, RefusedError, TruncatedError, check_start
 
 MAX_FILE = 256 << 20
 """Bytes; a dump of 2,000 entries with stacks has about 350 KB."""
-BASE_MEMORY = 512 << 20
-PER_BYTE = 24
-"""Bytes of memory per byte of file: what was unpickled took 12 at most."""
 MAX_CPU_S = 120
 """For one file, should the parent be gone; it watches the clock itself as long as it lives."""
 
@@ -32,8 +29,8 @@ MAX_CPU_S = 120
 def main() -> None:
     """Answer requests until stdin ends."""
     gc.disable()
-    _limit(resource.RLIMIT_CORE, 0)
-    start = _address_space()
+    limit(resource.RLIMIT_CORE, 0)
+    start = address_space()
     _send(wire.Answer())  # ready: from now on a file's time counts
     while (body := wire.receive(sys.stdin.buffer)) is not None:
         ask = wire.ASK.decode(body)
@@ -54,8 +51,8 @@ def answer(ask: wire.Ask, base: int = 0) -> wire.Answer:
             return wire.Answer("too-large", f"has {size >> 20} MiB; the limit is {MAX_FILE >> 20}")
         if base:
             used = time.process_time()
-            _limit(resource.RLIMIT_AS, base + BASE_MEMORY + PER_BYTE * size)
-            _limit(resource.RLIMIT_CPU, int(used) + MAX_CPU_S)
+            limit(resource.RLIMIT_AS, base + BASE_MEMORY + PER_BYTE * size)
+            limit(resource.RLIMIT_CPU, int(used) + MAX_CPU_S)
         with open(path, "rb") as file:
             data = file.read(64)
             check_start(data)
@@ -73,16 +70,3 @@ def answer(ask: wire.Ask, base: int = 0) -> wire.Answer:
         return wire.Answer("refused", "refused: it is nested too deeply")
     except (ForeignError, ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
         return wire.Answer("foreign", str(error)[:300])
-
-
-def _address_space() -> int:
-    """Bytes of address space this process has now."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()
-
-
-def _limit(what: int, wanted: int) -> None:
-    with suppress(ValueError, OSError):
-        _, hard = resource.getrlimit(what)
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(what, (soft, hard))

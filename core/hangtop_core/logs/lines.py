@@ -189,11 +189,9 @@ class _Tail:
         self.found = found
         self.changed = time.monotonic()
         self.notes: list[str] = []
-        self._number = number
-        self._keep = keep
         self._file = open(found.path, "rb", buffering=0)  # noqa: SIM115  # it stays open
-        self.parser = self._parser()
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self.parser = Parser(number, time.time(), lambda line: keep(number, line))
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._mark = b""
         """What was read last, `MARK` bytes at most."""
         start = max(os.fstat(self._file.fileno()).st_size - BEGIN, 0)
@@ -202,9 +200,6 @@ class _Tail:
             self._mark = begin + end if rest else b""
             self._file.seek(start + len(self._mark))
             self._mark = self._mark[-MARK:]
-
-    def _parser(self) -> Parser:
-        return Parser(self._number, time.time(), lambda line: self._keep(self._number, line))
 
     def poll(self) -> bool:
         """Take what is new; say whether there was anything."""
@@ -236,6 +231,7 @@ class _Tail:
 
     def _begin(self, file: FileIO, why: str) -> None:
         self.parser.finish()
+        self._decoder.reset()
         if file is not self._file:
             self._file.close()
             self._file = file
@@ -253,7 +249,8 @@ class _Tail:
                 break
             news = True
             self._mark = (self._mark + data)[-MARK:]
-            self.parser.feed(self._decode(data))
+            self.parser.near = time.time()  # by which times without a date are told
+            self.parser.feed(self._decoder.decode(data))
         if news:
             self.changed = time.monotonic()
         elif time.monotonic() - self.changed > 1.0:

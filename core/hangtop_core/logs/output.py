@@ -92,9 +92,17 @@ def outputs_of(outputs: Iterable[Output], job: Job) -> list[Output]:
 
 def lines_of(one: Output, keep: Callable[[Line], None]) -> None:
     """Give the lines of a file's text, told apart; one that is cut at its beginning is left out."""
-    parser = Parser(0, one.changed, keep)
-    parser.feed(one.text.partition("\n")[2] if one.start else one.text)
+    parsed(one.text, one.start, one.changed, keep)
+
+
+def parsed(
+    text: str, start: int, changed: float, keep: Callable[[Line], None] | None = None
+) -> Parser:
+    """Parse the end of a file that begins at ``start``; ``keep`` gets its lines."""
+    parser = Parser(0, changed, keep)
+    parser.feed(text.partition("\n")[2] if start else text)
     parser.finish()
+    return parser
 
 
 def with_rank(outputs: Iterable[Output], job: Job) -> Iterator[tuple[Output, int | None]]:

@@ -176,3 +176,16 @@ def test_help_fits_the_terminal(
     assert len(lines) > 500
     long = [line for line in lines if len(line) > columns]
     assert [line for line in long if not line.startswith("  hangtop ")] == []
+
+
+@pytest.mark.parametrize("command", ["", "diagnose", "capture"])
+def test_statuses_stand_in_lines_of_their_own(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At 80 columns none is torn from its number."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([*filter(None, [command]), "--help"])
+    lines = capsys.readouterr().out.partition("exit status")[2].splitlines()[1:]
+    assert lines
+    assert all(one.strip()[0].isdecimal() for one in lines if one.strip()), lines

@@ -54,9 +54,8 @@ def test_every_option_can_be_set(file: Path, key: str) -> None:
 
 
 def test_no_option_is_forgotten() -> None:
-    per_command = {"output"}
     assert {*VALUES, "hostfile"} <= set(in_file())
-    assert set(DEFAULTS) == {*in_file(), *NOT_IN_FILE, *per_command}
+    assert set(DEFAULTS) == {*in_file(), *NOT_IN_FILE}
 
 
 def test_a_host_file_is_found_from_where_the_file_is(file: Path) -> None:

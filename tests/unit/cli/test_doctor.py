@@ -10,6 +10,7 @@ import pytest
 from hangtop.cli import doctor, output
 from hangtop_core.analysis.ladder.rung import Ladder, Rung, missing, ok, skipped, unreached, warning
 from hangtop_core.check import Cleaned
+from support.documents import misfits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,6 +140,7 @@ def test_what_was_removed(
     assert set(lines) <= set(out.splitlines())
     assert doctor.tell_cleaned(cleaned, failed, True) == status
     said = json.loads(capsys.readouterr().out)
+    assert misfits(said) == []
     assert (said["schema"], len(said["nodes"])) == (
         "hangtop.doctor.clean/1",
         len(cleaned) + len(failed),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hangtop_core.attach import messages
-from hangtop_core.devices import MAX_DEVICES, Devices
+from hangtop_core.devices import MAX_DEVICES, MAX_NAME, Devices
 
 AT = 1_800_000_000.0
 
@@ -124,3 +124,13 @@ def test_what_does_not_fit_is_dropped_and_named() -> None:
 def test_a_node_cannot_set_what_the_head_works_out() -> None:
     (gpu,) = Fold()(gpus={"0": {"worked_at": 1.0, "index": 7, "power_peak_w": 900}})["gpus"]
     assert (gpu.index, gpu.worked_at, gpu.power_peak_w) == (0, None, None)
+
+
+def test_names_of_ports_are_harmless_and_short() -> None:
+    fold = Fold()
+    long = "mlx5_0/1\x1b[2J" + "x" * 200
+    fold(nics={long: {"kind": "infiniband", "state": "ACTIVE", "errors": {"symbol": 1}}})
+    (nic,) = fold(nics={long: {"errors": {"symbol": 3}}})["nics"]
+    assert nic.name.startswith("mlx5_0/1xx")
+    assert len(nic.name) <= MAX_NAME
+    assert (nic.state, nic.new_errors) == ("ACTIVE", {"symbol": 2})

@@ -272,3 +272,12 @@ def test_when_threads_got_on_in_a_connection_is_told_of_a_rank_and_its_children(
     bench.fold(6, {"pid": 100, "flows": [[105, 40000], [106, 50000]]})
     assert bench.ranks()[0].flowed_at == {105: EPOCH, 106: EPOCH + 6, 200: EPOCH + 3}
     assert not bench.wrong
+
+
+def test_of_many_threads_that_got_on_those_are_remembered_that_are_told_of(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hangtop_core.tracked.MAX_FLOWS", 2)
+    bench.fold(0, process(100, 0, flows=[[105, 40000], [106, 40000]]))
+    bench.fold(3, {"pid": 100, "flows": [[106, 40000], [107, 40000]]})
+    assert bench.ranks()[0].flowed_at == {106: EPOCH, 107: EPOCH + 3}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import hangtop_hook
-from hangtop_hook import importing, logs, permit, server, tee
+from hangtop_hook import importing, logs, permit, server, tee, terminal
 from support.processes import all_pids
 
 OLD = 1_600_000_000
@@ -191,3 +191,15 @@ def test_what_copies_lines_keeps_nothing_else_of_the_rank_s_open(tmp_path: Path)
             assert not [one for one in held if one.startswith("socket:")], held
         finally:
             rank.kill()
+
+
+def test_a_process_whose_name_is_cut_within_a_letter_is_looked_at(tmp_path: Path) -> None:
+    own = Path("/proc/self/comm")
+    before = own.read_bytes()
+    own.write_bytes("ä".encode() * 8)
+    try:
+        assert not permit.is_taken(signal.SIGRTMIN + permit.SIGNAL_OFFSET)
+        assert terminal.why_not(os.getpid(), None) is None
+        assert terminal._ran(os.getpid()) is not None
+    finally:
+        own.write_bytes(before)

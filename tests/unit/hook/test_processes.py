@@ -54,6 +54,9 @@ def test_children_of_a_rank_are_none(environ: pytest.MonkeyPatch) -> None:
     [
         ("python /opt/bin/torchrun --nproc-per-node 8 train.py", True),
         ("python -m torch.distributed.run train.py", True),
+        ("python -um torch.distributed.run train.py", True),
+        ("python -mtorch.distributed.run train.py", True),
+        ("python -Wignore -Xdev -Im accelerate.commands.launch train.py", True),
         ("python -u -X dev -m torch.distributed.launch train.py", True),
         ("python /site-packages/torch/distributed/run.py train.py", True),
         ("python3 /usr/bin/accelerate launch train.py", True),

@@ -288,3 +288,42 @@ def test_the_head_of_what_handles_signals_is_told(tmp_path: Path, head: str, tol
     os.utime(file, (0, 0))
     found = sources.around(os.getpid(), str(file), 4, [procfs.Mount(1, "0:1", "/", "ext4", "x")])
     assert found == ([*([(2, head)] if told else []), (3, "if rank:")], [])
+
+
+RING = """
+class Ring:
+    def start(self, block):
+        {start}
+    # work = dist.isend(block)
+
+    def wait(self):
+        for work in self.pending:
+            work.wait()
+
+
+def reduce(flat):
+    return dist.all_reduce(flat, async_op={later})
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "later", "made"),
+    [
+        ("self.pending = dist.batch_isend_irecv(ops)", "True", True),
+        ("ops = [dist.P2POp(dist.irecv, block, self.previous)]", "False", True),
+        ("self.pending.append(dist.isend(block, self.next))", "True", True),
+        # in one class both: nobody knows which of them is waited for
+        ("self.pending = [irecv(block), all_reduce(block, async_op=True)]", "False", False),
+        ("self.pending = exchange(block)", "True", False),
+        ("self.pending = exchange(block)", "False", False),
+    ],
+)
+def test_what_starts_the_sends_that_a_line_waits_for_is_told(
+    tmp_path: Path, start: str, later: str, made: bool
+) -> None:
+    file = tmp_path / "ring.py"
+    file.write_text(RING.format(start=start, later=later))
+    os.utime(file, (0, 0))
+    found = sources.around(os.getpid(), str(file), 9, [procfs.Mount(1, "0:1", "/", "ext4", "x")])
+    own = [(8, "for work in self.pending:")]
+    assert found == ([*own, *([(4, f"made: {start}")] if made else [])], [])

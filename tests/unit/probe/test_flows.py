@@ -258,3 +258,17 @@ def test_pipes_and_what_is_gone_are_left_out() -> None:
         rows = [row(call, fd) for call in ("read", "recvfrom", "epoll_wait") for fd in (read, 9999)]
         assert Watch().look(*rows, row("poll", None), row("recvfrom", None)) == {}
     assert flows.counts(bytes(72)) is None
+
+
+def test_threads_that_have_ended_are_forgotten_once_there_are_many(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flows, "MAX_TOLD", 2)
+    near, far = pair
+    watch = Watch()
+    for tid in range(7, 12):
+        watch.look(row("recvfrom", near.fileno(), tid))
+        carry(far, near, MUCH)
+        told = watch.look(row("recvfrom", near.fileno(), tid))
+        assert told[tid] == MUCH
+        assert len(told) <= 2

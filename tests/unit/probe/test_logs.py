@@ -198,3 +198,22 @@ def test_what_was_said_is_not_said_again_to_who_asks_for_news(
         file.write("more\n")
     news = ask(by=one, pids=[pid], news=True, since=since)
     assert [said.get("text") for said in news] == ["more\n", None]
+
+
+def test_outputs_that_are_remembered_meanwhile_disturb_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rank0.log"
+    path.write_text("last words\n")
+    known = Known()
+    facts.remember(known.outputs, (str(path), "/logs/a"))
+
+    class Watching:
+        """A pattern during which the watch goes on."""
+
+        def sub(self, _: str, name: str) -> str:
+            facts.remember(known.outputs, (f"/logs/{len(known.outputs)}",))
+            return name
+
+    monkeypatch.setattr(logs, "_NUMBER", Watching())
+    assert [one["path"] for one in ask(known, paths=[str(path)])] == [str(path)]

@@ -84,6 +84,23 @@ def test_a_port_that_is_taken_has_an_owner(probe: ProbeClient) -> None:
         listening.stop()
 
 
+def test_the_command_line_of_an_owner_is_masked(probe: ProbeClient, tmp_path: Path) -> None:
+    code = "import socket, sys\ndoor = socket.create_server(('127.0.0.1', 0))\n"
+    code += "print(door.getsockname()[1], flush=True)\nsys.stdin.read()\n"
+    (tmp_path / "hold.py").write_text(code)
+    words = ["python", "hold.py", "--password", "hunter22"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        words, executable=sys.executable, cwd=tmp_path, stdin=pipe, stdout=pipe
+    ) as owner:
+        assert owner.stdout is not None
+        listening = Listening(probe, "b", int(owner.stdout.readline()))
+        owner.communicate()
+    owned = f"python hold.py --password *** (pid {owner.pid})"
+    assert listening.opened["owner"] == owned
+    listening.stop()
+
+
 def test_somebody_else_who_answers_is_no_success(probe: ProbeClient) -> None:
     with socket.create_server((HERE, 0)) as other:
         threading.Thread(target=greet, args=(other,), daemon=True).start()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from hangtop_probe import numerics, permission
+from hangtop_probe import numerics, permission, procfs
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def test_a_pipe_that_has_the_name_of_the_file_holds_nobody_up(tmp_path: Path) -> None:
@@ -34,3 +36,24 @@ def test_a_number_of_thousands_of_digits_is_none(tmp_path: Path) -> None:
         told = numerics.piece(os.getpid(), permission.rights())
     assert told["header"]["rank"] == 7
     assert told["lines"] == [{"type": "first", "step": None, "batch": -12}]
+
+
+def test_the_file_of_a_rank_in_a_container_has_the_pid_of_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "numerics"
+    folder.mkdir()
+    path = folder / "rank0-n1-17.jsonl"
+    path.write_text('{"schema":"hangtop.numerics/1","rank":7}\n')
+    real = procfs.read
+
+    def read(name: str, limit: int = 1 << 20) -> bytes | None:
+        data = real(name, limit)
+        if data is not None and name.endswith("/status"):
+            return data.replace(b"NSpid:\t%d" % os.getpid(), b"NSpid:\t%d\t17" % os.getpid())
+        return data
+
+    monkeypatch.setattr(procfs, "read", read)
+    with path.open():
+        told = numerics.piece(os.getpid(), permission.rights())
+    assert told["header"]["rank"] == 7

@@ -22,12 +22,16 @@ from hangtop_core.model import RecorderWay
 from hangtop_probe import (
     columns,
     inject,
+    permission,
     reading,
+    recorder,
     recorderread,
     recorderways,
     workerserver,
 )
 from hangtop_probe.recorderways import Facts
+from hangtop_probe.requests import Request
+from hangtop_probe.tools import Tools
 from support.flight import Job, as_json
 from support.probe_client import ProbeClient
 from support.processes import PATIENCE, wait_until
@@ -397,3 +401,10 @@ def test_http_that_never_answers(tmp_path: Path) -> None:
     with pytest.raises(TimeoutError):
         workerserver.post(str(tmp_path / "s"), "/x", 0.2)
     thread.join(PATIENCE)
+
+
+def test_what_was_said_is_remembered_of_so_many_processes() -> None:
+    told = dict.fromkeys(range(recorder.MAX_TOLD), "why")
+    request = Request({"id": 1, "op": "recorder", "pids": [1 << 30]}, lambda *_: None)
+    recorder.handle(request, permission.rights(), Tools(), told)
+    assert len(told) == 1

@@ -272,3 +272,18 @@ def test_all_that_answers_is_loaded_at_once() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_a_request_for_which_there_is_no_thread_is_refused_and_the_others_go_on(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("hangtop_probe.server.threading.Thread.start", start)
+    line.send(op="many", id=1, n=1)
+    assert "can't start new thread" in line.receive()["err"]["text"]
+    monkeypatch.undo()
+    line.send(op="many", id=1, n=1)
+    assert line.receive()["data"]["number"] == 0
+    assert line.receive()["end"] == {"sent": 1}

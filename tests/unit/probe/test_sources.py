@@ -33,3 +33,35 @@ def test_lines_that_are_forgotten_meanwhile_are_read_again(
     finally:
         sys.setswitchinterval(before)
     assert {(at, line.split()[0]) for at, line in told} == {(n, f"line_{n}") for n in range(1, 9)}
+
+
+def test_links_are_followed_where_the_process_sees_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of another mount namespace has other links, which lead elsewhere."""
+    theirs = tmp_path / "their"
+    (theirs / "code").mkdir(parents=True)
+    (theirs / "near").symlink_to("code")
+    (theirs / "far").symlink_to("data")
+    (theirs / "away").symlink_to("/code")
+    real = os.readlink
+    looked: list[str] = []
+
+    def readlink(path: str) -> str:
+        looked.append(path)
+        return real(path.replace("/proc/7/root", str(theirs)))
+
+    monkeypatch.setattr(sources, "_same_mounts", lambda _: False)
+    monkeypatch.setattr("os.readlink", readlink)
+    mounts = [
+        procfs.Mount(1, "8:1", "/", "ext4", "a"),
+        procfs.Mount(2, "0:9", "/data", "nfs4", "b:/"),
+    ]
+
+    def local(path: str) -> str | None:
+        return sources.local_path(7, path, mounts)
+
+    assert local("/near/train.py") == "/proc/7/root/near/train.py"
+    assert local("/far/train.py") is None, "it leads to a network file system"
+    assert local("/away/train.py") is None, "by /proc/7/root it would lead to a file of ours"
+    assert all(path.startswith("/proc/7/root/") for path in looked)

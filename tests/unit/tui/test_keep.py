@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from hangtop import clipboard, keydoc, pager, palette
+from hangtop.application import HangtopApp
 from hangtop.keymap import ACTIONS, Keymap
 
 
@@ -179,3 +180,10 @@ def test_ctrl_c_in_a_program_is_not_for_hangtop(tmp_path: Path) -> None:
     assert pager.page("text", {"PAGER": f"sh -c {shlex.quote(script)}"}) is None
     assert out.read_text() == "got it\n"
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_the_fields_of_every_filter_are_told() -> None:
+    told = keydoc.FILTERS
+    for mode in HangtopApp.MODES.values():
+        for field in mode.FIELDS:  # type: ignore[union-attr]
+            assert f"`{field}`" in told, (mode, field)

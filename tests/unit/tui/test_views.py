@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from hangtop import palette
+from hangtop import palette, possible
 from hangtop.keymap import ACTIONS
 from hangtop.situation import Situation
 from hangtop.spans import plain
 from hangtop.views.common import state_line
 from hangtop.views.dumping import dump_lines
+from hangtop.views.headline import headline
 from hangtop.views.health import health_lines
 from hangtop.views.node import node_items
 from hangtop.views.nodes import node_rows
@@ -36,6 +37,39 @@ replace = msgspec.structs.replace
 def recorded(name: str) -> tuple[Job, Diagnosis]:
     update = load(name)
     return update.snapshot.jobs[0], next(iter(update.diagnoses.values()))
+
+
+def test_the_header_does_not_tell_of_a_watchdog_that_gloo_has_not() -> None:
+    job, diagnosis = recorded("recorder")
+    snapshot = load("recorder").snapshot
+    for left, told in ((600.0, "timeout in about 10:00"), (-1.0, "timeout overdue")):
+        one = replace(diagnosis, watchdog_in_s=left)
+        text = plain(
+            headline(snapshot, job, one, now=snapshot.at, paused=False, live=True, width=160)
+        )
+        assert told in text
+        assert "watchdog" not in text
+
+
+def test_who_is_on_a_silent_node_or_gone_is_not_asked_about_files() -> None:
+    world = World()
+    world.waiters(2)
+    snapshot = world.snapshot()
+    job = snapshot.jobs[0]
+    rank = job.ranks[0]
+    node = Node(rank.node, state="lost")
+    assert possible.can_ask(Situation("rank", job=job, rank=rank)) is None
+    silent = possible.can_ask(Situation("rank", job=job, rank=rank, node=node))
+    assert silent == f"{rank.node} is lost: it cannot be asked"
+
+
+def test_c_frames_need_py_spy() -> None:
+    world = World()
+    world.waiters(2)
+    job = world.snapshot().jobs[0]
+    lacks = {"py-spy": Fact(ok=False, why="not found")}
+    now = Situation("rank", job=job, rank=job.ranks[0], capabilities=lacks)
+    assert possible.can_native(now) == "not found"
 
 
 def test_a_class_of_culprits_and_others_names_the_culprit() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop.cli import redacting
 from hangtop.cli.output import StatusLine, draws_unicode, width
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.capture import is_capture
 from hangtop_core.cores import elf, find
 from hangtop_core.cores.pattern import PATTERN_FIX, Place, understand
@@ -15,7 +16,6 @@ from hangtop_core.cores.read import Core, read
 from hangtop_core.cores.text import head, lines, merged, shown
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoCoreError, UsageError
-from hangtop_core.rankset import fold
 from hangtop_core.text import clean, plural
 from hangtop_probe.tools import Tools
 
@@ -197,7 +197,7 @@ def show(cores: Sequence[Core], arguments: argparse.Namespace) -> None:
         for one in core.explanations[:1]:
             why.setdefault(one.text, []).append(core.rank or 0)
     for text, which in why.items():
-        print(f"why, rank {fold(which)}: {text}")
+        print(f"why, {name_ranks(which)}: {text}")
     print()
     text = merged(cores, columns, libraries=arguments.library, ascii_only=not draws_unicode())
     print(text, end="")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 import time
 from typing import TYPE_CHECKING, Any
 
 from hangtop.cli import redacting
 from hangtop.cli.arguments import complete
-from hangtop.cli.output import DIM, GREEN, RED, YELLOW, StatusLine, has_colour, width
+from hangtop.cli.output import DIM, GREEN, RED, YELLOW, StatusLine, has_colour, report_width
 from hangtop.cli.targets import launchers
 from hangtop_core import nodesets
 from hangtop_core.analysis.ladder.climb import climb
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 HIDDEN, UNSEEN = 3, 4
 """Exit status when a node answers but hides its ranks, and when one does not answer."""
-MAX_WIDTH = 100
-PIPE_WIDTH = 80
 LABELS = {"not-applicable": "n/a", "not-reached": "-"}
 COLOURS = {"ok": GREEN, "warning": YELLOW, "missing": RED, "n/a": DIM, "-": DIM}
 _NAME = 15
@@ -76,8 +73,7 @@ def tell(ladders: Sequence[Ladder], as_json: bool) -> int:
     if as_json:
         print(to_json(document(ladders, status)).decode(), flush=True)
     else:
-        columns = min(width(), MAX_WIDTH) if sys.stdout.isatty() else PIPE_WIDTH
-        print(coloured(report(ladders, columns)), end="", flush=True)
+        print(coloured(report(ladders, report_width())), end="", flush=True)
     return status
 
 

@@ -11,7 +11,13 @@ from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import chosen_ranks
 from hangtop.cli.strace import others
 from hangtop.cli.targets import launchers
-from hangtop_core.analysis.openers import how_many, opener_text, openers_text
+from hangtop_core.analysis.openers import (
+    holder_text,
+    how_many,
+    opener_text,
+    openers_text,
+    process_names,
+)
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import RefusedError, RequestError, UsageError
@@ -22,7 +28,8 @@ from hangtop_core.version import __version__
 if TYPE_CHECKING:
     import argparse
 
-    from hangtop_core.model import DescriptorTable, Rank
+    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.model import DescriptorTable, Rank, Snapshot
 
 SCHEMA = "hangtop.files/1"
 ANSWER_S = 30.0
@@ -41,15 +48,32 @@ def run(arguments: argparse.Namespace) -> int:
         pid = rank.process.pid
         names = others(session, [rank]).get((rank.node, pid), {})
         found = session.descriptors(rank.node, [pid]).result(ANSWER_S).get(pid)
+        latest = session.latest
     if found is None:
         raise RequestError("the rank is gone")
     if found.failure is not None:
         raise RequestError(clean(found.failure.text))
+    names = {**names, **holders(found, latest.snapshot if latest is not None else None, rank.node)}
     renamer = redacting.of(arguments)
     if renamer.names:
         found, names = renamer.one(found), renamer.data(names)
     show(rank, found, names, renamer.text(rank.node), as_json=arguments.json)
     return 0
+
+
+def end_of(item: Descriptor) -> str:
+    """By what the other end of a descriptor is named: a pipe has two ends of one name."""
+    return f"{item.socket.local}->{item.socket.remote}" if item.socket else f"fd {item.fd}"
+
+
+def holders(found: DescriptorTable, snapshot: Snapshot | None, node: str) -> dict[str, str]:
+    """Who has the other ends of pipes, and who holds locks, by `end_of`."""
+    names = process_names(snapshot, node) if snapshot is not None else {}
+    return {
+        end_of(item): ", ".join(holder_text(names, one) for one in item.holders)
+        for item in found.descriptors
+        if item.holders and not item.socket
+    }
 
 
 def who_has(session: Session, rank: Rank, arguments: argparse.Namespace) -> int:
@@ -84,10 +108,10 @@ def show(
     rank: Rank, found: DescriptorTable, names: dict[str, str], node: str, *, as_json: bool
 ) -> None:
     """Print all descriptors; ``node`` is what the rank's is called."""
-    rows: list[dict[str, Any]] = []
-    for item in found.descriptors:
-        key = f"{item.socket.local}->{item.socket.remote}" if item.socket else item.target
-        rows.append({**msgspec.to_builtins(item), "other_end": names.get(key)})
+    rows: list[dict[str, Any]] = [
+        {**msgspec.to_builtins(item), "other_end": names.get(end_of(item))}
+        for item in found.descriptors
+    ]
     if as_json:
         head = {"schema": SCHEMA, "hangtop": __version__, "rank": rank.rank, "node": node}
         print(to_json({**head, "descriptors": rows}).decode())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hangtop.cli import redacting
 from hangtop.cli.arguments import complete
-from hangtop.cli.output import StatusLine, coloured, width
+from hangtop.cli.output import StatusLine, coloured, report_width
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.pdsh import PdshLauncher
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hangtop_core.attach.launcher import Launcher
-
-MAX_WIDTH = 100
-PIPE_WIDTH = 80
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -93,8 +90,7 @@ def _test(targets: Sequence[Launcher], wanted: Wanted, arguments: argparse.Names
         document = renamer.data(report.document(facts, found, code))
         print(to_json(document).decode(), flush=True)
     else:
-        columns = min(width(), MAX_WIDTH) if sys.stdout.isatty() else PIPE_WIDTH
-        text = renamer.text(report.text(facts, found, code, columns))
+        text = renamer.text(report.text(facts, found, code, report_width()))
         print(coloured(text), end="", flush=True)
     return code
 

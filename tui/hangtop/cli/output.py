@@ -57,6 +57,11 @@ def width() -> int:
     return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
 
 
+def report_width() -> int:
+    """Columns of a report of sentences: fewer, and 80 when it may be sent on."""
+    return min(width(), 100) if sys.stdout.isatty() else 80
+
+
 def has_colour() -> bool:
     """Whether to use colour: on a terminal, unless NO_COLOR is set (no-color.org)."""
     return (

@@ -187,8 +187,10 @@ class Traced:
         )
         if end.unsaved is not None:
             print(f"  lines are missing from the files: {end.unsaved}", file=sys.stderr)
-        if end.dropped or end.idle_polls:
-            say(f"  not saved: {end.dropped} lines lost, {end.idle_polls} polls that timed out")
+        lost = f"{plural(end.dropped, 'line')} lost" if end.dropped else ""
+        polls = f"{plural(end.idle_polls, 'poll')} that timed out" if end.idle_polls else ""
+        if lost or polls:
+            say(f"  not saved: {', '.join(filter(None, (lost, polls)))}")
         if end.running_again is False:
             print(f"  rank {self.rank.rank} does NOT run again: kill -CONT {pid}", file=sys.stderr)
 

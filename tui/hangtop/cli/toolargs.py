@@ -38,7 +38,11 @@ def add_doctor(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--clean", action="store_true", help="remove hangtop's cache of this user on the nodes"
     )
-    parser.add_argument("--json", action="store_true", help="schema hangtop.doctor/1")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="schema hangtop.doctor/1; with --clean hangtop.doctor.clean/1",
+    )
     add_redaction(parser)
     add_targets(parser)
 

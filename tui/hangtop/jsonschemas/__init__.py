@@ -24,6 +24,7 @@ DOCUMENTS: dict[str, Any] = {
     "hangtop.core-taken/1": tools.CoreTaken,
     "hangtop.captured/1": tools.Captured,
     "hangtop.doctor/1": tools.Doctor,
+    "hangtop.doctor.clean/1": tools.DoctorClean,
     "hangtop.nettest/1": tools.Nettest,
     "hangtop.run-env/1": tools.RunEnvironment,
     "hangtop.config/1": itself.Config,

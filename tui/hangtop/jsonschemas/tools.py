@@ -54,6 +54,35 @@ class Doctor(Struct):
     nodes: tuple[DoctorNode, ...]
 
 
+class CleanedNode(Struct):
+    """What was removed on one node; of one that was not reached only `failed` is there."""
+
+    node: str
+    failed: str | None
+    """Why it was not reached."""
+    path: str | None = None
+    """The cache of this user there."""
+    removed: int | None = None
+    """How many files and directories were removed."""
+    removed_bytes: int | None = None
+    """How much they held."""
+    left: tuple[str, ...] | None = None
+    """What was not removed."""
+    why: str | None = None
+    """Why not."""
+    rooms: int | None = None
+    """How many directories of killed steps were removed from /tmp."""
+
+
+class DoctorClean(Struct):
+    """`hangtop doctor --clean --json`."""
+
+    schema: Literal["hangtop.doctor.clean/1"]
+    exit_status: int
+    nodes: tuple[CleanedNode, ...]
+    """Those that were reached first."""
+
+
 class CoreFileThread(Struct):
     """A thread in a core."""
 

@@ -54,6 +54,11 @@ class Dialog(ModalScreen[T], Generic[T], inherit_bindings=False):
         """The pane that is read."""
         return self.query_one(LinePane)
 
+    @property
+    def box_width(self) -> int:
+        """Cells of a line in a pane that is in the box."""
+        return max(min(int(self.app.size.width * 0.9), BOX_CELLS) - FRAME_CELLS, 10)
+
     def renew(self) -> None:
         """Take what a newer picture shows; most texts stay as they were opened."""
 
@@ -82,6 +87,12 @@ class Dialog(ModalScreen[T], Generic[T], inherit_bindings=False):
         self.hangtop.page_text(plain_lines(self.pane.text_lines()))
 
 
+FRAME_CELLS = 4
+"""What the frame of a pane takes of its width."""
+READER_CELLS, BOX_CELLS = 110, 90
+"""The widest a dialog is, as base.tcss has it."""
+LEAST_LINES = 6
+"""A text of a line or two does not look lost in so many."""
 CLOSE_HINT = line(
     ("Esc", "key"),
     (" closes  ", "dim"),
@@ -93,7 +104,7 @@ CLOSE_HINT = line(
 
 
 class Reader(Dialog[None]):
-    """A text to read."""
+    """A text to read, in a pane as high as it needs."""
 
     def __init__(
         self, title: str, lines: Sequence[Line], note: str = "", *, wide: bool = False
@@ -116,6 +127,16 @@ class Reader(Dialog[None]):
             pane.styles.width, pane.styles.max_width = "100%", "100%"
         pane.retitle(line((self._title, "title")), line((self._note, "dim")), CLOSE_HINT)
         pane.set_lines(self._lines)
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        """Wrapped for another width it needs another height."""
+        if not self._wide:
+            pane, width = (
+                self.query_one(TextPane),
+                min(int(self.app.size.width * 0.9), READER_CELLS),
+            )
+            pane.styles.height = max(pane.prepare(max(width - FRAME_CELLS, 10)) + 2, LEAST_LINES)
 
 
 class Confirm(Dialog[bool]):
@@ -150,9 +171,9 @@ class Confirm(Dialog[bool]):
             ("Esc", "key"),
             " do not",
         )
-        width = max(min(int(self.app.size.width * 0.9), 90) - 4, 10)
         pane.set_lines([EMPTY, *self._lines, EMPTY])
-        pane.styles.height = min(pane.prepare(width) + 2, max(self.app.size.height, 3))
+        tall = pane.prepare(self.box_width) + 2
+        pane.styles.height = min(tall, max(self.app.size.height, 3))
         pane.retitle(line((self._title, "title")), EMPTY, hint)
         pane.paint()
 
@@ -193,9 +214,9 @@ class Choice(Dialog[str]):
         if len(items) == 1 and len(pane.items) > 1:
             self.dismiss(items[0].key)
             return
-        width = max(min(int(self.app.size.width * 0.9), 90) - 4, 10)
         pane.set_items(items)
-        pane.styles.height = min(pane.prepare(width) + 2, max(self.app.size.height - 2, 3))
+        tall = pane.prepare(self.box_width) + 2
+        pane.styles.height = min(tall, max(self.app.size.height - 2, 3))
 
     def action_choose(self) -> None:
         """Take the one under the cursor."""

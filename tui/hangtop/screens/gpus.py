@@ -30,6 +30,7 @@ class GpusPage(OutlierPage):
     NAME = "gpus"
     PANES = ("gpus", "gpu", "ports")
     PINNED = "gpu"
+    FILTERED = ("gpus",)
     NONE_STANDS_OUT = ("nothing is wrong with any GPU, and all do the same", "good")
     STANDS_OUT = "{} of {} that differ"
     FIELDS: ClassVar[frozenset[str]] = frozenset(
@@ -69,11 +70,7 @@ class GpusPage(OutlierPage):
         label = "" if folded and self.table.order.column is None else "sort "
         title = line(("GPUS  ", "title"), str(total), ("  " + label, "label"), how)
         self.table.retitle(title, counts(rows))
-        empty = none_found(snapshot)
-        if rows:
-            text = f"No GPU passes the filter {self.filter_text!r}; Esc clears it."
-            empty = [line((text, "dim"))]
-        self.table.set_items(rows, empty)
+        self.table.set_items(rows, none_found(snapshot))
         self._fill_below()
 
     def _fill_below(self) -> None:
@@ -89,7 +86,7 @@ class GpusPage(OutlierPage):
         else:
             place = "" if row.folded else f" GPU {row.gpus[0].index}"
             title = line(("GPU  ", "title"), f"{row.node.name}{place}")
-            hint = line(("y", "key"), (" copies", "dim")) if detail.has_focus else EMPTY
+            hint = line(("y", "key"), (" copies", "dim")) if self.active == "gpu" else EMPTY
             detail.retitle(title, hint)
             detail.set_items(gpu_items(row, self.hangtop.now()))
         nics = list(node.nics) if node is not None else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Horizontal
 
@@ -33,6 +33,7 @@ class LogsPage(Page):
     NAME = "logs"
     PANES = ("streams", "output", "errors")
     PINNED = "errors"
+    FILTERED = ("streams", "output")
     FIELDS: ClassVar[frozenset[str]] = frozenset({"rank", "node", "state", "path", "last", "size"})
 
     def __init__(self) -> None:
@@ -72,11 +73,6 @@ class LogsPage(Page):
         return self.query_one("#output", TextPane)
 
     @property
-    def filtered(self) -> LineTable[Any] | None:
-        """Always the streams; lines of the output are searched."""
-        return self.table
-
-    @property
     def logs(self) -> Logs | None:
         """What is known of the logs of the job; worked out again when anything new was read."""
         snapshot, job = self.state.snapshot, self.state.job
@@ -102,9 +98,6 @@ class LogsPage(Page):
         empty = [line(("There is no training job whose logs could be read.", "dim"))]
         if logs is not None:
             self._choose(logs)
-        if logs is not None and logs.streams:
-            text = f"No stream passes the filter {self.filter_text!r};"
-            empty = [line((text, "dim")), line(("Esc clears it.", "dim"))]
         self.table.retitle(line(("STREAMS  ", "title"), str(len(logs.streams) if logs else 0)))
         self.table.set_items(logs.streams if logs is not None else [], empty)
         self._fill_output()
@@ -149,7 +142,7 @@ class LogsPage(Page):
             return
         shown = self._searched(logs.lines(stream))
         self._errors = [index for index, one in enumerate(shown) if one.error]
-        heading, note = views.title_of(stream, len(shown))
+        heading, note = views.title_of(stream, len(shown), pane.edge_room)
         hint = line(("F", "key"), (" following" if self.following else " not following", "dim"))
         pane.retitle(heading, note, hint)
         pane.follow = self.following
@@ -209,6 +202,8 @@ class LogsPage(Page):
     def do_follow_log(self) -> None:
         """Keep the end in view, or not."""
         self.following = not self.following
+        told = "following the log" if self.following else "the log stays; F follows"
+        self.hangtop.tell(told)
         self._fill_output()
 
     def do_wrap_log(self) -> None:
@@ -246,8 +241,8 @@ class LogsPage(Page):
         super()._move(step, amount)
 
     def set_filter(self, text: str) -> str | None:
-        """Filter the streams, or search the lines, by where the cursor is."""
-        if self.active == "output" or (not text and self.search):
+        """Filter the streams, or search the lines: where the filter line was opened."""
+        if self.filter_pane == "output":
             self.search = self.filter_text = text.strip()
             self.following = not self.search
             self._fill_output()
@@ -284,7 +279,7 @@ class LogsPage(Page):
         """Enter goes to the rank."""
         rank = find_rank(self.state.job, event.item.key)
         if rank is None:
-            self.hangtop.tell("what no rank can be told of has no page", "warn")
+            self.hangtop.tell("this is no single rank's, and has no page", "warn")
             return
         self.state.rank_key = event.item.key
         self.hangtop.go("rank")

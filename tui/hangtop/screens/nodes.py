@@ -31,6 +31,7 @@ class NodesPage(OutlierPage):
     NAME = "nodes"
     PANES = ("nodes", "node", "commands")
     PINNED = "node"
+    FILTERED = ("nodes",)
     NONE_STANDS_OUT = ("every node answers, and none is to blame", "good")
     STANDS_OUT = "{} of {} in trouble"
     FIELDS: ClassVar[frozenset[str]] = frozenset(
@@ -76,8 +77,7 @@ class NodesPage(OutlierPage):
         self.table.retitle(title, counts(snapshot.nodes))
         if state.node_name is not None and not self.table.chosen:
             self._point_at(rows, state.node_name)
-        empty = line((f"No node passes the filter {self.filter_text!r}; Esc clears it.", "dim"))
-        self.table.set_items(rows, [empty])
+        self.table.set_items(rows)
         self._fill_lower()
 
     def _point_at(self, rows: list[NodeRow], name: str) -> None:
@@ -96,7 +96,7 @@ class NodesPage(OutlierPage):
             return
         several = f"  and {len(row.nodes) - 1} more like it" if len(row.nodes) > 1 else ""
         title = line(("NODE  ", "title"), row.node.name, (several, "dim"))
-        hint = line(("y", "key"), (" copies", "dim")) if detail.has_focus else EMPTY
+        hint = line(("y", "key"), (" copies", "dim")) if self.active == "node" else EMPTY
         detail.retitle(title, hint)
         detail.set_items(node_items(row, self.hangtop.source.shell(row.node.name)))
         records = commands_of(self.hangtop.source.commands, row)

@@ -21,13 +21,8 @@ class OutlierPage(Page):
 
     @property
     def rows(self) -> LineTable[Any]:
-        """The pane with these rows, the first of the page; also the one that `/` filters."""
+        """The pane with these rows, the first of the page."""
         return self.query_one(f"#{self.PANES[0]}", LineTable)
-
-    @property
-    def filtered(self) -> LineTable[Any] | None:
-        """Always these rows."""
-        return self.rows
 
     def outliers(self) -> Sequence[str]:
         """Return the keys of the rows that stand out, in the order in which they are gone to."""

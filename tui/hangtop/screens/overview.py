@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from hangtop import query
 
+TABLE_LINES = 3
+"""What a table takes beside its rows: its frame, and the titles of its columns."""
 VERDICT_LINES = (3, 8)
 """The panel takes at least and at most this many lines of text."""
 
@@ -43,6 +45,7 @@ class OverviewPage(OutlierPage):
     NAME = "overview"
     PANES = ("ranks", "verdict", "classes", "health")
     PINNED = "verdict"
+    FILTERED = ("ranks",)
     NONE_STANDS_OUT = ("no rank stands out", "warn")
     FIELDS: ClassVar[frozenset[str]] = frozenset(
         {"rank", "node", "pid", "state", "cpu", "idle", "where", "why", "children"}
@@ -130,7 +133,7 @@ class OverviewPage(OutlierPage):
         pane = self.query_one("#verdict", TextPane)
         lines = verdict_lines(state.snapshot, state.job, state.diagnosis, live=state.live)
         width = max(self.app.size.width - 4, 10)
-        most = VERDICT_LINES[1] if self.app.size.height >= 30 else 4
+        most = VERDICT_LINES[1] if self.app.size.height >= 30 else self._spare_lines()
         if self.state.job is None:
             most = max(most, self.app.size.height // 2)
         alone = self.has_class("-alone") and not pane.has_class("-pinned")
@@ -144,13 +147,15 @@ class OverviewPage(OutlierPage):
         pane.retitle(verdict_title(best), hint)
         pane.paint()
 
+    def _spare_lines(self) -> int:
+        """Lines that few ranks leave to the verdict on a small screen; 4 in any case."""
+        job = self.state.job
+        below = len(job.ranks if job is not None else ()) + TABLE_LINES
+        return max(min(self.query_one("#body").size.height - below - 2, VERDICT_LINES[1]), 4)
+
     def _no_ranks(self) -> list[Any]:
         if self.state.job is None:
             return [line(("No ranks to show; the panel above says why.", "dim"))]
-        if self.filter_text:
-            return [
-                line((f"No rank passes the filter {self.filter_text!r}; Esc clears it.", "dim"))
-            ]
         if self.state.job.unnumbered:
             return unreadable(self.state.job)
         return [line(("No rank has started yet; the launcher is there.", "dim"))]

@@ -12,7 +12,7 @@ from hangtop import query
 from hangtop.columns import Order
 from hangtop.screens.moving import Moving
 from hangtop.screens.turns import Turns
-from hangtop.spans import EMPTY, Line, line, spread
+from hangtop.spans import EMPTY, Line, cells, line, spread
 from hangtop.views.footer import footer
 from hangtop.views.headline import headline, tabs
 from hangtop.views.timeline import slider
@@ -46,6 +46,10 @@ class Page(Moving, Screen[None], inherit_bindings=False):
     PANES: ClassVar[tuple[str, ...]]
     """Ids of the panes in Tab order; the first one has the focus at first."""
     PINNED: ClassVar[str | None] = None
+    FILTERED: ClassVar[tuple[str, ...]] = ()
+    """Ids of the panes that `/` filters; from any other pane it filters the first of them."""
+    FIELDS: ClassVar[frozenset[str]] = frozenset()
+    """Fields that their rows have."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,6 +57,8 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         self.active = self.PANES[0]
         """The pane that keys work on, and that is shown when there is room for one."""
         self.filter_text = ""
+        self.filter_pane = next(iter(self.FILTERED), "")
+        """The pane that the filter is about, wherever the cursor has gone since."""
         self.turns = Turns(self)
 
     # Shortcuts
@@ -232,14 +238,19 @@ class Page(Moving, Screen[None], inherit_bindings=False):
     def _crumbs(self, width: int) -> Line:
         job = self.state.job
         parts = [(job.name or job.key) if job else "no job", *self.path()]
-        left = line(" ", (" › ".join(parts), "dim"))
-        panes = self._pane_names() if self.narrow else EMPTY
-        if self.query_one(FilterBar).display:
-            left = line((" filter", "key"), (" Enter keeps it, Esc takes it away", "dim"))
-        elif self.filter_text:
-            left = line(left, "   filter ", (self.filter_text, "warn"), ("  Esc clears", "dim"))
         told, role = self.hangtop.told
-        return spread(left, line((told, role), " ") if told else panes, width)
+        right = line((told, role), " ") if told else self._pane_names() if self.narrow else EMPTY
+        tail = EMPTY
+        if self.query_one(FilterBar).display:
+            parts, tail = [], line(("filter", "key"), (" Enter keeps it, Esc takes it away", "dim"))
+        elif self.filter_text:
+            tail = line("filter ", (self.filter_text, "warn"), ("  Esc clears", "dim"))
+        room = width - cells(right) - (cells(tail) + 6 if tail else 3)
+        # A filter, and where this is, matter more than the way here.
+        while len(parts) > (not tail) and len(" › ".join(parts)) > room:
+            parts.pop(0)
+        left = line(" ", (" › ".join(parts), "dim"), "   " if parts and tail else "", tail)
+        return spread(left, right, width)
 
     def _pane_names(self) -> Line:
         """The panes that Tab goes through, the shown one marked."""
@@ -273,29 +284,25 @@ class Page(Moving, Screen[None], inherit_bindings=False):
 
     # Filter and sorting
 
-    @property
-    def filtered(self) -> LineTable[Any] | None:
-        """The table that `/` filters."""
-        return self.active_table
-
-    FIELDS: ClassVar[frozenset[str]] = frozenset()
-
     def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:
         """Fields and ranks of a row, for the filter."""
         return {}, frozenset()
 
     def do_filter(self) -> None:
-        """Open the filter line."""
+        """Open the filter line; a filter of another pane goes."""
+        name = self.active if self.active in self.FILTERED else self.FILTERED[0]
+        if name != self.filter_pane:
+            self.set_filter("")
+            self.filter_pane = name
         self.query_one(FilterBar).open(self.filter_text)
         self.show_bars()
 
     def set_filter(self, text: str) -> str | None:
         """Filter the table; what is wrong with the text, if anything."""
-        table = self.filtered
-        if table is None:
-            return "this pane has no rows to filter"
+        table: LineTable[Any] = self.query_one(f"#{self.filter_pane}", LineTable)
+        text = text.strip()
         accept = None
-        if text.strip():
+        if text:
             try:
                 match = query.parse(text, self.FIELDS)
             except ValueError as error:
@@ -305,8 +312,9 @@ class Page(Moving, Screen[None], inherit_bindings=False):
                 values, ranks = self.row_facts(item)
                 return match(values, ranks, table.row_text(item))
 
-        self.filter_text = text.strip()
-        table.set_filter(accept)
+        self.filter_text = text
+        none = line((f"No row passes the filter {text!r}; Esc clears it.", "dim"))
+        table.set_filter(accept, none)
         self.show_bars()
         return None
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.containers import Horizontal
 
 from hangtop.screens.page import Page
-from hangtop.spans import line
+from hangtop.spans import labelled, line, plain
 from hangtop.state import TRACE_FORMS
 from hangtop.views import files
 from hangtop.views import rank as views
-from hangtop.views.common import main_frames, rank_key
+from hangtop.views.common import STATE_LETTERS, main_frames, rank_key
 from hangtop.views.numerics import has_numerics, numerics_lines, numerics_title
 from hangtop.views.trace import trace_lines, trace_title
 from hangtop.widgets.line_table import LineTable
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 MAYBE = ("children", "numerics")
 """Panes that are there only when they have something to show."""
+ROWS = {"files": "OPEN FILE", "threads": "THREAD", "children": "CHILD"}
+"""What a row of each table is called."""
 NOT_TAKEN = "nobody had asked for them when this picture was taken"
 READ_AGAIN_S = 30.0
 """Descriptors are read again this long after the last time, while the screen is looked at."""
@@ -40,6 +42,7 @@ class RankPage(Page):
     CSS_PATH = "rank.tcss"
     NAME = "rank"
     PANES = ("stack", "process", "files", "threads", "children", "numerics", "trace")
+    FILTERED = ("files", "threads", "children")
     FIELDS: ClassVar[frozenset[str]] = frozenset({"fd", "kind", "target", "name", "state", "wchan"})
 
     def __init__(self) -> None:
@@ -81,7 +84,7 @@ class RankPage(Page):
 
     def do_filter(self) -> None:
         """Open the filter line, where there are rows."""
-        if self.filtered is not None:
+        if self.active in self.FILTERED:
             super().do_filter()
             return
         self.hangtop.tell("this pane has no rows to filter; Tab leads to others", "warn")
@@ -271,11 +274,11 @@ class RankPage(Page):
             self.focus_pane("files")
 
     def on_line_table_opened(self, event: LineTable.Opened) -> None:
-        """Enter on a thread or file shows all of it; on a child too."""
-        text = event.table.current_text()
-        self.hangtop.read(
-            "Row", [line(text)], f"rank {self.state.rank.rank if self.state.rank else '?'}"
-        )
+        """Enter on a thread, file or child shows all of it."""
+        cells = ((column.title, column.cell(event.item)) for column in event.table.columns)
+        lines = [labelled(title, cell, 10) for title, cell in cells if title and plain(cell)]
+        whose = f"rank {self.state.rank.rank}" if self.state.rank else ""
+        self.hangtop.read(ROWS[event.table.id or ""], lines, whose)
 
     def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:
         """Fields of a descriptor, thread or child."""
@@ -285,11 +288,14 @@ class RankPage(Page):
         elif isinstance(item, views.ThreadRow):
             fields = {
                 "name": item.thread.name,
-                "state": item.thread.state,
+                "state": STATE_LETTERS.get(item.thread.state, item.thread.state),
                 "wchan": item.thread.wchan,
                 "target": item.target,
                 "fd": None if item.thread.fd is None else float(item.thread.fd),
             }
+        elif isinstance(item, views.ChildRow):
+            state = item.process.state
+            fields = {"name": item.process.label, "state": STATE_LETTERS.get(state, state)}
         return fields, frozenset()
 
     def editor_place(self) -> tuple[str, int] | None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.containers import Horizontal
 
-from hangtop.screens.page import PIN_FROM, Page
+from hangtop.screens.outliers import OutlierPage
+from hangtop.screens.page import PIN_FROM
 from hangtop.spans import EMPTY, line, wrap
 from hangtop.views import members as who
 from hangtop.views import recorder as views
@@ -45,13 +46,16 @@ ABOVE = {
 """Where Esc leads from each pane."""
 
 
-class RecorderPage(Page):
+class RecorderPage(OutlierPage):
     """Groups, numbers, members, who joined, stacks, source."""
 
     CSS_PATH = "recorder.tcss"
     NAME = "recorder"
     PANES = ("groups", "numbers", "members", "grid", "stack", "waiting", "source")
     PINNED = "groups"
+    FILTERED = ("groups", "numbers", "members")
+    NONE_STANDS_OUT = ("nothing is under way in any group", "good")
+    STANDS_OUT = "{} of {} that are not over"
     FIELDS: ClassVar[frozenset[str]] = frozenset(
         {"group", "size", "state", "seq", "op", "shape", "rank", "node", "joined", "last", "now"}
     )
@@ -64,8 +68,6 @@ class RecorderPage(Page):
         """What the table of members was filled for: it is long, and changes seldom."""
         self._of = ""
         """The group that the numbers were filled for."""
-        self._filters = "groups"
-        """The table that the filter is about."""
         self._laid_for = (False, -1)
         """Whether there was a picture, and how many groups, when panes were laid out."""
         self._placed = ""
@@ -131,13 +133,13 @@ class RecorderPage(Page):
         table = self.table("groups")
         total = len(seen.picture.world.ranks) if seen is not None else 0
         note = sources.how_read(seen, max(total, len(job.ranks) if job else 0), short=self.narrow)
-        title = line(("PROCESS GROUPS  ", "title"))
+        title = line(("PROCESS GROUPS", "title"))
         if seen is None:
             table.retitle(title, note if job is not None else EMPTY)
             table.set_items([], self._nothing())
         else:
             order = table.order.column or "first to stall"
-            title = line(title, ("sort ", "label"), order)
+            title = line(title, ("  sort ", "label"), order)
             counts = views.group_counts(seen.groups, short=self.narrow)
             counts = line(counts, "  " if self.narrow else "   ", note)
             table.retitle(title, counts, views.countdown_line(seen, self._at))
@@ -165,21 +167,15 @@ class RecorderPage(Page):
         if state.job is None or not (state.job.ranks or recordings.from_files):
             what = "training job" if state.job is None else "rank of this job is seen"
             return [line((f"No {what}, so no recorders. 1 says what was found.", "dim"))]
-        if self.filter_text:
-            return [
-                line((f"No group passes the filter {self.filter_text!r}; Esc clears it.", "dim"))
-            ]
         if recordings.running:
             return [line(("Putting the recorders of all ranks together…", "info"))]
         if recordings.wrong:
             return [line((f"The recorders cannot be put together: {recordings.wrong}", "bad"))]
         if self.seen is not None:
             said = "The recorders that were read hold no process group: nothing was recorded yet."
-            lines = [line((said, "warn")), EMPTY]
         else:
             said = "No flight recorder could be read, so it is not known who has joined what."
-            lines = [line((said, "warn")), EMPTY]
-        lines += sources.why_not(state.diagnosis)
+        lines = [line((said, "warn")), EMPTY, *sources.why_not(state.diagnosis)]
         return [part for one in lines for part in wrap(one, max(self.app.size.width - 4, 20), 9)]
 
     def _lead(self, seen: Seen) -> None:
@@ -326,39 +322,11 @@ class RecorderPage(Page):
         self.state.cut = not self.state.cut
         self.show()
 
-    def do_next_outlier(self) -> None:
-        """The next group that has stalled."""
-        self._outlier(1)
-
-    def do_previous_outlier(self) -> None:
-        """The one before."""
-        self._outlier(-1)
-
-    def _outlier(self, step: int) -> None:
-        table = self.table("groups")
-        keys = [one.key for one in table.items if one.stalled]
-        if not keys:
-            self.hangtop.tell("nothing is under way in any group", "good")
-            return
-        here = table.cursor_key
-        place = (keys.index(here) + step) % len(keys) if here in keys else 0
-        table.select(keys[place])
-        self.hangtop.tell(f"{place + 1} of {len(keys)} that are not over")
+    def outliers(self) -> list[str]:
+        """Groups that have stalled."""
+        return [one.key for one in self.rows.items if one.stalled]
 
     # Filter
-
-    @property
-    def filtered(self) -> LineTable[Any] | None:
-        """The table the filter was opened on."""
-        return self.table(self._filters)
-
-    def do_filter(self) -> None:
-        """Filter the table that is active, else the groups."""
-        pane = self.active if self.active in ("groups", "numbers", "members") else "groups"
-        if pane != self._filters:
-            self.set_filter("")
-            self._filters = pane
-        super().do_filter()
 
     def set_filter(self, text: str) -> str | None:
         """Filter; other rows may need other room, and leave another one under the cursor."""

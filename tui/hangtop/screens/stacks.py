@@ -40,6 +40,7 @@ class StacksPage(OutlierPage):
     CSS_PATH = "stacks.tcss"
     NAME = "stacks"
     PANES = ("tree", "class", "majority")
+    FILTERED = ("tree",)
     NONE_STANDS_OUT = ("all ranks are on one stack: nobody stands out", "warn")
     FIELDS: ClassVar[frozenset[str]] = frozenset({"frame", "at", "count", "age"})
 

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from hangtop.spans import Line, line
+from hangtop.spans import Line, labelled, line
 from hangtop_core.analysis.flight.picture import FlightDiagnosis
 from hangtop_core.report import confidence_word
 from hangtop_core.text import duration
@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hangtop_core.diagnosis import Diagnosis, Verdict
-    from hangtop_core.model import Frame, Job, Node, Rank, Snapshot, StackSample, ThreadStack
+    from hangtop_core.model import (
+        Frame,
+        Job,
+        Node,
+        Process,
+        Rank,
+        Snapshot,
+        StackSample,
+        Thread,
+        ThreadStack,
+    )
 
 STATE_ROLES = {
     "running": "good",
@@ -154,6 +164,29 @@ def main_frames(snapshot: Snapshot, sample: StackSample | None) -> Sequence[Fram
     return () if thread is None else snapshot.stacks.get(thread.stack, ())
 
 
+def kernel_main(process: Process) -> Thread | None:
+    """The main thread as the kernel shows it."""
+    return next((one for one in process.threads if one.tid == process.pid), None)
+
+
+def call_text(thread: Thread) -> str:
+    """`read(fd 4)`, `futex(0x55d0)`: the call of the kernel that a thread is in."""
+    if thread.syscall is None:
+        return "-"
+    if thread.fd is not None:
+        return f"{thread.syscall}(fd {thread.fd})"
+    return f"{thread.syscall}({thread.futex})" if thread.futex else thread.syscall
+
+
+def waits_lines(process: Process) -> list[Line]:
+    """What the main thread waits in, where that is known."""
+    main = kernel_main(process)
+    if main is None or not (main.syscall or main.wchan):
+        return []
+    call = line(call_text(main), ("  wchan ", "label"), main.wchan or "-")
+    return [labelled("waits in", call)]
+
+
 _CONFIDENCE = {"high": "good", "medium": "warn", "low": "dim"}
 
 
@@ -181,6 +214,11 @@ def culprits(diagnosis: Diagnosis | None) -> dict[tuple[str, int | None], str]:
             if culprit.pid is None:
                 found.setdefault(("rank", culprit.rank), verdict.cause)
     return found
+
+
+def cause_of(blamed: Mapping[tuple[str, int | None], str], rank: Rank) -> str | None:
+    """What a rank is blamed for, by what `culprits` found."""
+    return blamed.get((rank.node, rank.process.pid)) or blamed.get(("rank", rank.rank))
 
 
 def unread(diagnosis: Diagnosis, job: Job | None) -> int:

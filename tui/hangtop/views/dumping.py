@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.spans import EMPTY, Line, labelled, line
 from hangtop_core.analysis.flight.ways import explain
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, plural
 
@@ -48,8 +49,7 @@ def dump_lines(ranks: Iterable[Rank]) -> tuple[bool, list[Line]]:
 
 def _refused(why: tuple[str, str], ranks: list[int]) -> list[Line]:
     text, fix = why
-    many = "ranks" if len(ranks) > 1 else "rank"
-    lines = [labelled("cannot", line(f"{many} {fold(ranks)}: ", (text, "warn")), 6)]
+    lines = [labelled("cannot", line(f"{name_ranks(ranks)}: ", (text, "warn")), 6)]
     return [*lines, labelled("fix", line((fix, "code")), 6)] if fix else lines
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
-from hangtop.items import Item
+from hangtop.items import Item, numbered
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import ago, clock
 from hangtop.views.gpus import DOES_ROLES
@@ -37,13 +35,10 @@ SAID = {
 
 def gpu_items(row: GpuRow, now: float) -> list[Item]:
     """What is known of the GPU of a row, of a folded one of the driver and each GPU in a line."""
-    seen: Counter[str] = Counter()
-    found = []
-    for label, value in _lines(row, now):
-        item = Item(label, (labelled(label, value, LABEL),), LABEL + 1, None)
-        found.append(replace(item, key=f"{label}:{seen[label]}"))
-        seen[label] += 1
-    return found
+    return numbered(
+        Item(label, (labelled(label, value, LABEL),), LABEL + 1)
+        for label, value in _lines(row, now)
+    )
 
 
 def _lines(row: GpuRow, now: float) -> Iterator[tuple[str, Line | str]]:

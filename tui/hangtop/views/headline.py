@@ -1,4 +1,4 @@
-"""Line 1 of every screen: job, size, state, watchdog, age of the data, nodes, live or paused."""
+"""Line 1 of every screen: job, size, state, timeout, age of the data, nodes, live or paused."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ def headline(
         since = behind if behind > 1.0 else 0.0  # nothing is drawn anew for less
         left.append((0, state_line(diagnosis, job, since) if job or answers else silent))
         if diagnosis is not None and diagnosis.watchdog_in_s is not None:
-            left.append((2, _watchdog(diagnosis.watchdog_in_s - since)))
+            left.append((2, _timeout(diagnosis.watchdog_in_s - since)))
         right += _right(snapshot, now, paused, live, captured, pause)
     return _fitted(left, right, width)
 
 
-def _watchdog(seconds: float) -> Line:
-    """When the first operation times out: an estimate."""
+def _timeout(seconds: float) -> Line:
+    """When the first operation times out: an estimate. Of gloo no watchdog does that."""
     if seconds <= 0:
-        return line(("watchdog ", "label"), ("overdue", "warn"))
-    return line(("watchdog in about ", "label"), span(seconds))
+        return line(("timeout ", "label"), ("overdue", "warn"))
+    return line(("timeout in about ", "label"), span(seconds))
 
 
 def _job(job: Job | None, snapshot: Snapshot) -> list[Piece]:

@@ -12,9 +12,9 @@ from hangtop.views.nodes import alike, counts, node_role
 from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import doing
 from hangtop_core.analysis.layout import absent
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.breaks import at_once
 from hangtop_core.nodestates import OBSERVED
-from hangtop_core.rankset import fold
 from hangtop_core.text import plural, size
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def _rank_health(
     lines = [labelled("ranks", line(*parts) if parts else "none yet")]
     yield
     if lost := absent(job):
-        ranks = f"{'rank' if len(lost) == 1 else 'ranks'} {fold(lost)}"
-        lines.append(labelled("", line((f"{ranks} not found", "bad"))))
+        lines.append(labelled("", line((f"{name_ranks(lost)} not found", "bad"))))
     if job.unnumbered:
         count = plural(len(job.unnumbered), "process", "processes")
         lines.append(labelled("", line((f"{count} whose rank could not be read", "warn"))))

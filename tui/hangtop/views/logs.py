@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hangtop.columns import Column
 from hangtop.items import Item
 from hangtop.patience import within
-from hangtop.spans import EMPTY, Line, line, plain
+from hangtop.spans import EMPTY, Line, cells, line, plain
 from hangtop.views.common import ago, clock, rank_key
 from hangtop_core import nodesets
 from hangtop_core.logs.conclude import names, told
@@ -36,6 +36,8 @@ ROLES = {"root": "bad", "timeout": "warn", "survived": "warn", "cascade": "dim",
 MARKS = {"root": "✖ error", "timeout": "▲ waited", "survived": "▲ went on", "cascade": "· follows",
          "exit": "· left", "error": "▲ logged"}  # fmt: skip
 FIRST = "▶ first"
+PATH_CELLS = 60
+"""Of a path at most; the name of the file stands at its end."""
 _QUIET = re.compile(r"\[?(?:INFO|DEBUG)\b[\]\s:|-]+(?=\S)")
 SEARCHED = 2000
 """Characters of a line in which a pattern is searched."""
@@ -209,7 +211,7 @@ def _item(word: str, fold: Fold, role: str, files: Sequence[FileLog]) -> Item:
         when = "" if record.at is None else clock(record.at)
         when += " or later" if when and not record.exact else ""
         file = files[record.file]
-        path = shorten_path(file.path, 60)
+        path = shorten_path(file.path, PATH_CELLS)
         # What it has said before that may have been an error, too.
         since = f"read from {size(file.left[-1][1])} on" if file.left else ""
         lines.append(line((f"{'':8}", ""), (", ".join(filter(None, (when, path, since))), "dim")))
@@ -323,8 +325,10 @@ def _severity(one: Stream) -> tuple[bool, int]:
     return not one.first, _ORDER.index(one.part) if one.part else len(_ORDER)
 
 
-def title_of(stream: Stream, lines: int) -> tuple[Line, Line]:
-    """Title of the pane with the lines, and the right end of its edge."""
+def title_of(stream: Stream, lines: int, room: int) -> tuple[Line, Line]:
+    """Title of the pane with the lines, and the right end of its edge, in so many cells."""
     whose = f"rank {stream.rank}" if stream.rank is not None else "no rank's"
-    heading = line(("OUTPUT  ", "title"), whose, (f"  {shorten_path(stream.path, 60)}", "dim"))
-    return heading, line((plural(lines, "line"), "dim"))
+    heading = line(("OUTPUT  ", "title"), whose, "  ")
+    note = line((plural(lines, "line"), "dim"))
+    left = max(min(room - cells(heading) - cells(note), PATH_CELLS), 12)
+    return line(heading, (shorten_path(stream.path, left), "dim")), note

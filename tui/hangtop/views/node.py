@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hangtop.items import Item
+from hangtop.items import Item, numbered
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import clock, span
 from hangtop.views.nodes import NodeRow, node_role, seen_ago
@@ -59,23 +57,13 @@ def node_items(row: NodeRow, shell: Sequence[str] | None) -> list[Item]:
         command = shlex.join(shell)
         items.append(_item("shell", line((command, "code"), ("  !", "key")), copy=command))
     items += [*_hello(node), *_resources(node), *_capabilities(node), *_other(node)]
-    return _numbered(items)
+    return numbered(items)
 
 
 def _item(label: str, value: Line | str, copy: str | None = None) -> Item:
     # What is copied may be pasted into a shell, and some of it is a node's own words.
     safe = None if copy is None else clean(copy, COPIED)
     return Item(label, (labelled(label, value, LABEL),), LABEL + 1, safe)
-
-
-def _numbered(items: Iterable[Item]) -> list[Item]:
-    """Keys that stay the same while times and counts in the text change."""
-    seen: Counter[str] = Counter()
-    found = []
-    for item in items:
-        found.append(replace(item, key=f"{item.key}:{seen[item.key]}"))
-        seen[item.key] += 1
-    return found
 
 
 def _hello(node: Node) -> list[Item]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import Line, line
-from hangtop.views.common import ODD_STATES, culprits, silence, span
+from hangtop.views.common import ODD_STATES, cause_of, culprits, silence, span
 from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import troubles
 from hangtop_core.nodestates import OBSERVED
@@ -161,9 +161,7 @@ def _trouble(
     ranks: Sequence[Rank], blamed: dict[tuple[str, int | None], str], victims: frozenset[int]
 ) -> tuple[str, str, bool]:
     """What is the matter with the ranks of a node, its role, and whether it is to blame."""
-    guilty = sum(
-        (rank.node, rank.process.pid) in blamed or ("rank", rank.rank) in blamed for rank in ranks
-    )
+    guilty = sum(cause_of(blamed, rank) is not None for rank in ranks)
     states = Counter(rank.state for rank in ranks if rank.state in ODD_STATES)
     parts = [f"{count} {state}" for state, count in states.most_common(2)]
     if absent := _absent(ranks):

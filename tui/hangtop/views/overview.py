@@ -9,6 +9,7 @@ from hangtop.columns import Column
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import (
     STALLED_S,
+    cause_of,
     confidence,
     culprits,
     idle_seconds,
@@ -20,6 +21,7 @@ from hangtop.views.nodes import alike, node_role
 from hangtop.views.places import doing
 from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import NoStack, class_steps, missing
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.breaks import at_once
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.rankset import fold
@@ -139,9 +141,7 @@ def _mark(blamed: frozenset[int], ranks: Sequence[int]) -> str:
 def _blamed(job: Job, diagnosis: Diagnosis | None) -> frozenset[int]:
     found = culprits(diagnosis)
     return frozenset(
-        rank.rank
-        for rank in (job.ranks if found else ())
-        if (rank.node, rank.process.pid) in found or ("rank", rank.rank) in found
+        rank.rank for rank in (job.ranks if found else ()) if cause_of(found, rank) is not None
     )
 
 
@@ -233,7 +233,7 @@ def _given(verdicts: Sequence[Verdict], diagnosis: Diagnosis) -> list[Line]:
 def _also(verdict: Verdict) -> str:
     """`lock-wait 82%`, with the ranks of a fault that stands apart."""
     ranks = [one.rank for one in verdict.culprits if one.rank is not None]
-    own = f" (a fault of its own: rank{'s' * (len(ranks) > 1)} {fold(ranks)})"
+    own = f" (a fault of its own: {name_ranks(ranks)})"
     return f"{verdict.cause} {verdict.confidence:.0%}{own if verdict.apart and ranks else ''}"
 
 

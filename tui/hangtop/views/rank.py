@@ -11,13 +11,16 @@ from hangtop.views.common import (
     STATE_LETTERS,
     STATE_ROLES,
     ago,
+    call_text,
     idle_seconds,
+    kernel_main,
     last_ran,
     main_frames,
     node_of,
     seen,
     silence,
     span,
+    waits_lines,
 )
 from hangtop.views.places import doing
 from hangtop.views.resources import file_lines, group_lines
@@ -119,7 +122,7 @@ def process_lines(snapshot: Snapshot, rank: Rank, now: float) -> list[Line]:
     return [
         *last_seen(snapshot, rank, now),
         *_condition(rank, now, quiet),
-        *_waits(process),
+        *waits_lines(process),
         *file_lines(rank, now - quiet),
         labelled("cpu", shares),
         labelled("memory", counts),
@@ -180,21 +183,6 @@ def _identity(rank: Rank, now: float) -> list[Line]:
     if process.cgroup and process.cgroup != "/":
         lines.append(labelled("cgroup", process.cgroup))
     return lines
-
-
-def _waits(process: Process) -> list[Line]:
-    main = next((t for t in process.threads if t.tid == process.pid), None)
-    if main is None or not (main.syscall or main.wchan):
-        return []
-    return [labelled("waits in", line(_call(main), ("  wchan ", "label"), main.wchan or "-"))]
-
-
-def _call(thread: Thread) -> str:
-    if thread.syscall is None:
-        return "-"
-    if thread.fd is not None:
-        return f"{thread.syscall}(fd {thread.fd})"
-    return f"{thread.syscall}({thread.futex})" if thread.futex else thread.syscall
 
 
 def _share(share: float | None) -> str:
@@ -260,8 +248,8 @@ THREAD_COLUMNS: tuple[Column[ThreadRow], ...] = (
     Column(
         "call",
         "SYSCALL",
-        lambda row: line(_call(row.thread)),
-        lambda row: _call(row.thread),
+        lambda row: line(call_text(row.thread)),
+        lambda row: call_text(row.thread),
         minimum=8,
         maximum=24,
     ),
@@ -312,8 +300,8 @@ def child_rows(snapshot: Snapshot, rank: Rank) -> list[ChildRow]:
 
 
 def _child_waits(row: ChildRow) -> str:
-    main = next((t for t in row.process.threads if t.tid == row.process.pid), None)
-    return "-" if main is None else _call(main)
+    main = kernel_main(row.process)
+    return "-" if main is None else call_text(main)
 
 
 CHILD_COLUMNS: tuple[Column[ChildRow], ...] = (

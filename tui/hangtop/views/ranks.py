@@ -10,6 +10,7 @@ from hangtop.spans import Line, line
 from hangtop.views.common import (
     ODD_STATES,
     STATE_ROLES,
+    cause_of,
     culprits,
     idle_seconds,
     rank_key,
@@ -215,10 +216,8 @@ class RankRows:
         return (seen(*old), "bad", 1) if old is not None and level else (why, role, level)
 
     def _said(self, rank: Rank) -> tuple[str, str, int]:
-        if blamed := self._blamed:
-            cause = blamed.get((rank.node, rank.process.pid)) or blamed.get(("rank", rank.rank))
-            if cause is not None:
-                return f"◀ {cause}", "culprit", 0
+        if self._blamed and (cause := cause_of(self._blamed, rank)) is not None:
+            return f"◀ {cause}", "culprit", 0
         sample = rank.sample
         if rank.state == "exited":
             code = rank.process.exit_code

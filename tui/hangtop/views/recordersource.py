@@ -8,6 +8,7 @@ from hangtop.spans import EMPTY, Line, labelled, line
 from hangtop.views.recorder import countdown_line, moment, shape
 from hangtop.views.stacks import frame_lines, last_seen
 from hangtop_core import nodesets
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, plural
 
@@ -65,11 +66,8 @@ def _read(seen: Seen, total: int) -> list[Line]:
     count = f"{read} of {plural(total, 'rank')}, {plural(flight.entries, 'entry', 'entries')}"
     told = line(count, (f", format {formats}" if formats else "", "dim"))
     lines = [labelled("read", told, 8)]
-    for one in flight.recorders:
-        if one.by is not None:
-            who = f"{'ranks' if len(one.ranks) > 1 else 'rank'} {fold(one.ranks)}"
-            lines.append(labelled("by", line(one.by, ("  " + who, "label")), 8))
-    return lines
+    ways = ((one.by, name_ranks(one.ranks)) for one in flight.recorders if one.by is not None)
+    return lines + [labelled("by", line(by, ("  " + who, "label")), 8) for by, who in ways]
 
 
 def why_not(diagnosis: Diagnosis | None) -> list[Line]:
@@ -87,9 +85,8 @@ def why_not(diagnosis: Diagnosis | None) -> list[Line]:
 def _who(spot: BlindSpot) -> Line:
     if not spot.ranks:
         return EMPTY
-    many = "ranks" if len(spot.ranks) > 1 else "rank"
     where = f" on {nodesets.fold(spot.nodes)}" if spot.nodes and spot.nodes[0] else ""
-    return line(f"{many} {fold(spot.ranks)}{where}: ")
+    return line(f"{name_ranks(spot.ranks)}{where}: ")
 
 
 def _problems(seen: Seen) -> Iterable[Line]:
@@ -138,8 +135,7 @@ def waiting_entry(
     found = number.operation if number is not None else None
     if number is None or found is None:
         return line(("WAITING", "title")), [line(("No rank waits in this one.", "dim"))]
-    title = line(("WAITING  ", "title"), f"{'rank' if len(found.entries) == 1 else 'ranks'} ")
-    title = line(title, fold(found.entries))
+    title = line(("WAITING  ", "title"), name_ranks(found.entries))
     lines: list[Line] = []
     for entry, members in found.classes:
         mine = [rank for rank in members if rank in found.entries]

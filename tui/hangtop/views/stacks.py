@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import EMPTY, Line, labelled, line
-from hangtop.views.common import ago, main_thread, node_of, seen, silence, span, unheard
+from hangtop.views.common import (
+    ago,
+    main_thread,
+    node_of,
+    seen,
+    silence,
+    span,
+    unheard,
+    waits_lines,
+)
 from hangtop_core.analysis.frames import is_library, place, plain_name
 from hangtop_core.analysis.stacks import Merged, NoStack, Row, flatten, steps_of
 from hangtop_core.rankset import fold
@@ -294,15 +303,8 @@ def last_seen(snapshot: Snapshot, rank: Rank, now: float) -> list[Line]:
 
 def _kernel(rank: Rank) -> list[Line]:
     """What the kernel says of the main thread: no attach needed for it."""
-    main = next((t for t in rank.process.threads if t.tid == rank.process.pid), None)
-    lines = [labelled("state", line(rank.state, ("  pid ", "label"), str(rank.process.pid)))]
-    if main is not None and (main.wchan or main.syscall):
-        call = main.syscall or "-"
-        fd = f"(fd {main.fd})" if main.fd is not None else ""
-        lines.append(
-            labelled("waits in", line(f"{call}{fd}", ("  wchan ", "label"), main.wchan or "-"))
-        )
-    return lines
+    state = labelled("state", line(rank.state, ("  pid ", "label"), str(rank.process.pid)))
+    return [state, *waits_lines(rank.process)]
 
 
 def representative(job: Job, row: TreeRow | None, wanted: Iterable[int]) -> Rank | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hangtop.actions import GROUPS, Action, keys_of
+from hangtop.actions import GROUPS, Action, keys_of, page_names
 from hangtop.items import Item
 from hangtop.possible import needs_live
 from hangtop.spans import EMPTY, Line, cells, fit, labelled, line, plain
@@ -74,7 +74,7 @@ def _help_line(action: Action, now: Situation | None) -> Line:
     reason = action.possible(now) if now is not None else None
     head = (f"  {keys_of(action):<18} ", "key" if reason is None else "off")
     if now is None:
-        return line(head, action.help, (f"  ({', '.join(action.screens)})", "dim"))
+        return line(head, action.help, (f"  ({page_names(action.screens)})", "dim"))
     asks = ("  asks first", "warn") if action.risk == "asks" else ("", "")
     if reason is not None:
         return line(head, (action.help, "off"), (f"  not now: {reason}", "warn"))

@@ -10,6 +10,7 @@ from hangtop.spans import Line, labelled, line
 from hangtop.views.common import SUSPECTED, clock, confidence
 from hangtop.views.goals import Goal, goal_of, goal_of_need
 from hangtop.views.overview import nothing_found, verdict_lines
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.rankset import fold
 from hangtop_core.report import need_state, need_text
 from hangtop_core.text import SAID, duration, plural
@@ -78,7 +79,7 @@ def full_lines(
 
 def _named(verdict: Verdict) -> str:
     ranks = [c.rank for c in verdict.culprits if c.rank is not None]
-    return f"rank{'s' * (len(ranks) > 1)} {fold(ranks)}" if ranks else "no rank"
+    return name_ranks(ranks) if ranks else "no rank"
 
 
 def evidence_items(diagnosis: Diagnosis | None, key: str | None = None) -> list[Item]:
@@ -236,8 +237,7 @@ def blind_items(diagnosis: Diagnosis | None) -> list[Item]:
     """What could not be seen, why, and how to change that."""
     items = []
     for place, spot in enumerate(diagnosis.blind_spots if diagnosis else ()):
-        many = "ranks" if len(spot.ranks) > 1 else "rank"
-        who = f"{many} {fold(spot.ranks)}" if spot.ranks else ", ".join(spot.nodes)
+        who = name_ranks(spot.ranks) if spot.ranks else ", ".join(spot.nodes)
         head = line(("? ", "warn"), (spot.what, "bold"), f"  {who}" if who else "", f": {spot.why}")
         lines = [head]
         if spot.fix:

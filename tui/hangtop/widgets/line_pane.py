@@ -16,7 +16,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from hangtop.spans import EMPTY, Line, Span, cells, crop, fit, line, plain
+from hangtop.spans import EMPTY, Line, Span, cells, crop, fit, line, plain_lines
 from hangtop.theme import ROLES, asciify
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class LinePane(Widget, can_focus=True):
 
     def current_text(self) -> str:
         """What `y` copies: the line under the cursor, or everything."""
-        return "\n".join(plain(item) for item in self.text_lines())
+        return plain_lines(self.text_lines())
 
     # Painting
 
@@ -80,6 +80,11 @@ class LinePane(Widget, can_focus=True):
     def inner_width(self) -> int:
         """Cells between the frame's sides and their padding."""
         return max(self.size.width - (4 if self.framed else 0), 0)
+
+    @property
+    def edge_room(self) -> int:
+        """Cells for both texts of the top edge, where a line of the edge is left between them."""
+        return max(self.size.width - 10, 0)
 
     @property
     def page(self) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from textual.message import Message
 
 from hangtop.columns import Column, Order
-from hangtop.spans import EMPTY, Line, Span, cells, fit, line, plain
+from hangtop.spans import EMPTY, Line, Span, cells, fit, line, plain, wrap_all
 from hangtop.widgets.line_pane import LinePane
 
 if TYPE_CHECKING:
@@ -69,6 +69,10 @@ class LineTable(LinePane, Generic[T]):
         """Shown when there is no row: what was looked for, and what was found instead."""
         self._given: Sequence[T] = ()
         self._accept: Callable[[T], bool] | None = None
+        self._none: Line = EMPTY
+        """Shown when there are rows, and none is accepted."""
+        self._laid: list[Line] = []
+        """What is shown without rows, wrapped."""
         self._items: list[T] = []
         self._keys: list[str] = []
         self._places: dict[str, int] = {}
@@ -102,9 +106,9 @@ class LineTable(LinePane, Generic[T]):
         self.empty = empty
         self._arrange()
 
-    def set_filter(self, accept: Callable[[T], bool] | None) -> None:
-        """Show only rows that are accepted."""
-        self._accept = accept
+    def set_filter(self, accept: Callable[[T], bool] | None, none: Line = EMPTY) -> None:
+        """Show only rows that are accepted; ``none`` is said where none is."""
+        self._accept, self._none = accept, none
         self._arrange()
 
     def set_order(self, order: Order) -> None:
@@ -236,7 +240,8 @@ class LineTable(LinePane, Generic[T]):
     def prepare(self, width: int) -> int:
         """Lay the columns out."""
         if not self._items:
-            return len(self.empty)
+            self._laid = wrap_all(self._instead(), width)
+            return len(self._laid)
         present = self._measured()
         before = self._widths
         self._widths = {key: max(size, before.get(key, 0)) for key, size in present.items()}
@@ -246,6 +251,11 @@ class LineTable(LinePane, Generic[T]):
             self._widths = present
             self._layout = self._fitted(width - 2)
         return len(self._items)
+
+    def _instead(self) -> Sequence[Line]:
+        """What is said where there is no row to show."""
+        refused = self._given and self._accept is not None and self._none
+        return (self._none,) if refused else self.empty
 
     def _measured(self) -> dict[str, int]:
         """How wide each column would be for what stands in it now."""
@@ -326,7 +336,7 @@ class LineTable(LinePane, Generic[T]):
     def body_line(self, index: int, width: int) -> tuple[Line, str]:
         """One row, or one line of what is said when there is none."""
         if not self._items:
-            return self.empty[index], ""
+            return self._laid[index], ""
         item = self._items[index]
         key = self.key_of(item)
         here = key == self.cursor_key
@@ -347,7 +357,7 @@ class LineTable(LinePane, Generic[T]):
     def text_lines(self) -> list[Line]:
         """All rows, every column at its natural width."""
         if not self._items:
-            return list(self.empty)
+            return list(self._instead())
         rows = [
             [column.cell(item) for column in self.columns] if self.heading_of(item) is None else []
             for item in self._items

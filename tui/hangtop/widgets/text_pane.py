@@ -66,8 +66,12 @@ class TextPane(LinePane):
         return next((at for at, (old, new) in pairs if old is not new), most)
 
     def _indent_of(self, item: Line) -> int:
-        """Under the value of a labelled line, else under its first character and `indent`."""
-        if item and item[0].role == "label":
+        """Under the value of a labelled line, else under its first character and `indent`.
+
+        Keys in a column are labels, too; possible ones are drawn otherwise than the others.
+        """
+        column = item[0].text.endswith(" ") and item[0].role in ("key", "off") if item else False
+        if item and (column or item[0].role == "label"):
             return cells(item[:1])
         text = "".join(span.text for span in item)
         return len(text) - len(text.lstrip(" ")) + self.indent

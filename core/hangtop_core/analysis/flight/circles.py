@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.world import Entry
     from hangtop_core.diagnosis import Verdict
 
+COMPARED = 64
+"""Ranks of one circle whose calls are compared with those that they made before."""
+RECENT = 512
+"""Calls of each of them that are."""
+
 
 class Skip(Struct, frozen=True):
     """Ranks that wait in something else than usual, while others wait for them."""
@@ -110,13 +115,16 @@ def skipped(waits: Waits, end: End) -> Skip | None:
     operations = [waits.operations[node] for node in end.nodes if node.kind == "collective"]
     inside = {rank for one in operations for rank in one.entries}
     odd = _minority(waits, operations)
+    if not odd and (gone := _departed(waits, operations)):
+        lack = [one for one in operations if set(gone) & set(one.missing)]
+        return Skip(tuple(sorted(gone)), tuple(lack), True, always=True)
     found: dict[int, bool | None] = {}
     always = True
     lacking: dict[Node, Operation] = {}
     for one in operations:
         for rank in inside.intersection(one.missing, odd or inside):
             own = _left_out(waits, rank, one)
-            if own is not None:
+            if own is not None and not _as_usual(waits, rank):
                 found[rank] = _went_past(*own)
                 always = always and _kept(waits, rank, one, own)
                 lacking[one.node] = one
@@ -189,6 +197,62 @@ def _kept(waits: Waits, rank: int, left: Operation, own: tuple[Entry, Entry, Ent
     ]
     ends = [n for n, one in enumerate(calls) if n and _alike(one, here)]
     return len(ends) > 1 and all(_alike(calls[n - 1], before) for n in ends)
+
+
+def _departed(waits: Waits, operations: Sequence[Operation]) -> set[int]:
+    """Ranks in a circle that left out, of what they did in earlier rounds, what others wait for.
+
+    Empty where that is said of all of them, or where nothing came after it: then it may be put off.
+    """
+    found: set[int] = set()
+    inside = sorted({rank for one in operations for rank in one.entries})
+    for rank in inside if len(inside) <= COMPARED else ():
+        left = _lacks(waits, rank)
+        wanted = {(one.node.group, one.entry.call.op) for one in operations if rank in one.missing}
+        if left is not None and wanted & left:
+            found.add(rank)
+    return found if len(found) < len(inside) else set()
+
+
+def _lacks(waits: Waits, rank: int) -> set[tuple[int, str]] | None:
+    """The calls of earlier rounds that a rank did not make in this one before its last few calls.
+
+    Of its history that part counts which ends in the same calls as now. Empty where it does as
+    before, as far as its ring goes back; None where its last call alone is like one before.
+    """
+    calls, world = _latest(waits, rank), waits.world
+    alike, at = 0, -1
+    for end in range(len(calls) - 2, -1, -1):
+        length = 0
+        while length <= end and calls[end - length] == calls[-1 - length]:
+            length += 1
+        if length > alike:
+            alike, at = length, end
+    if alike == 0 or at < alike:
+        return set() if alike > 1 else None
+    if alike == 1:
+        return None
+    left: set[tuple[int, str]] = set()
+    here = calls[-1 - alike]
+    for group, op in reversed(calls[: at - alike + 1]):
+        if (group, op) == here:
+            return left
+        left.add((world.group_of(rank, group), op))
+    return None
+
+
+def _as_usual(waits: Waits, rank: int) -> bool:
+    """Whether a rank came to where it waits by the calls of earlier rounds."""
+    return _lacks(waits, rank) == set()
+
+
+def _latest(waits: Waits, rank: int) -> list[tuple[int, str]]:
+    """Group and operation of the last calls of a rank, up to the one that it waits in first."""
+    trace, own = waits.world.traces[rank], waits.in_flight(rank)
+    end = waits.operations[own[0]].entries[rank].at + 1 if own else 0
+    return [
+        (trace.group[at], trace.calls[trace.call[at]].op) for at in range(max(end - RECENT, 0), end)
+    ]
 
 
 def _alike(one: Entry, other: Entry) -> bool:

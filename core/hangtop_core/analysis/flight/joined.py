@@ -18,6 +18,7 @@ from hangtop_core.analysis.flight.evidence import (
     verdict,
 )
 from hangtop_core.analysis.flight.shift import locate
+from hangtop_core.analysis.flight.waits import rooted
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 TIE = 0.45
 """Confidence where the ranks are divided into equal halves: there is no majority to trust."""
 
-_ROOTED = ("broadcast", "gather", "scatter", "reduce")
-
 
 def from_operations(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
     """The verdicts on operations at which the graph ends; those that merely do not end make one."""
@@ -43,6 +42,8 @@ def from_operations(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
         operation = waits.operations[end.nodes[0]]
         if len(operation.classes) > 1:
             yield _mismatch(waits, operation, end)
+        elif operation.open:
+            yield _apart(waits, operation, end)
         else:
             stuck.append((operation, end))
     if stuck:
@@ -99,8 +100,28 @@ def _kind_of_mismatch(most: Entry, rest: Sequence[Entry]) -> Pattern:
     return patterns.TYPES
 
 
+def _apart(waits: Waits, operation: Operation, end: End) -> Verdict:
+    """Ranks in a group of which others may be members that have not joined: never all of them."""
+    ranks = sorted(operation.entries)
+    waits_in = f"{verb(ranks, 'waits', 'wait')} in {named(operation)}, whose members are not "
+    waits_in += "recorded"
+    lack = [one for one in waits.operations.values() if set(ranks) <= set(one.missing)]
+    victims = sorted(set(end.victims) - set(ranks))
+    found = facts(waits, [operation, *lack], operation)
+    if not lack or len(ranks) > len(victims):
+        text = f"{name(ranks)} {waits_in}: of others it is not known whether they have to join"
+        return verdict(patterns.MISSING, text, (), end.victims, found, confidence=0.3)
+    main = main_of(lack)
+    text = (
+        f"{name(ranks)} did not issue {named(main)} that {name(main.entries)} "
+        f"{verb(sorted(main.entries), 'waits', 'wait')} for, and {waits_in}. Either that call "
+        f"stands under a condition, or others of that group have left it out"
+    )
+    pattern = patterns.ALONE if 2 * len(ranks) <= len(victims) else patterns.MISSING
+    return verdict(pattern, text, ranks, victims, found, confidence=patterns.ALONE.confidence)
+
+
 def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: bool) -> Verdict:
-    world = waits.world
     operations = [operation for operation, _ in stuck]
     main = main_of(operations)
     waiting = sorted({rank for one in operations for rank in one.entries})
@@ -125,8 +146,11 @@ def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: boo
             f"do not get on"
         )
     else:
-        who = f"all {known} ranks" if known > 1 else f"rank {waiting[0]}"
-        text = f"{who} of {main.label} have issued {main.entry.name} alike and none is through"
+        who = f"all {known} ranks of {main.label} have" if known > 1 else f"rank {waiting[0]} has"
+        through = (
+            "alike and none is through" if known > 1 else f"on {main.label} and is not through"
+        )
+        text = f"{who} issued {main.entry.name} {through}"
         if main.node.kind == "p2p":
             text = f"{named(main)}: both have posted their end, and none is through"
         text += f"; so {plural(more, 'more operation')}" if more else ""
@@ -139,10 +163,6 @@ def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: boo
         text += f"; of {name(main.unsure)} it is not known whether they joined"
     confidence = patterns.TRANSPORT.confidence * (0.5 if others else 1.0)
     confidence *= 0.7 if unsaid else 1.0
-    group = world.groups[main.node.group]
-    if not group.configured and len(group.members) < len(world.ranks):
-        confidence *= 0.5
-        text += ". The members of the group are not recorded: there may be more of them"
     steps = [
         f"on the nodes of {name(main.entries)}: "
         "nvidia-smi; ibstat; dmesg -T | grep -i -e xid -e link",
@@ -161,5 +181,4 @@ def _unsaid(entry: Entry) -> str:
     op = entry.call.op.lower().lstrip("_")
     if op.startswith(("all_to_all", "alltoall")):
         return "how they split it"
-    rooted = op.startswith(_ROOTED) and not op.startswith("reduce_scatter")
-    return "which one is its root" if rooted else ""
+    return "which one is its root" if rooted(entry.call) else ""

@@ -30,6 +30,8 @@ COMPARED = 8
 """The oldest operations of a group that are compared with what ranks have that are through with
 it: a few numbers lie between the first and the last rank, unless something is odd."""
 
+_ROOTED = ("broadcast", "gather", "scatter", "reduce")
+
 
 class Node(NamedTuple):
     """A vertex: a rank, a collective of a group, or what one rank sends another in a group."""
@@ -62,6 +64,8 @@ class Operation(Struct):
     """Members of which it is not known whether they have issued it."""
     perhaps: tuple[int, ...] = ()
     """Ranks with nothing in flight that may be members, where members are not recorded."""
+    open: bool = False
+    """Whether ranks that were not seen using the group may be members, too."""
     classes: tuple[tuple[Entry, tuple[int, ...]], ...] = ()
     """One entry of each kind of call that was issued, with its ranks; the most frequent first."""
     depth: int = 0
@@ -140,10 +144,22 @@ class Waits:
         """Where all known members have joined but members are not recorded, others may lack."""
         idle = [rank for rank in self.world.traces if rank not in self._in_flight]
         for one in self.operations.values():
-            group = self.world.groups[one.node.group]
-            whole = group.configured or len(group.members) == len(self.world.ranks)
-            if not whole and one.node.kind == "collective" and not one.missing:
+            if one.node.kind == "collective" and not one.missing and not self._whole(one):
+                group = self.world.groups[one.node.group]
+                one.open = True
                 one.perhaps = tuple(rank for rank in idle if rank not in group.by_rank)
+
+    def _whole(self, operation: Operation) -> bool:
+        """Whether all members of its group are known: recorded, or by what they are through with.
+
+        What is over was joined by all; but for what has a root, which is over on some before that.
+        """
+        index, seq = operation.node.group, operation.node.seq
+        group = self.world.groups[index]
+        if group.configured or len(group.members) == len(self.world.ranks):
+            return True
+        before = self.world.find(next(iter(operation.entries)), index, seq - 1)
+        return before is not None and not rooted(before.call)
 
     def ends(self) -> list[End]:
         """All first causes of what is in flight, the one with most victims first."""
@@ -249,6 +265,12 @@ def _collective(
         classes=classes({**entries, **others}),
         depth=max(group.by_rank[rank].pending for rank in entries),
     )
+
+
+def rooted(call: Call) -> bool:
+    """Whether one rank of a call is its root, so that it may be over on some before all join."""
+    op = call.op.lower().lstrip("_")
+    return op.startswith(_ROOTED) and not op.startswith("reduce_scatter")
 
 
 def classes(entries: dict[int, Entry]) -> tuple[tuple[Entry, tuple[int, ...]], ...]:

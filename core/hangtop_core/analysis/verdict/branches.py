@@ -26,6 +26,7 @@ _ALWAYS = re.compile(
     re.IGNORECASE,
 )
 """In conditions that are the same on all ranks of a job."""
+_HELD = re.compile(r"(?:async\s+)?with\b|except\b")
 _SHOWN = 2
 
 
@@ -50,9 +51,28 @@ def branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
             f" {name_ranks(odd)} most likely {'turned back' if gone == 'where' else 'did not come'}"
         )
         return f". {others_are.capitalize()} {passed}, {gone}"
+    if caught := _in_try(case, odd[0], others[0]):
+        return (
+            f". {others_are.capitalize()} in the `try` that begins with {caught}, and "
+            f"{name_ranks(odd)} past it: {is_are(odd, 'it', 'they')} may have caught an exception "
+            "there"
+        )
     if found:
         return f"{names} {found}, and {name_ranks(others)} not"
     return f"{names} {turned}, where {name_ranks(others)} may have turned back" if turned else ""
+
+
+def _in_try(case: Case, odd: Subject, other: Subject) -> str:
+    """`step(batch)` (train.py:9), what begins a `try` that one rank is past and another one in."""
+    stacks = case.snapshot.stacks
+    mine, theirs = stack_of(stacks, odd), stack_of(stacks, other)
+    depth = parting(theirs, mine)
+    if depth is None:
+        return ""
+    here, there = theirs[-1 - depth], mine[-1 - depth]
+    past = [block for block in there.beside or () if block not in (here.beside or ())]
+    found = [b for b in past if b[0] <= here.line < there.line and not _HELD.match(b[1])]
+    return f"`{found[-1][1]}` ({place(here).rpartition(':')[0]}:{found[-1][0]})" if found else ""
 
 
 def _ways(case: Case, odd: Subject, others: Sequence[Subject]) -> tuple[str, str]:

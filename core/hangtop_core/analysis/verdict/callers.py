@@ -35,9 +35,10 @@ _ON_ONE = re.compile(
 """Decorators by which a function runs on one rank: of Lightning, Accelerate, mmengine."""
 _LEAVES = re.compile(r":\s*(?:return|continue|break)\b.*")
 _HEAD = ("def ", "async def ")
-_NOT_AROUND = ("past: ", "at: ", "@", *_HEAD)
-"""How what is no condition around a line begins: one that others left at, a line, a decorator, the
-head of what handles signals."""
+_MADE = "made: "
+_NOT_AROUND = ("past: ", "at: ", _MADE, "@", *_HEAD)
+"""How what is no condition around a line begins: one that others left at, a line, what has started
+what it waits for, a decorator, the head of what handles signals."""
 _FLAG = "  # "
 """Before what the program has that keeps the rank: `if verbose:  # verbose = rank == 0`."""
 _NAME = re.compile(r"\w+")
@@ -120,6 +121,12 @@ def conditions(frame: Frame) -> tuple[Block, ...]:
 def guards(frame: Frame) -> tuple[Block, ...]:
     """What would have turned it back before where it is: `past: if not ready: return`."""
     return tuple(block for block in frame.within or () if block[1].startswith("past: "))
+
+
+def started(frame: Frame) -> Block | None:
+    """The line that starts the sends and receives on which a frame waits: `x = isend(y)`."""
+    found = (block for block in frame.within or () if block[1].startswith(_MADE))
+    return next(((line, text[len(_MADE) :]) for line, text in found), None)
 
 
 def rank_conditions(frame: Frame, called: Container[str] = ()) -> tuple[Block, ...]:

@@ -22,6 +22,7 @@ from hangtop_core.analysis.standing import GONE, Watcher
 from hangtop_core.analysis.verdict.base import Hit, Subject
 from hangtop_core.analysis.verdict.callers import by_callers
 from hangtop_core.analysis.verdict.conditional import Condition, under_condition
+from hangtop_core.analysis.verdict.handles import PASSING, passes
 from hangtop_core.analysis.verdict.helpers import FOR_THREADS, with_helper
 from hangtop_core.analysis.verdict.knots import Knot, knot
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
@@ -78,6 +79,11 @@ class Case:
     def joining(self) -> tuple[Subject, ...]:
         """Those of them that are in init_process_group, or make its store."""
         return tuple([s for s in self.waiters if s.activity.kind == "init"])
+
+    @cached_property
+    def passing(self) -> tuple[Subject, ...]:
+        """Those of them that send or receive, or wait for what they have started of that."""
+        return tuple([s for s in self.waiters if s.activity.kind in PASSING and passes(s)])
 
     @cached_property
     def suspects(self) -> tuple[Subject, ...]:

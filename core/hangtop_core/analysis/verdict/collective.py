@@ -23,8 +23,9 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.filestore import file_steps, over_a_file
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.outofstep import in_own_branch, out_of_step
 from hangtop_core.analysis.verdict.peertopeer import heads, unmet
-from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts
+from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts, reduced_none
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.analysis.verdict.storewait import alone_with_keys
 from hangtop_core.analysis.verdict.uneven import unused
@@ -108,6 +109,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     kinds = {s.activity.kind for s in case.waiters}
     left_to_others = "new-group" in kinds or kinds <= PEER_TO_PEER
     left_to_others = left_to_others or bool(heads(case) or unmet(case) or alone_with_keys(case))
+    left_to_others = left_to_others or out_of_step(case) is not None
     if len(classes) < 2 or case.suspects or left_to_others or case.by_recorders is not None:
         return
     one = next((p for p in case.in_flight if p.mismatched), None)
@@ -121,6 +123,8 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     elif tied:
         # Two halves: the flow of the program gives no majority to trust.
         minority = list(classes[1][1])
+    else:
+        minority = list(in_own_branch(case, [some for _, some in classes[1:]])) or minority
     starting = [s for s in case.waiters if s.activity.kind == "init"]
     minority = starting or minority
     if not minority or len(starting) == len(case.waiters):
@@ -137,6 +141,8 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     seq = f" as #{one.node.seq} on group {one.label.removeprefix('group ')}" if one else ""
     than = f"in another operation than {'the other half' if tied else 'most'}"
     why = "Ranks skipped or added an operation before, or took another branch"
+    if unreduced := reduced_none(case, one, minority):
+        why = unreduced[0].upper() + unreduced[1:]
     if _told(case, minority, tied):
         confidence = min(confidence, KNOWN_WHY)
     if starting:

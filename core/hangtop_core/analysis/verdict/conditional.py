@@ -138,7 +138,7 @@ def conditions(
     """By id(), the innermost condition on the rank that a subject is under, and nobody else.
 
     None of those where somebody who waits elsewhere is under the same one: then it says nothing.
-    Or the innermost condition of any kind.
+    Or the outermost condition of any kind: there a rank goes another way.
     """
     ways = {key: calls(case.snapshot.stacks.get(key, ())) for key in map(_stack, case.waiters)}
     # Who waits elsewhere may have come the same way, to another operation of one line.
@@ -155,11 +155,11 @@ def conditions(
         key: next(
             (
                 (frame, block)
-                for frame in way
-                for block in reversed(
+                for frame in (reversed(way) if any_at_all else way)
+                for block in (
                     around(frame)
                     if any_at_all
-                    else rank_conditions(frame, _called(case, key, frame))
+                    else reversed(rank_conditions(frame, _called(case, key, frame)))
                 )
                 if under[frame.file, frame.name, block] == 1  # by itself
             ),

@@ -366,5 +366,7 @@ def reads(subject: Subject) -> bool:
 
 
 def name_process(process: Process) -> str:
-    """`pid 4712 'sleep 1000000' (state S)`."""
-    return clean(f"pid {process.pid} {command(process)} (state {process.state})")
+    """`pid 4712 'sleep 1000000' (state S)`; how multiprocessing starts Python says nothing."""
+    ours = "--multiprocessing-fork" in process.cmdline
+    named = "" if ours else f" {command(process)}"
+    return clean(f"pid {process.pid}{named} (state {process.state})")

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import PEER_TO_PEER
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.branches import branch
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, several, who
+from hangtop_core.analysis.verdict.handles import made, made_at
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
@@ -25,12 +27,14 @@ _PEER = re.compile(r"\b(?:dst|src)\s*=\s*(\d+)\b")
 
 def heads(case: Case) -> tuple[Subject, ...]:
     """Ranks in another operation, where most wait in send or recv: what they wait for is theirs."""
-    passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
-    others = tuple(s for s in case.waiters if s.activity.kind not in PEER_TO_PEER)
     told = case.suspects or case.by_recorders is not None or case.knot
     if case.chain is not None and not told:
         return case.chain.subjects
-    return others if not told and len(passing) > max(len(others), 1) else ()
+    passing = case.passing
+    if told or len(passing) <= max(len(case.waiters) - len(passing), 1):
+        return ()
+    inside = {id(s) for s in passing}
+    return tuple(s for s in case.waiters if id(s) not in inside)
 
 
 def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -40,17 +44,21 @@ def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if case.chain is not None:
         yield _linked(case, case.chain)
         return
-    passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
-    calls = " or ".join(sorted({s.activity.op or s.activity.kind for s in passing}))
+    passing = case.passing
+    handle = next((text for s in passing if (text := made_at(s))), "")
+    calls = {"sends and receives" + handle if made(s) else s.activity.op or s.activity.kind
+             for s in passing}  # fmt: skip
     first = found[0].activity
     yield Hit(
         subjects=found,
         explained=case.waiters,
         summary=(
-            f"{name_ranks(passing)} {is_are(passing, 'waits', 'wait')} in {calls}, one for another "
+            f"{name_ranks(passing)} {is_are(passing, 'waits', 'wait')} in "
+            f"{' or '.join(sorted(calls))}, one for another "
             f"{case.ago(case.progress.since)}, and {who(found)} {is_are(found, 'is', 'are')} "
             f"elsewhere: {is_are(found, 'it', 'they')} {several(first.text, found)} at {first.at}. "
             f"A send or recv of {is_are(found, 'it', 'theirs')} is lacking, or one is too many"
+            f"{branch(case, found, passing)}"
         ),
         evidence=common_facts(case, found),
         steps=(
@@ -277,7 +285,8 @@ P2P = Rule(
 CHAIN = Rule(
     cause="p2p-chain",
     title="Ranks wait for sends in a chain, and its head is in another operation",
-    seen="More than half of the ranks wait in send or recv, and the others in something else. Or, "
+    seen="More than half of the ranks wait in send or recv, or on handles that isend, irecv or "
+    "batch_isend_irecv gave in that class or file, and the others in something else. Or, "
     "as the lines of their sends and receives or the names of their functions have it, each waits "
     "for the next one, and the last one for a rank in a collective (confidence 0.85).",
     excluded="A rank is outside communication: it is the head. The recorders of all were read.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight import patterns
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 AGREED = 0.95
 """Confidence where recorders show the ranks that stacks blame to be in another operation."""
+SHOWN = 4
+"""Ranks whose calls are compared with those of their rounds before."""
+LOW = 0.5
+"""Confidence below which recorders do not stand against stacks at different places."""
 _DIFFER = frozenset({patterns.SIZES.cause, patterns.TYPES.cause})
 _ORDER = _DIFFER | {patterns.INVERSION.cause, patterns.SKIPPED.cause, patterns.ALONE.cause}
 """What is seen where a rank has left the order of the others, and a condition may be why."""
@@ -40,11 +44,13 @@ def by_recorders(case: Case) -> Verdict | None:
     first, world = seen.diagnosis.verdicts[0], seen.world
     if first.cause in _ORDER and _under_condition(case, first):
         return None
+    if first.confidence < LOW and len(case.waiting_classes) > 1:
+        return None
     if first.cause == patterns.INVERSION.cause:
         return first  # those in a circle prove it, whatever others do
     if world.absent or world.blank or first.cause == patterns.MISMATCHED.cause:
         return None
-    if _behind(case, first):
+    if _behind(case, first) or _unrecorded(case, first):
         return None
     return None if first.cause in _DIFFER and _other_lines(case, first) else first
 
@@ -59,6 +65,16 @@ def _behind(case: Case, one: Verdict) -> bool:
         return False
     heads = {s.number for s in tied.subjects}
     return all(c.rank in tied.peers and c.rank not in heads for c in one.culprits)
+
+
+def _unrecorded(case: Case, one: Verdict) -> bool:
+    """Whether those who are said to lack all wait in sends that the recorder does not show."""
+    seen = case.picture
+    if seen is None or not case.passing:
+        return False
+    quiet = {s.number for s in case.passing if not seen.waits.in_flight(s.number)}
+    blamed = {culprit.rank for culprit in one.culprits}
+    return bool(quiet) and (quiet >= {s.number for s in case.waiters} - blamed or quiet >= blamed)
 
 
 def _under_condition(case: Case, one: Verdict) -> bool:
@@ -143,3 +159,35 @@ def flight_facts(one: Operation | None, numbers: Sequence[int]) -> list[Evidence
         text += f"; {name_ranks(ranks)} issued {entry.call.text} as #{entry.seq}"
     rank = numbers[0] if len(numbers) == 1 else None
     return [fact("flight", rank, text)]
+
+
+def reduced_none(case: Case, one: Operation | None, odd: Sequence[Subject]) -> str:
+    """That ranks reduced no gradients in a backward in which others wait; empty where unknown.
+
+    Since they last came to what they wait in, they issued as many operations less than in the
+    two rounds before as the others have issued for that backward.
+    """
+    seen, others = case.picture, [s for s in case.waiters if s not in odd]
+    if seen is None or one is None or len(odd) > SHOWN or not others:
+        return ""
+    by_rank = seen.world.groups[one.node.group].by_rank
+    issued = {by_rank[s.number].pending for s in others if s.number in by_rank}
+    if {s.activity.kind for s in others} != {"backward"} or len(issued) != 1:
+        return ""
+    few = issued.pop()
+    op = ""
+    for s in odd:
+        calls = list(seen.world.collectives(s.number, one.node.group))
+        here = calls[-1] if calls else None
+        ends = [n for n, call in enumerate(calls) if here is not None and kind(call) == kind(here)]
+        rounds = [after - before for before, after in pairwise(ends)]
+        if here is None or len(rounds) < 3 or {n - few for n in rounds[-3:-1]} != {rounds[-1]}:
+            return ""
+        op = here.call.op
+    which = f"{few} operations" if few > 1 else "one operation"
+    return (
+        f"{name_ranks(odd)} issued {which} less before {op} than the last two times, as many as "
+        f"{name_ranks(others)} {'have' if len(others) > 1 else 'has'} issued in this backward: "
+        f"{'their' if len(odd) > 1 else 'its'} backward reduced none of these gradients, as where "
+        "parameters are not used in a step"
+    )

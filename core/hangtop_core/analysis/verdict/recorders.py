@@ -15,6 +15,7 @@ from hangtop_core.analysis.flight.circles import skip_text, skipped
 from hangtop_core.analysis.flight.evidence import named
 from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.branches import branch
 from hangtop_core.analysis.verdict.callers import (
     Block,
     block_at,
@@ -60,10 +61,12 @@ def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterato
         return
     blamed = {culprit.rank for culprit in one.culprits}
     found = tuple(s for s in case.waiters if s.number in blamed)
+    others = [s for s in case.waiters if s.number not in blamed]
+    alone = found and pattern in (patterns.SKIPPED, patterns.ALONE)
     yield Hit(
         subjects=found,
         explained=case.waiters,
-        summary=one.summary,
+        summary=one.summary + (branch(case, found, others) if alone else ""),
         evidence=one.evidence,
         steps=(*pattern.next_steps, *unused(case, found)),
         # That a loop is over says more: it is why an operation was left out.

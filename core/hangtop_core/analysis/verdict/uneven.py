@@ -59,6 +59,9 @@ _EPOCHS = re.compile(r"epoch|cycle|round|phase", re.IGNORECASE)
 _STEPS = re.compile(r"step|iter|update", re.IGNORECASE)
 _MEASURES = re.compile(r"valid|eval", re.IGNORECASE)
 _NAME = re.compile(r"[^\W\d]\w*")
+_COUNTED = re.compile(r"for\b.*\bin\b.*\bt?range\(")
+"""Loops that are of one length on all ranks, unless one leaves early."""
+_TOGETHER = "let all ranks decide together when that loop ends: all_reduce what ends it"
 _LEAVES = re.compile(r":\s*(?:break\b|return\b|$)")
 _ATTEMPTS = re.compile(r"attempt|retr(?:y|ies)|tries", re.IGNORECASE)
 
@@ -83,8 +86,10 @@ def uneven(case: Case) -> Iterator[Hit]:
         step = training[0].activity
         # Most are right: a few that are still in it have got more than the others.
         few = len(group) <= len(training)
-        odd, got = (group, "fewer batches") if few else (training, "more batches, or reduces more")
-        got += ", or left that loop early" if few else ""
+        odd = group if few else training
+        ways = ("got fewer batches", "left that loop early")
+        got = ", or ".join(ways[::-1] if ahead[id(first)].counted else ways)
+        got = got if few else "got more batches, or reduces more"
         got = got if sure else f"{got}, or went on without what the others wait in"
         numbers = [s.number for s in odd]
         one = apart(case, numbers) if sure else None
@@ -97,7 +102,7 @@ def uneven(case: Case) -> Iterator[Hit]:
                 f"{first.activity.at} {case.since(first)}, while {named[1]} "
                 f"{is_are(training, 'is', 'are')} still in it and "
                 f"{several(step.text.rstrip(','), training)} at {step.at}: "
-                f"{name_ranks(odd)} got {got}"
+                f"{name_ranks(odd)} {got}"
             ),
             evidence=(
                 fact(
@@ -110,6 +115,7 @@ def uneven(case: Case) -> Iterator[Hit]:
                 *common_facts(case, odd),
             ),
             steps=(
+                *((_TOGETHER,) if few and ahead[id(first)].counted else ()),
                 "give every rank the same number of batches: DistributedSampler, drop_last=True",
                 "or with model.join(): (torch.distributed.algorithms.join), which shadows the rest",
                 f"compare len(dataloader) on {name_ranks(odd)} and on the others",
@@ -147,7 +153,7 @@ def left_early(case: Case) -> Iterator[Hit]:
             ),
             evidence=(*common_facts(case, odd),),
             steps=(
-                "let all ranks decide together when that loop ends: all_reduce what ends it",
+                _TOGETHER,
                 f"compare that on {name_ranks(odd)} and on the others",
             ),
         )
@@ -208,6 +214,8 @@ class _Parting(NamedTuple):
     """Whether the line of that loop says that it goes over data."""
     ways: str = ""
     """` (it is left early at `if done: break` (line 7))`, where that stands above."""
+    counted: bool = False
+    """Whether that loop counts to a number: it is left early, or what it goes on with differs."""
 
 
 def unused(case: Case, blamed: Sequence[Subject]) -> tuple[str, ...]:
@@ -264,7 +272,8 @@ def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> _Parting | Non
     # A loop over data in one over steps may be over what is to be one batch.
     in_step = any(map(_over_steps, shared[-1:])) and one is not epoch
     sure = not in_step and (not shared or over_data is not None or epoch is not None)
-    return _Parting(here, there, text, sure, over_data=data, ways=_ways_out(*one))
+    counted = _COUNTED.match(one[1][1]) is not None
+    return _Parting(here, there, text, sure, True, data, _ways_out(*one), counted)
 
 
 def _never_in(loop: tuple[Frame, Block], here: Frame, there: Frame) -> bool:

@@ -6,15 +6,12 @@ import os
 import signal
 import struct
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from hangtop_core.cores import elf, find
 from support.cores.image import STACK, core, note
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ENVIRONMENT = {"RANK": "3", "WORLD_SIZE": "8", "EMPTY": "", "LR": "a=b"}
 
@@ -119,3 +116,13 @@ def test_a_working_directory_that_was_removed_is_left_out(
 
     monkeypatch.setattr("os.getcwd", gone)
     assert "" not in find.own_directories()
+
+
+def test_a_process_of_any_name_is_looked_at() -> None:
+    own = Path("/proc/self/comm")
+    before = own.read_bytes()
+    own.write_bytes("ä".encode() * 8)  # cut by the kernel within a letter
+    try:
+        assert find.own_directories()
+    finally:
+        own.write_bytes(before)

@@ -6,6 +6,7 @@ import gzip
 import os
 import time
 import tracemalloc
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -260,3 +261,31 @@ def test_files_beyond_what_is_read_are_told(
     logs = read_all(find([str(tmp_path)])[0])
     assert [one.lines for one in logs] == [1, 1, 1, 0, 0]
     assert [one.problem for one in logs[2:]] == [None, *["there are more than 3 files"] * 2]
+
+
+def test_times_of_day_are_those_of_the_day_that_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rank_1.log"
+    path.touch()
+    now = time.time() + 5 * 3600
+    follower = Follower([str(path)], Choice())
+    follower.poll()
+    monkeypatch.setattr("hangtop_core.logs.lines.time.time", lambda: now)
+    clock = f"{datetime.fromtimestamp(now):%H:%M:%S}"
+    path.write_text(f"{clock} Segmentation fault (core dumped)\n")
+    (record,) = follower.poll()[1]
+    follower.close()
+    assert record.at == int(now)
+
+
+def test_a_file_that_is_cut_within_a_letter_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "rank_1.log"
+    path.write_bytes(b"\xe2\x82")
+    follower = Follower([str(path)], Choice())
+    follower.poll()
+    path.write_bytes(b"")
+    follower.poll()
+    path.write_text("new\n")
+    assert [one.text for one in follower.poll()[0]] == ["new"]
+    follower.close()

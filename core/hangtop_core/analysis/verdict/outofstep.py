@@ -1,0 +1,186 @@
+"""Ranks in collectives of several groups at successive lines: who is furthest back, and for whom.
+
+Calls of different groups are no alternatives of one another: each waits for members of its own
+group only. Whoever is furthest back in the program waits for somebody further on.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.frames import is_library
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.callers import conditions, loops, parting, stack_of
+from hangtop_core.analysis.verdict.conditional import conditions as any_conditions
+from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, several
+from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
+from hangtop_core.analysis.verdict.needs import More
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.model import Frame
+
+MAX_CLASSES = 6
+"""Of more ways in which ranks wait this says nothing."""
+_GROUP = re.compile(r"\bgroup\s*=\s*((?:[\w.]|\[[^\]]*\]|\([^()]*\))+)")
+_NEAR = re.compile(
+    r"(?:^|[^a-z])(?:tp|mp|sp|cp|ep)(?:$|[^a-z])|tensor|model|seq|context|expert", re.IGNORECASE
+)
+"""Groups that are mostly of neighbouring ranks, since these are on one node."""
+
+
+def out_of_step(case: Case) -> Hit | None:
+    """The hit on members of a group that are most likely past a call in which others wait."""
+    classes = [members for _, members in case.waiting_classes]
+    if case.suspects or not 3 <= len(classes) <= MAX_CLASSES or case.by_recorders is not None:
+        return None
+    if any(some[0].activity.kind != "collective" for some in classes):
+        return None
+    groups = {id(some[0]): group_of(some[0]) for some in classes}
+    if len(set(groups.values())) < 3 or case.conditional or case.uneven or case.left_early:
+        return None
+    stacks = {id(some[0]): stack_of(case.snapshot.stacks, some[0]) for some in classes}
+    back = next((some for some in classes if _behind_all(some, classes, stacks)), None)
+    front = next((some for some in classes if _before_all(some, classes, stacks)), None)
+    if back is None or front is None or not groups[id(back[0])]:
+        return None
+    group = groups[id(back[0])]
+    near = _neighbours(case, back, front) if _NEAR.search(group) else ()
+    blamed = near or front
+    if 2 * len(blamed) > len(case.waiters):
+        return None
+    rest = [s for s in front if s not in blamed]
+    others = [s for some in classes if some is not back for s in some]
+    which = f"{name_ranks(blamed)}, if such groups are of neighbours" if near else ""
+    which = which or f"{'it' if len(blamed) == 1 else 'one of them'} is {name_ranks(blamed)}"
+    which += f" (else {name_ranks(rest)})" if near and rest else ""
+    place = stacks[id(back[0])]
+    return Hit(
+        subjects=tuple(blamed),
+        explained=case.waiters,
+        summary=(
+            f"{name_ranks(back)} {several(f'waits {wait_text(back[0].activity)}', back)} "
+            f"{case.since(back[0])}".rstrip()
+            + f", for members of `{group}` alone, and "
+            f"{is_are(back, 'is', 'are')} furthest back: {name_ranks(others)} "
+            f"{is_are(others, 'is', 'are')} further on in the program, in calls of other groups, "
+            f"and {is_are(others, 'waits', 'wait')} for those behind. So a member of that group "
+            f"most likely went on without this call: {which}"
+            + (f". Or {name_ranks(back)} is a round ahead of all others" if len(back) < 2 else "")
+        ),
+        evidence=(
+            fact("stacks", None, _lines(classes, stacks, place)),
+            *common_facts(case, blamed),
+        ),
+        steps=(
+            f"look for what lets a rank leave {back[0].activity.at} out: a condition, a parameter "
+            "that needs no gradient, a branch of the model",
+            "start the job by `hangtop run`: recorders tell who of that group has not issued it",
+        ),
+        confidence=0.55 if near else 0.45,
+    )
+
+
+def group_of(subject: Subject) -> str:
+    """What the line of a collective names as its group; empty where it names none."""
+    site = subject.activity.site
+    found = _GROUP.search(site.source or "") if site is not None else None
+    return found[1] if found else ""
+
+
+def in_own_branch(case: Case, classes: Sequence[Sequence[Subject]]) -> tuple[Subject, ...]:
+    """Of several classes of ranks that are elsewhere the one that alone is under a condition.
+
+    Only where lines name different groups: then others may be elsewhere since they wait for it.
+    """
+    own = set(any_conditions(case, [some[0] for some in classes], any_at_all=True))
+    found = [some for some in classes if id(some[0]) in own]
+    groups = {group_of(some[0]) for some in classes}
+    return tuple(found[0]) if len(found) == 1 and len(groups) == len(classes) > 1 else ()
+
+
+def _further(one: Sequence[Frame], other: Sequence[Frame]) -> bool | None:
+    """Whether the second stack is further down in the same loop; None where that is not so."""
+    depth = parting(one, other)
+    if depth is None:
+        return None
+    here, there = one[-1 - depth], other[-1 - depth]
+    if is_library(here) or here.within is None or there.within is None:
+        return None
+    same = loops(here) == loops(there) and conditions(here) == conditions(there)
+    return here.line < there.line if same else None
+
+
+def _behind_all(
+    some: Sequence[Subject],
+    classes: Sequence[Sequence[Subject]],
+    stacks: dict[int, tuple[Frame, ...]],
+) -> bool:
+    mine = stacks[id(some[0])]
+    return all(one is some or _further(mine, stacks[id(one[0])]) for one in classes)
+
+
+def _before_all(
+    some: Sequence[Subject],
+    classes: Sequence[Sequence[Subject]],
+    stacks: dict[int, tuple[Frame, ...]],
+) -> bool:
+    mine = stacks[id(some[0])]
+    return all(one is some or _further(stacks[id(one[0])], mine) for one in classes)
+
+
+def _neighbours(
+    case: Case, back: Sequence[Subject], front: Sequence[Subject]
+) -> tuple[Subject, ...]:
+    """Those in front in the smallest blocks of ranks that have some of both."""
+    world, wide = case.job.world_size or len(case.subjects), 2
+    while wide < world:
+        blocks = {s.number // wide for s in back}
+        found = tuple(s for s in front if s.number // wide in blocks)
+        if found and world % wide == 0:
+            return found
+        wide += 1
+    return ()
+
+
+def _lines(
+    classes: Sequence[Sequence[Subject]],
+    stacks: dict[int, tuple[Frame, ...]],
+    back: Sequence[Frame],
+) -> str:
+    """Where ranks are in the function in which they part from those furthest back."""
+    said, here = [], None
+    for some in classes:
+        mine = stacks[id(some[0])]
+        depth = parting(back, mine)
+        if depth is not None:
+            here = here or back[-1 - depth]
+            said.append(f"{name_ranks(some)} at line {mine[-1 - depth].line}")
+    at = f"{here.name} of {here.short or here.file}" if here is not None else "the program"
+    own = f"; those furthest back at line {here.line}" if here is not None else ""
+    return f"in {at}: {', '.join(said)}{own}"
+
+
+def _found(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    hit = out_of_step(case)
+    if hit is not None:
+        yield hit
+
+
+OUT_OF_STEP = Rule(
+    cause="missing-collective",
+    title="A member of a group went on without a call in which others wait",
+    seen="All wait in collectives at three or more successive lines of one loop, whose lines name "
+    "different groups (`group=...`). Who is furthest back waits for a member of its group that is "
+    "further on; those furthest on are blamed, and of these the neighbours of who waits where the "
+    "group is one of tensor, sequence, context or expert parallelism (confidence 0.55, else 0.45).",
+    excluded="Somebody is outside communication. The recorders of all were read. Ranks are in "
+    "branches of their own, or have left a loop.",
+    confidence=0.55,
+    next_steps=("Look for what lets a rank leave that call out",),
+    find=_found,
+    needs=(More("recorder", "which operation of that group it has not issued"),),
+)
