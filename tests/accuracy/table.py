@@ -8,6 +8,7 @@ from __future__ import annotations
 from accuracy.job import Job, each
 from accuracy.table_fifth import FIFTH
 from accuracy.table_guards import GUARDS
+from accuracy.table_held import HELD
 from accuracy.table_knots import KNOTS
 from accuracy.table_lazy import LAZY
 from accuracy.table_members import MEMBERS
@@ -466,6 +467,7 @@ JOBS: tuple[Job, ...] = (
     *PIECES,
     *RARE,
     *RETRIES,
+    *HELD,
     *FIFTH,
     *MEMBERS,
     *SERVED,

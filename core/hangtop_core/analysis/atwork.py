@@ -12,7 +12,7 @@ from hangtop_core.analysis.idle import in_task, is_idle
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.analysis.activity import Activity
+    from hangtop_core.analysis.activity import Activity, Reader
     from hangtop_core.model import Frame, Rank
 
 _COUNTS = re.compile(
@@ -28,6 +28,16 @@ COMPUTES_SHARE = 0.03
 def failed(frames: Sequence[Frame]) -> bool:
     """Whether it sleeps in an `except`: what it computes in between is another attempt."""
     return any(text.startswith("except") for one in frames for _, text in one.beside or ())
+
+
+def _after_try(frames: Sequence[Frame]) -> bool:
+    """Whether it sleeps in a loop behind a `try`, but in none that goes from thing to thing."""
+    own = next((one for one in frames if not is_library(one)), None)
+    if own is None or goes_through((own,)):
+        return False
+    loops = [line for line, text in own.within or () if text.startswith(("for ", "while "))]
+    beside = own.beside or ()
+    return bool(loops) and any(line > loops[-1] and "with " not in text for line, text in beside)
 
 
 def goes_through(frames: Sequence[Frame]) -> bool:
@@ -94,15 +104,36 @@ def _reads_on(rank: Rank) -> bool:
     )
 
 
-def retries(rank: Rank) -> bool:
+def retries(rank: Rank, frames: Sequence[Frame] = ()) -> bool:
     """Whether a rank that writes much by turns may get nothing written, where a disk is full.
 
     Whoever saves in pieces keeps its file open; who tries again has none open meanwhile, or one
-    that is full. Where nobody has looked at its files, it is taken to get on.
+    that is full. Where nobody has looked at its files, it is taken to get on. Shared memory, and
+    what is deleted, nobody saves to. Whoever sleeps in an `except`, or in a `while` after a `try`,
+    tries again.
     """
+    if failed(frames) or _after_try(frames):
+        return True
     files = rank.descriptors.descriptors if rank.descriptors is not None else None
-    writes = [one for one in files or () if one.fd > 2 and one.kind == "file" and "w" in one.mode]
+    writes = [
+        one
+        for one in files or ()
+        if one.fd > 2
+        and one.kind == "file"
+        and "w" in one.mode
+        and not one.target.startswith(("/dev/shm/", "/memfd:"))  # noqa: S108  # only compared
+        and not one.target.endswith(" (deleted)")
+    ]
     return files is not None and all(one.full for one in writes)
+
+
+def tries(rank: Rank, reader: Reader) -> bool:
+    """Whether a rank that sleeps does so between attempts: they fail, or others have a lock."""
+    table = rank.descriptors
+    if table is not None and any(one.locked == "by others" for one in table.descriptors):
+        return True
+    threads = rank.sample.threads if rank.sample is not None else ()
+    return bool(threads) and failed(reader.frames(threads[0].stack))
 
 
 def computes(rank: Rank, activity: Activity) -> bool:

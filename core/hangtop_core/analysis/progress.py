@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.analysis.atwork import computes
+from hangtop_core.analysis.attempts import in_vain
+from hangtop_core.analysis.atwork import computes, tries
 from hangtop_core.analysis.dictionary import COMMUNICATION, START_UP, Kind
 from hangtop_core.analysis.endless import without_end
 from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
@@ -72,6 +73,7 @@ def judge(
     )
     patience = hang_after * PATIENCE
     standings = without_end(reader, job.ranks, activities, standings, patience)
+    standings = in_vain(snapshot, job, activities, standings)
     alive = [i for i, activity in enumerate(activities) if activity.kind not in GONE]
     if not alive:
         return Progress("exited", None, None, standings)
@@ -82,6 +84,10 @@ def judge(
     stalled = max(min([one.seen - one.since for one in living]), 0.0)
     still = max(min([one.until - one.since for one in living]), 0.0)
     kinds = {activities[i].kind for i in alive}
+    asleep = [i for i in alive if activities[i].kind == "sleep"]
+    alone = kinds == {"sleep"} or bool(kinds & COMMUNICATION)
+    if asleep and not alone and all(tries(job.ranks[i], reader) for i in asleep):
+        kinds = kinds - {"sleep"}  # they wait for what others have, as those that are blocked
     loading = "data" in kinds and any(watcher.loads(job.ranks[i], activities[i]) for i in alive)
     waits = bool(kinds & COMMUNICATION) or not (kinds & _AT_WORK or loading)
     if kinds == {"sleep"} and any(one.process.exit_code for one in job.ranks):

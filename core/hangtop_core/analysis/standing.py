@@ -48,10 +48,8 @@ WORK_SHARE = 0.003
 """Cores a main thread uses that does work now and then; waking up every 5 s to poll uses less."""
 THREADS_SHARE = 0.05
 """Cores a process uses while its threads are at work."""
-
 PRODUCER_SHARE = 0.1
 """Cores a child uses that works on what its rank waits for; one that only watches uses less."""
-
 GONE: frozenset[Kind] = frozenset({"exited", "zombie"})
 _HALTED: frozenset[Kind] = frozenset({"stopped", "traced", "frozen", "core-dump"})
 _MOVES_DATA: frozenset[Kind] = frozenset(
@@ -59,7 +57,6 @@ _MOVES_DATA: frozenset[Kind] = frozenset(
 )
 _FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock", "pin-memory"})
 """Waits for other threads or processes of the same rank."""
-
 _FOR_CHILDREN: frozenset[Kind] = frozenset({"queue", "sleep", "teardown", "data"})
 _FUTURES = ("/concurrent/futures/thread.py", "/asyncio/")
 """Where threads are that make futures."""
@@ -205,7 +202,9 @@ class Watcher:
             found = self._or_moved(found, rank.printed_at)
         if _woken_by_data(activity):
             found = self._or_moved(found, rank.moved_at)
-        if activity.kind == "sleep" and not (rank.node in self._full and retries(rank)):
+        if activity.kind == "sleep" and not (
+            rank.node in self._full and retries(rank, *self._stacks(rank)[:1])
+        ):
             found = self._or_moved(found, moved_much(rank))
             lately = latest((rank.computed_at, rank.printed_at))
             if lately is not None and lately > found.since > seen - PRINTS_S:
@@ -323,14 +322,15 @@ class Watcher:
         works = works and not churned(rank, self.at, self._reader)
         if activity.kind == "queue" and works and found.seen - found.since < PRINTS_S:
             return Standing(self.at, self.at, True, self.at)
-        full = rank.node in self._full and retries(rank)
         stacks = self._stacks(rank)
         found = self._or_moved(found, given(rank, stacks))
+        if rank.node in self._full and any(retries(rank, one) for one in stacks):
+            return found
         if activity.kind in ("join", "queue") and found.seen - found.since < PRINTS_S:
             moved = rank.io_moved_at
             if moved is not None and moved > found.since and all_awaited(stacks):
                 found = self._or_moved(found, moved)
-        return found if full else self._or_moved(found, moved_much(rank))
+        return self._or_moved(found, moved_much(rank))
 
     def _or_worked(self, rank: Rank, found: Standing) -> Standing:
         """A main thread that did work, and not only woke up, has got what it waited for."""

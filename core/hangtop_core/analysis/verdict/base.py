@@ -64,6 +64,8 @@ class Hit(Struct, frozen=True):
     """Ranks to blame that have no process."""
     explained: tuple[Subject, ...] = ()
     """Ranks that are explained by this without being to blame."""
+    held_up: tuple[Subject, ...] = ()
+    """Ranks that wait for what those to blame have: a lock, the other end of a pipe."""
     decisive: bool | None = None
     """None: the rule's own."""
     needs: tuple[More, ...] | None = None

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.activity import main_thread
 from hangtop_core.analysis.churn import churned, short_lived
-from hangtop_core.analysis.frames import library_run, plain_name
-from hangtop_core.analysis.standing import FLOOR_S
+from hangtop_core.analysis.frames import is_library, library_run, plain_name
+from hangtop_core.analysis.standing import FLOOR_S, GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.doing import POOLS, QUEUES, does, drains, frames_of, waits_back
@@ -20,7 +20,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
-from hangtop_core.analysis.verdict.naming import thread_text
+from hangtop_core.analysis.verdict.naming import name_ranks, thread_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails
 from hangtop_core.logs.steps import KERNEL_LOG
@@ -156,7 +156,7 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case,
                 f"{who([subject])} waits at {subject.activity.at}",
                 case.since(subject),
-                told,
+                told + _at_exit(case, subject),
             ),
             evidence=(
                 *_child_facts(case, subject, children),
@@ -174,6 +174,16 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             confidence=None if sure else 0.8,
         )
+
+
+def _at_exit(case: Case, subject: Subject) -> str:
+    """That a rank is behind its program, in what atexit calls: no module is on its stack."""
+    stack = stack_of(case.snapshot.stacks, subject)
+    if not stack or is_library(stack[-1]) or any(frame.name == "<module>" for frame in stack):
+        return ""
+    ended = [s for s in case.subjects if s.activity.kind in GONE]
+    text = f"; the program of rank {subject.number} is most likely over: it is in what atexit calls"
+    return f"{text}, and {name_ranks(ended)} ended" if ended else text
 
 
 def _dying(case: Case, subject: Subject) -> str:

@@ -27,6 +27,7 @@ _WORKS = (*POOLS, "/concurrent/futures/process.py")
 _WORKERS = ("worker", "_process_worker")
 _READS = frozenset({"pipe-read", "read", "socket"})
 _WRITES = frozenset({"pipe-write", "write", "socket"})
+_SENDS = frozenset({"sendto", "sendmsg"})
 
 
 def does(case: Case, subject: Subject, child: Process) -> str:
@@ -47,15 +48,18 @@ def does(case: Case, subject: Subject, child: Process) -> str:
         )
     if back:
         return f"{back}{at}"
-    if sample is not None and sample.threads and activity.kind != "unknown":
-        return f"{activity.text}{at}"
-    below = program_below(subject.rank, child)
+    main, below = main_thread(child), program_below(subject.rank, child)
+    named = ""
     if below is not None:
-        return (
-            f"waits for a program that it started itself: pid {below.pid} {command(below)} "
-            f"(state {below.state}){connected(subject.rank, [below.pid])}"
-        )
-    main = main_thread(child)
+        named = f": pid {below.pid} {command(below)} (state {below.state})"
+        named += connected(subject.rank, [below.pid])
+    if sample is not None and sample.threads and activity.kind != "unknown":
+        if main is not None and main.syscall in _SENDS and activity.kind == "remote":
+            to = connected(subject.rank, [child.pid])
+            return f"is itself blocked in sending{at}{to}, where nobody takes it"
+        return f"{activity.text}{at}{named if activity.kind == 'child' else ''}"
+    if below is not None:
+        return f"waits for a program that it started itself{named}"
     family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
     told = {
         "pipe-write": "is blocked writing to a pipe",

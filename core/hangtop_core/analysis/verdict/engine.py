@@ -11,6 +11,7 @@ from hangtop_core.analysis.flight.countdown import countdown
 from hangtop_core.analysis.progress import HANG_AFTER_S
 from hangtop_core.analysis.since import hung_since
 from hangtop_core.analysis.standing import FLOOR_S
+from hangtop_core.analysis.verdict.awaited import without_consequences
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
@@ -62,7 +63,8 @@ def diagnose(
         return _diagnosis(snapshot, None, "unknown")
     case = Case(snapshot, job, hang_after)
     state = case.progress.state
-    hits = list(_ask(case, rules))
+    asked = list(_ask(case, rules))
+    hits = without_consequences(case, asked)
     stalled = case.progress.stalled_for_s
     if state in ("unknown", "starting") and stalled is not None and stalled >= FLOOR_S:
         decisive = any(_is_decisive(rule, hit) for rule, hit in hits)
@@ -81,7 +83,7 @@ def diagnose(
         verdicts=verdicts,
         ruled_out=tuple(exclusions(case, {one.cause for one in verdicts})) if stuck else (),
         timeline=timeline(case, ordered, since) if stuck or verdicts else (),
-        needs=needs(case, hits) if stuck or state == "exited" else (),
+        needs=needs(case, asked) if stuck or state == "exited" else (),
     )
 
 
@@ -98,7 +100,9 @@ def _in_order(
 ) -> tuple[tuple[Verdict, ...], tuple[Hit, ...]]:
     """Return verdicts, the surest first, and what each was made of."""
     blamed = {id(s) for _, hit in hits for s in hit.subjects}
-    made = [(_verdict(case, state, rule, hit, blamed), hit) for rule, hit in hits]
+    held_up = [s for _, hit in hits for s in hit.held_up]
+    victims = _victims(case, blamed, held_up)
+    made = [(_verdict(case, state, rule, hit, victims), hit) for rule, hit in hits]
     made.sort(key=lambda one: -one[0].confidence)
     verdicts = [made[0][0]] if made else []
     for verdict, hit in made[1:]:
@@ -140,8 +144,9 @@ def _is_decisive(rule: Rule, hit: Hit) -> bool:
     return rule.decisive if hit.decisive is None else hit.decisive
 
 
-def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Container[int]) -> Verdict:
-    """Who is blamed by any of the verdicts (``blamed``, by id) is a victim of none."""
+def _verdict(
+    case: Case, state: JobState, rule: Rule, hit: Hit, victims: tuple[int, ...]
+) -> Verdict:
     confidence = rule.confidence if hit.confidence is None else hit.confidence
     if any(s.activity.thread for s in hit.subjects):
         confidence = min(confidence, FOLLOWED)
@@ -156,7 +161,7 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Containe
         cause=rule.cause,
         confidence=round(confidence, 2),
         culprits=culprits,
-        victims=_victims(case, blamed),
+        victims=victims,
         summary=clean(hit.summary, MAX_SUMMARY),
         evidence=(
             *hit.evidence,
@@ -172,9 +177,12 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Containe
     )
 
 
-def _victims(case: Case, blamed: Container[int]) -> tuple[int, ...]:
-    """Who waits; who has waited in vain and left; and, of those that ended, who lost another."""
-    waited = (*case.waiters, *case.gave_up)
+def _victims(case: Case, blamed: Container[int], held_up: Sequence[Subject]) -> tuple[int, ...]:
+    """Who waits; who has waited in vain and left; and, of those that ended, who lost another.
+
+    Who is blamed by any of the verdicts (``blamed``, by id) is a victim of none.
+    """
+    waited = (*case.waiters, *held_up, *case.gave_up)
     if case.progress.state == "exited":
         waited = (*waited, *(s for s in case.subjects if lost(case, s) is not None))
     return tuple(sorted({s.number for s in waited if id(s) not in blamed}))

@@ -13,7 +13,7 @@ from hangtop_core.analysis.gpus import describe, doing
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.standing import wakes_up
-from hangtop_core.analysis.verdict.callers import block_at, handles_signals, in_handler, stack_of
+from hangtop_core.analysis.verdict.callers import block_at, in_handler, stack_of
 from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks, name_subject
 from hangtop_core.analysis.verdict.pipes import at_work, command
 from hangtop_core.diagnosis import Culprit, Evidence, Source
@@ -120,8 +120,9 @@ def stack_fact(case: Case, subject: Subject) -> Evidence | None:
         text += f", called from {where(site)}"
     if site is not None and site.source:
         text += f": `{site.source.strip()}`"
-    if site is not None and handles_signals(site) and not thread:
-        text += f"; {in_handler(stack_of(case.snapshot.stacks, subject))}"
+    if site is not None and site.within is not None and not thread:
+        handler = in_handler(stack_of(case.snapshot.stacks, subject))
+        text += f"; {handler}" if handler else ""
     since = sample.same_since if not thread else None
     if since is not None and sample.count > 1:
         text += f"; same in {sample.count} samples over {duration(sample.at - since)}"
@@ -333,7 +334,10 @@ def name_descriptor(
         text += f" on {one.mount or '?'} ({one.fstype}{source})"
     if one.socket is not None:
         text += f" {one.socket.local} -> {one.socket.remote} {one.socket.state}"
-        text += f" = {other.text}" if other is not None else ""
+        pid = one.socket.peer_pid
+        text += (
+            f" = {other.text}" if other else f" = pid {pid} ({one.socket.peer_name})" * bool(pid)
+        )
     if one.holders:
         text += "; " + ", ".join(
             f"{named_holder(h, names or {})} {h.how}" for h in one.holders[:SHOWN]

@@ -85,9 +85,12 @@ def connected(rank: Rank, pids: Iterable[int]) -> str:
 
 
 def program_below(rank: Rank, process: Process) -> Process | None:
-    """The program that a shell waits for: of a pipeline one that does not wait for the others."""
+    """The program that a shell waits for: of a pipeline one that does not wait for the others.
+
+    Likewise of a program that reads a pipe, as git does what git-remote-http writes.
+    """
     found = None
-    while process is not None and _waits_for_child(process):
+    while _waits_for_child(process) or _in_pipe(process, ("pipe-read",)):
         some = [c for c in rank.children if c.ppid == process.pid and not c.ended]
         if not some:
             break
@@ -95,7 +98,7 @@ def program_below(rank: Rank, process: Process) -> Process | None:
     return found
 
 
-def _in_pipe(process: Process) -> bool:
+def _in_pipe(process: Process, families: tuple[str, ...] = ("pipe-read", "pipe-write")) -> bool:
     main = main_thread(process)
     family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
-    return family in ("pipe-read", "pipe-write")
+    return family in families

@@ -9,7 +9,7 @@ from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.dictionary import EDITOR
 from hangtop_core.analysis.sourcelines import may_backtrack
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.doing import waits_back
+from hangtop_core.analysis.verdict.doing import does, waits_back
 from hangtop_core.analysis.verdict.endings import awaited
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
@@ -111,14 +111,8 @@ def _output(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         # Who only reads comes before those that opened it both ways, as a FIFO can be.
         readers = [h for h in holders if h.how == "reads"]
         readers = readers or [h for h in holders if h.how.startswith("reads") and h.state == "T"]
-        back = {
-            child.pid: text
-            for child in subject.rank.children
-            if any(h.pid == child.pid for h in readers) and (text := waits_back(subject, child))
-        }
         told = ", ".join(
-            f"its reader is pid {h.pid} ({h.comm}), state {h.state}"
-            f"{f', which {back[h.pid]}' if h.pid in back else ''}"
+            f"its reader is pid {h.pid} ({h.comm}), state {h.state}{_which(case, subject, h.pid)}"
             for h in readers
         )
         yield Hit(
@@ -141,11 +135,22 @@ def _output(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 on(subject, f"ls -l /proc/{subject.pid}/fd/{pipe.fd if pipe else 1}"),
                 *(
                     ("read while it is written: communicate(), or a thread for each",)
-                    if back
+                    if any(
+                        waits_back(subject, child)
+                        for child in subject.rank.children
+                        if any(h.pid == child.pid for h in readers)
+                    )
                     else ()
                 ),
             ),
         )
+
+
+def _which(case: Case, subject: Subject, pid: int) -> str:
+    """`, which is itself blocked in sending`, of a child that reads what a rank writes."""
+    child = next((c for c in subject.rank.children if c.pid == pid), None)
+    text = does(case, subject, child) if child is not None and child.state[:1] != "T" else ""
+    return f", which {text}" if text else ""
 
 
 def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

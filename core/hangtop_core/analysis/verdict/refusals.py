@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from hangtop_core.logs.output import with_rank
-from hangtop_core.text import clean
+from hangtop_core.analysis.attempts import said_again
 
 if TYPE_CHECKING:
+    from hangtop_core.analysis.attempts import Again
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
 
-_END = 16_384
-"""Characters at the end of a log that are looked at."""
-_NEWEST = 8
-"""Lines at its end of which one must say so: after it nothing else has happened."""
 _TIMES = 2
 _SLACK_S = 2.0
 """Who prints and then sleeps has printed that long before it is seen to sleep, at most."""
@@ -36,31 +32,12 @@ _AGAIN = re.compile(
 )
 _TORCH = re.compile(r"c10d|TCPStore|NCCL|[Gg]loo|ProcessGroup|rendezvous|\[rank\d+\]:")
 """Other ranks are no service."""
-_NUMBERS = re.compile(r"\d+(\.\d+)?")
 
 
-class Refusal(NamedTuple):
-    """A line of a log that was printed again and again."""
-
-    line: str
-    own: bool
-    """Whether this rank alone prints to that log."""
-
-
-def refusal(case: Case, subject: Subject) -> Refusal | None:
+def refusal(case: Case, subject: Subject) -> Again | None:
     """The newest line that tells why a rank tries again, if it printed it more than once."""
-    rank = subject.rank
-    for one, of in with_rank(case.snapshot.outputs, case.job):
-        prints = rank.process.pid in one.pids or one.path in rank.process.outputs
-        mine = of == subject.number or (of is None and one.node == rank.node and prints)
-        if not mine or one.changed < subject.standing.since - _SLACK_S:
-            continue
-        lines = [line for line in one.text[-_END:].splitlines() if line.strip()]
-        shapes = [_NUMBERS.sub("#", line) for line in lines]
-        for line, shape in list(zip(lines, shapes, strict=True))[: -_NEWEST - 1 : -1]:
-            if _tells(line) and shapes.count(shape) >= _TIMES:
-                return Refusal(clean(line, 160), of == subject.number)
-    return None
+    since = subject.standing.since - _SLACK_S
+    return said_again(case.snapshot, case.job, subject.rank, _tells, _TIMES, since)
 
 
 def _tells(line: str) -> bool:

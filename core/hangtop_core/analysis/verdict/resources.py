@@ -8,6 +8,7 @@ from hangtop_core.analysis import cgroups
 from hangtop_core.analysis.atwork import retries
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -132,7 +133,8 @@ def _full_mount(case: Case, subject: Subject) -> str:
             return mount
     wrote = subject.rank.wrote_at
     lately = wrote is not None and case.at - wrote < TRIES_S
-    tries = subject.activity.kind == "sleep" and lately and retries(subject.rank)
+    stack = stack_of(case.snapshot.stacks, subject)
+    tries = subject.activity.kind == "sleep" and lately and retries(subject.rank, stack)
     return " or ".join(mounts[:SHOWN]) if tries else ""
 
 

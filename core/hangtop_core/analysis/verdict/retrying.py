@@ -32,9 +32,9 @@ from hangtop_core.analysis.verdict.steps import on, trace_steps
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from hangtop_core.analysis.attempts import Again
     from hangtop_core.analysis.verdict.callers import Block
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.refusals import Refusal
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Frame
@@ -50,15 +50,16 @@ _ONLY_ONE = re.compile(
 """What can be made by one process only: whoever has made it has the lock."""
 _IS_THERE = re.compile(r"^(?:while|if)\b(?!.*\bnot\b).*(?:exists|isfile|isdir|is_file|is_dir)\(")
 _THREADS = re.compile(r"\.(acquire|locked)\(")
-_SERVICE = re.compile(
+SERVICE = re.compile(
     r"Connection|URLError|HTTPError|HTTPStatus|Request(s)?(Error|Exception)|requests\.|urlopen"
     r"|gaierror|RpcError|grpc\.|BotoCore|ClientError|EndpointError|Transport|aiohttp|httpx?\."
     r"|socket\.|\.connect\(|create_connection|ServiceUnavailable|Unreachable|NewConnection"
 )
+"""Errors and calls of network clients."""
 _AGAIN = re.compile(r"(^|/)(tenacity|backoff|retrying|stamina|retry)(/|\.py$)")
 """Libraries that call again what has failed."""
 _RETRIES = re.compile(r"retry|retries|retrier|back_?off", re.IGNORECASE)
-_NO_SERVICE = re.compile(
+_NOSERVICE = re.compile(
     r"File(NotFound|Exists)|PermissionError|IsADirectory|\bopen\(|\.load\(|Memory|queue\.|Empty|Full\b"
     r"|BlockingIOError|Lock|DistStore|Subprocess|CalledProcess|KeyError|IndexError|ValueError"
 )
@@ -138,7 +139,7 @@ def _goes_round(case: Case, left: Sequence[Subject]) -> Iterator[tuple[Subject, 
             yield subject, found
 
 
-def _attempts(one: Round) -> str:
+def attempts(one: Round) -> str:
     """What is tried in a loop, as far as is known: `os.open(...)` at cache.py:31 fails ..."""
     file = place(one.frame).rpartition(":")[0]
     told = ""
@@ -161,7 +162,7 @@ def _lock_file(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case,
                 f"{who(group)} {is_are(group, 'sleeps', 'sleep')} at {first.activity.at}",
                 case.since(first),
-                f"between two attempts, most likely for {what}: {_attempts(one)}"
+                f"between two attempts, most likely for {what}: {attempts(one)}"
                 + (" (it stays there when who made it has died)" if sure else ""),
             ),
             evidence=(
@@ -198,12 +199,12 @@ def _told(one: Round, subject: Subject) -> str | None:
 
 
 def _round_facts(subject: Subject, one: Round) -> Iterator[Evidence]:
-    yield fact("stacks", subject.number, f"{where(one.frame)}: {_attempts(one)}")
+    yield fact("stacks", subject.number, f"{where(one.frame)}: {attempts(one)}")
 
 
 def _refused(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     found = [(s, one) for s, one in _goes_round(case, left) if one.tried or one.caught]
-    rounds = {id(s): one for s, one in found if _SERVICE.search(one.texts)}
+    rounds = {id(s): one for s, one in found if SERVICE.search(one.texts)}
     for group in alike((s for s, _ in found if id(s) in rounds), lambda s: s.activity.site):
         first, one = group[0], rounds[id(group[0])]
         yield Hit(
@@ -214,7 +215,7 @@ def _refused(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"likely to reach a service, and {is_are(group, 'sleeps', 'sleep')} at "
                 f"{first.activity.at}",
                 case.since(first),
-                f"meanwhile: {_attempts(one)}{_quoted(refusal(case, first), group)}",
+                f"meanwhile: {attempts(one)}{quoted(refusal(case, first), group)}",
             ),
             evidence=(
                 *_round_facts(first, one),
@@ -224,12 +225,13 @@ def _refused(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
-def _quoted(said: Refusal | None, group: Sequence[Subject]) -> str:
+def quoted(said: Again | None, group: Sequence[Subject]) -> str:
+    """`; its log says again and again ...`, where it does."""
     log = "its log" if said is not None and said.own and len(group) == 1 else "the log"
     return f"; {log} says again and again `{said.line}`" if said is not None else ""
 
 
-class _Pause(NamedTuple):
+class Pause(NamedTuple):
     """Where a rank pauses between two attempts: itself, in its event loop, or in a thread."""
 
     text: str
@@ -238,43 +240,44 @@ class _Pause(NamedTuple):
     frames: tuple[Frame, ...]
 
 
-def _pause(case: Case, subject: Subject) -> _Pause | None:
+def pause(case: Case, subject: Subject) -> Pause | None:
+    """Where a subject pauses, where it may be between two attempts."""
     activity = subject.activity
     asleep = activity.kind == "sleep" and (activity.top != activity.site or _tells(subject))
     if activity.by_thread or not (asleep or activity.kind in FOR_THREADS):
         return None
     stack = stack_of(case.snapshot.stacks, subject)
     if asleep:
-        return _Pause("sleeps", activity.at, stack)
+        return Pause("sleeps", activity.at, stack)
     if any("/asyncio/" in frame.file for frame in stack[:_FRAMES]):
-        return _Pause("waits in its event loop", activity.at, ())
+        return Pause("waits in its event loop", activity.at, ())
     threads = threads_of(case, subject)
     able = [o for o in threads[1:] if o.reading.site and not is_library(o.reading.site)]
     able = [one for one in able if not one.idle]
     if len(able) != 1 or able[0].family != "sleep" or dead_thread(case, subject, threads):
         return None
     waits = f"waits in {activity.op or 'a queue'} at {activity.at} for its {able[0].name}, which"
-    return _Pause(f"{waits} sleeps", where(able[0].reading.site), able[0].frames)
+    return Pause(f"{waits} sleeps", where(able[0].reading.site), able[0].frames)
 
 
 def _again(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """Who pauses between two attempts, as a library, names or its log tell."""
     for group in alike(left, lambda s: (s.activity.site, s.activity.text)):
         first = group[0]
-        pause = _pause(case, first)
-        if pause is None:
+        rests = pause(case, first)
+        if rests is None:
             continue
-        one = round_in(pause.frames)
-        by = _again_by(pause.frames) or _by_name(one)
-        turns = by or not pause.frames or one is not None
+        one = round_in(rests.frames)
+        by = again_by(rests.frames) or _by_name(one)
+        turns = by or not rests.frames or one is not None
         said = refusal(case, first) if turns and (by or _runs(first)) else None
         if by is None and said is None:
             continue
-        text = several(pause.text, group) + " between two attempts of what fails"
+        text = several(rests.text, group) + " between two attempts of what fails"
         text += "" if said else ", most likely to reach a service"
         text += f": {by} calls it again and again" if by else ","
-        text = f"{who(group)} {text} at {pause.at} {case.since(first)}".rstrip()
-        text += _quoted(said, group)
+        text = f"{who(group)} {text} at {rests.at} {case.since(first)}".rstrip()
+        text += quoted(said, group)
         tried = one is not None and (one.tried or one.caught)
         yield Hit(
             subjects=group,
@@ -298,7 +301,7 @@ def _runs(subject: Subject) -> bool:
     return subject.activity.kind != "sleep" or wakes_up(subject.rank, subject.standing)
 
 
-def _again_by(stack: Sequence[Frame]) -> str | None:
+def again_by(stack: Sequence[Frame]) -> str | None:
     """The library that a thread sleeps in between two attempts."""
     top = next((frame for frame in stack if not frame.native), None)
     if top is None or not is_library(top) or "/torch/" in top.file:
@@ -309,7 +312,7 @@ def _again_by(stack: Sequence[Frame]) -> str | None:
 
 def _by_name(one: Round | None) -> str | None:
     """The function of the program that calls again what has failed, as its names tell."""
-    if one is None or one.caught is None or _NO_SERVICE.search(one.texts):
+    if one is None or one.caught is None or _NOSERVICE.search(one.texts):
         return None
     named = _RETRIES.search(f"{one.frame.name} {one.frame.short} {one.texts}")
     return one.frame.name.partition(".<locals>")[0] if named else None

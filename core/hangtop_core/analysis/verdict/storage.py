@@ -55,14 +55,14 @@ _READS = frozenset({"io", "inline-data", "importing"})
 
 def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     waiting = [s for s in left if s.activity.kind == "file-lock"]
-    for group in alike(waiting, lambda s: (s.activity.site, _wanted(s).target)):
-        first, wanted = group[0], _wanted(group[0])
-        lock, quoted = wanted.lock, word(wanted.lock.target) if wanted.lock is not None else None
+    for group in alike(waiting, lambda s: (s.activity.site, wanted(s).target)):
+        first, wants = group[0], wanted(group[0])
+        lock, quoted = wants.lock, word(wants.lock.target) if wants.lock is not None else None
         holders = [h for h in lock.holders if "lock" in h.how] if lock is not None else []
         told, names = _held_by(case, first, holders), process_names(case.snapshot, first.rank.node)
         shown = [name_descriptor(lock, names=names)] if lock else []
         shown += [
-            f"locked here: {name_descriptor(one, names=names)}" for one in wanted.others[:SHOWN]
+            f"locked here: {name_descriptor(one, names=names)}" for one in wants.others[:SHOWN]
         ]
         if not told and lock is not None and lock.server:
             told = f"a process of another node, as far as this one knows; {lock.server} knows whose"
@@ -70,11 +70,11 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=group,
             summary=sentence(
                 case,
-                f"{who(group)} {is_are(group, 'waits', 'wait')} for the lock of {wanted.target} at "
+                f"{who(group)} {is_are(group, 'waits', 'wait')} for the lock of {wants.target} at "
                 f"{first.activity.at}",
                 f"{case.since(first)}: held by {told}" if told else case.since(first),
                 "(it is there until whoever made it deletes it: it may be an old one)"
-                if _by_being_there(first)
+                if by_being_there(first)
                 else "",
             ),
             evidence=(
@@ -84,7 +84,7 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 *(on(first, f"ps -o pid,user,etime,stat,args -p {h.pid}") for h in holders[:2]),
-                *(_baton_steps(first) if _by_being_there(first) and lock is None else ()),
+                *(_baton_steps(first) if by_being_there(first) and lock is None else ()),
                 on(first, f"lslocks | grep -F {quoted}" if quoted else "lslocks"),
             ),
         )
@@ -99,13 +99,14 @@ class _Wanted(NamedTuple):
     """Files that are locked, of which it may be one."""
 
 
-def _wanted(subject: Subject) -> _Wanted:
+def wanted(subject: Subject) -> _Wanted:
+    """The file whose lock a rank waits for, as far as its descriptors tell."""
     table = subject.rank.descriptors
     waited = table.waiting_locks if table is not None else ()
     lock = waited[0] if waited else descriptor(subject)
     if lock is not None:
         return _Wanted(lock, lock.target, ())
-    if _by_being_there(subject):
+    if by_being_there(subject):
         site = subject.activity.site
         built = _BUILDS.search(site.source or "") if site is not None else None
         return _Wanted(None, f"a file (where {built[2]} is built)" if built else "a file", ())
@@ -126,7 +127,7 @@ def _baton_steps(subject: Subject) -> Iterator[Step]:
     yield from _BATON_STEPS
 
 
-def _by_being_there(subject: Subject) -> bool:
+def by_being_there(subject: Subject) -> bool:
     """Whether it waits until a file is gone (torch's FileBaton): nobody has that file locked."""
     top = subject.activity.top
     return top is not None and top.file.endswith("/torch/utils/file_baton.py")
@@ -148,10 +149,10 @@ def _held_by(case: Case, subject: Subject, holders: Sequence[Holder]) -> str:
 
 def _tried_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """Who tries a lock again and again by calls that do not block: SQLite, lockf with LOCK_NB."""
-    tries = [s for s in left if s.activity.kind == "sleep" and _locked_by_others(s)]
-    for group in alike(tries, lambda s: (s.activity.site, _locked_by_others(s)[0].target)):
+    tries = [s for s in left if s.activity.kind == "sleep" and locked_by_others(s)]
+    for group in alike(tries, lambda s: (s.activity.site, locked_by_others(s)[0].target)):
         first = group[0]
-        locked = _locked_by_others(first)
+        locked = locked_by_others(first)
         lock = locked[0]
         told = _held_by(case, first, lock.holders)
         yield Hit(
@@ -182,7 +183,8 @@ def _opened(lock: Descriptor) -> str:
     return f"the database {whole[1]} open (its {whole[2]} file is fd {lock.fd})"
 
 
-def _locked_by_others(subject: Subject) -> list[Descriptor]:
+def locked_by_others(subject: Subject) -> list[Descriptor]:
+    """Files that it has open and that other processes have locked."""
     table = subject.rank.descriptors
     return [one for one in table.descriptors if one.locked == "by others"] if table else []
 

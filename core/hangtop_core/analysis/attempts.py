@@ -1,0 +1,113 @@
+"""Lines that the log of a rank has again and again, and those that tell of attempts that fail.
+
+Lines that are equal but for numbers, and say that an attempt has failed, are no progress.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from hangtop_core.analysis.dictionary import COMMUNICATION
+from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing
+from hangtop_core.logs.output import with_rank
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hangtop_core.analysis.activity import Activity
+    from hangtop_core.model import Job, Rank, Snapshot
+
+_END = 16_384
+"""Characters at the end of a log that are looked at."""
+_NEWEST = 8
+"""Lines at its end of which one must say so: after it nothing else has happened."""
+_TIMES = 3
+"""Who has failed so often, and did nothing else, fails the next time, too."""
+NO_SPACE = re.compile(
+    r"No space left on device|\bENOSPC\b|[Ee]rrno (?:28|122)\b|Disk quota exceeded|\bEDQUOT\b"
+    r"|inline_container\.cc.{0,12}unexpected pos|PytorchStreamWriter failed|StorageFull"
+    r"|database or disk is full|not enough (?:free )?(?:disk )?space|disk (?:is )?full"
+)
+"""How programs, torch and Rust say that a file system, or what one may have of it, is full."""
+_FAILS = re.compile(
+    r"(?<!\b0 )fail(?:ed|s|ure)?\b(?!\W{0,3}\d)|[a-z]Error\b|Exception\b|\berrno\b|\berror\b"
+    r"(?!\W{0,3}\d)|refused|unavailable"
+    r"|time[d-]* ?out|\b(?:could not|cannot|unable to)\b",
+    re.IGNORECASE,
+)
+"""No measures: `error 0.25`, `0 failed`."""
+_AGAIN = re.compile(
+    r"\b(?:re-?try(?:ing)?|retries|retried|attempts?|tries|trying|again|back(?:ing)?[ -]?off)\b",
+    re.IGNORECASE,
+)
+_NUMBERS = re.compile(r"\d+(\.\d+)?")
+
+
+class Again(NamedTuple):
+    """A line of a log that was printed again and again."""
+
+    line: str
+    own: bool
+    """Whether this rank alone prints to that log."""
+
+
+def said_again(
+    snapshot: Snapshot,
+    job: Job,
+    rank: Rank,
+    tells: Callable[[str], object],
+    times: int,
+    since: float = 0.0,
+) -> Again | None:
+    """The newest line of a rank that ``tells`` and was printed so many times, but for numbers.
+
+    Args:
+        snapshot: with the logs.
+        job: of the rank.
+        rank: whose log.
+        tells: whether a line says what is sought.
+        times: how often it has to be there.
+        since: when the log must have been written to last, or later.
+    """
+    for one, of in with_rank(snapshot.outputs, job):
+        prints = rank.process.pid in one.pids or one.path in rank.process.outputs
+        mine = of == rank.rank or (of is None and one.node == rank.node and prints)
+        if not mine or one.changed < since:
+            continue
+        lines = [line for line in one.text[-_END:].splitlines() if line.strip()]
+        shapes = [_NUMBERS.sub("#", line) for line in lines]
+        for line, shape in list(zip(lines, shapes, strict=True))[: -_NEWEST - 1 : -1]:
+            if tells(line) and shapes.count(shape) >= times:
+                return Again(clean(line, 160), of == rank.rank)
+    return None
+
+
+def fails_again(line: str) -> bool:
+    """Whether a line says that an attempt has failed, which is made again."""
+    again = _AGAIN.search(line) is not None and _FAILS.search(line) is not None
+    return again or NO_SPACE.search(line) is not None
+
+
+def in_vain(
+    snapshot: Snapshot,
+    job: Job,
+    activities: Sequence[Activity],
+    standings: tuple[Standing, ...],
+) -> tuple[Standing, ...]:
+    """Return the standings, of ranks that only try again as still as those that wait for them."""
+    waiting = [i for i, one in enumerate(activities) if one.kind in COMMUNICATION]
+    if not waiting or not snapshot.outputs:
+        return standings
+    if min(standings[i].still_s for i in waiting) < FLOOR_S:
+        return standings
+    since = max(standings[i].since for i in waiting)
+    found = list(standings)
+    for i, one in enumerate(standings):
+        kind = activities[i].kind
+        if one.since <= since or kind in COMMUNICATION or kind in GONE or kind == "data":
+            continue
+        if said_again(snapshot, job, job.ranks[i], fails_again, _TIMES, since) is not None:
+            found[i] = Standing(since, one.seen, False, one.seen)
+    return tuple(found)
