@@ -20,6 +20,7 @@ from accuracy.table_rare import RARE
 from accuracy.table_retries import RETRIES
 from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_rounds import ROUNDS
+from accuracy.table_served import SERVED
 from accuracy.table_slow import SLOW
 from accuracy.table_stops import STOPS
 from accuracy.table_store import STORE
@@ -469,6 +470,7 @@ JOBS: tuple[Job, ...] = (
     *HELD,
     *FIFTH,
     *MEMBERS,
+    *SERVED,
     *SLOW,
     *MODELS,
     # Not hung

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from hangtop_probe import activity, filesystems, permission, procfs
+from hangtop_probe import activity, discovery, filesystems, permission, procfs
 from hangtop_probe import watch as watch_module
+from hangtop_probe.entry import Entry
+from hangtop_probe.facts import Facts
 from hangtop_probe.gpus import Gpus
 from hangtop_probe.hardware import Hardware
 from hangtop_probe.table import Learned, Table
@@ -378,3 +380,27 @@ def test_what_nobody_can_write_to_is_not_full(
     fs = os.statvfs_result((4096, 4096, 1000, 0, 0, 100, 50, 50, flags, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: fs)
     assert filesystems.full("/image") == full
+
+
+def test_who_may_be_an_agent_of_torchrun_is_sampled() -> None:
+    """Who hosts a store; and all Python processes where there are no ranks."""
+    stat = procfs.read_stat(os.getpid())
+    assert stat is not None
+    one, none = Entry(stat), frozenset[str]()
+    one.facts = Facts(exe="/usr/bin/python3")
+    processes = Table(permission.rights())
+    processes.entries = {stat.pid: one}
+    rank = {1 << 22: discovery.Attribution("rank", "rank 0", 0)}
+    launcher = {1 << 22: discovery.Attribution("launcher", "torchrun")}
+    for roles, threads, may in (
+        ({}, none, True),
+        (launcher, none, True),
+        (rank, none, False),
+        (rank, frozenset(["python3", "pt_tcpstore_uv"]), True),
+        ({stat.pid: rank[1 << 22]}, frozenset(["pt_tcpstore_uv"]), False),
+    ):
+        processes.roles, one.threads = roles, threads
+        assert processes.spawn_candidates() == ([one.identity] if may else [])
+    processes.roles = {}
+    processes.learn(one.identity, Learned(is_agent=True))
+    assert processes.spawn_candidates() == [], "it is known"

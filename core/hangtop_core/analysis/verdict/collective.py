@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import JobState
 
+_OTHER_WAY = "Ranks skipped or added an operation before, or took another branch"
 KNOWN_WHY = 0.75
 """Most that is said of ranks in another operation where lines of the program tell why."""
 _NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
@@ -104,13 +105,19 @@ def _naps(subject: Subject) -> bool:
     return left > min(subject.standing.since, sample.same_since or left) + JITTER_S
 
 
+def _left_to_others(case: Case) -> bool:
+    """Whether other rules say more of ranks that wait in different operations."""
+    kinds = {s.activity.kind for s in case.waiters}
+    if "new-group" in kinds or kinds <= PEER_TO_PEER or case.by_recorders is not None:
+        return True
+    if heads(case) or unmet(case) or alone_with_keys(case):
+        return True
+    return out_of_step(case) is not None
+
+
 def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     classes = case.waiting_classes
-    kinds = {s.activity.kind for s in case.waiters}
-    left_to_others = "new-group" in kinds or kinds <= PEER_TO_PEER
-    left_to_others = left_to_others or bool(heads(case) or unmet(case) or alone_with_keys(case))
-    left_to_others = left_to_others or out_of_step(case) is not None
-    if len(classes) < 2 or case.suspects or left_to_others or case.by_recorders is not None:
+    if len(classes) < 2 or case.suspects or _left_to_others(case):
         return
     one = next((p for p in case.in_flight if p.mismatched), None)
     most = classes[0][1]
@@ -140,9 +147,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     )
     seq = f" as #{one.node.seq} on group {one.label.removeprefix('group ')}" if one else ""
     than = f"in another operation than {'the other half' if tied else 'most'}"
-    why = "Ranks skipped or added an operation before, or took another branch"
-    if unreduced := reduced_none(case, one, minority):
-        why = unreduced[0].upper() + unreduced[1:]
+    why = reduced_none(case, one, minority) or _OTHER_WAY
     if _told(case, minority, tied):
         confidence = min(confidence, KNOWN_WHY)
     if starting:

@@ -68,9 +68,9 @@ def _behind(case: Case, one: Verdict) -> bool:
 
 
 def _unrecorded(case: Case, one: Verdict) -> bool:
-    """Whether those who are said to lack all wait in sends that the recorder does not show."""
+    """Whether most wait in sends that the recorder does not show, as those who are said to lack."""
     seen = case.picture
-    if seen is None or not case.passing:
+    if seen is None or 2 * len(case.passing) <= len(case.waiters):
         return False
     quiet = {s.number for s in case.passing if not seen.waits.in_flight(s.number)}
     blamed = {culprit.rank for culprit in one.culprits}
@@ -186,8 +186,9 @@ def reduced_none(case: Case, one: Operation | None, odd: Sequence[Subject]) -> s
         op = here.call.op
     which = f"{few} operations" if few > 1 else "one operation"
     return (
-        f"{name_ranks(odd)} issued {which} less before {op} than the last two times, as many as "
-        f"{name_ranks(others)} {'have' if len(others) > 1 else 'has'} issued in this backward: "
+        f"{name_ranks(odd).capitalize()} issued {which} less before {op} than the last two "
+        f"times, as many as {name_ranks(others)} {'have' if len(others) > 1 else 'has'} "
+        f"issued in this backward: "
         f"{'their' if len(odd) > 1 else 'its'} backward reduced none of these gradients, as where "
         "parameters are not used in a step"
     )

@@ -263,8 +263,8 @@ def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> _Parting | Non
     # A loop of a callee is entered anew in every round of the one that both are in, and may be left
     # by return: of attempts, say.
     epoch = _epoch(training[: len(training) - depth], past[: -1 - depth], shared, left)
-    counted = (one for one in left if one[0] is here or not shared)
-    one = over_data or epoch or next(counted, None)
+    others = (one for one in left if one[0] is here or not shared)
+    one = over_data or epoch or next(others, None)
     if one is None or _never_in(one, here, there):
         return None
     text = f"through with the loop at {block_at(*one)}"
@@ -272,8 +272,8 @@ def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> _Parting | Non
     # A loop over data in one over steps may be over what is to be one batch.
     in_step = any(map(_over_steps, shared[-1:])) and one is not epoch
     sure = not in_step and (not shared or over_data is not None or epoch is not None)
-    counted = _COUNTED.match(one[1][1]) is not None
-    return _Parting(here, there, text, sure, True, data, _ways_out(*one), counted)
+    to_number = _COUNTED.match(one[1][1]) is not None
+    return _Parting(here, there, text, sure, True, data, _ways_out(*one), to_number)
 
 
 def _never_in(loop: tuple[Frame, Block], here: Frame, there: Frame) -> bool:
