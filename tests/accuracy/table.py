@@ -9,6 +9,9 @@ from accuracy.job import Job, each
 from accuracy.table_fifth import FIFTH
 from accuracy.table_guards import GUARDS
 from accuracy.table_held import HELD
+from accuracy.table_kept_operations import OPERATIONS
+from accuracy.table_kept_research import RESEARCH
+from accuracy.table_kept_training import TRAINING
 from accuracy.table_knots import KNOTS
 from accuracy.table_lazy import LAZY
 from accuracy.table_members import MEMBERS
@@ -473,6 +476,9 @@ JOBS: tuple[Job, ...] = (
     *SERVED,
     *SLOW,
     *MODELS,
+    *TRAINING,
+    *OPERATIONS,
+    *RESEARCH,
     # Not hung
     Job("gpt-healthy", "gpt.py", None, (), "DDP", ready=GPT),
     Job(
