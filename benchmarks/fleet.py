@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.attach.apart import ApartEngine
 from hangtop_core.attach.engine import PipeEngine
 from hangtop_core.session import Options, Session
 from simulated.launcher import Fleet, launchers
@@ -44,13 +45,17 @@ class Counter:
 
     def __init__(self) -> None:
         self.bytes = 0
-        consumed = PipeEngine.consumed
+        self._count(PipeEngine)
+        self._count(ApartEngine)  # of many nodes
 
-        def counted(engine: PipeEngine, conn: int, size: int) -> None:
+    def _count(self, kind: type[PipeEngine] | type[ApartEngine]) -> None:
+        consumed = kind.consumed
+
+        def counted(engine, conn: int, size: int) -> None:  # type: ignore[no-untyped-def]
             self.bytes += size
             consumed(engine, conn, size)
 
-        PipeEngine.consumed = counted  # type: ignore[method-assign]
+        kind.consumed = counted  # type: ignore[method-assign]
 
 
 def main() -> None:
