@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import is_library, place
+from hangtop_core.analysis.verdict.base import besides
 from hangtop_core.analysis.verdict.callers import conditions as around
 from hangtop_core.analysis.verdict.callers import guards, parting, stack_of, worded
 from hangtop_core.analysis.verdict.conditional import conditions
@@ -32,7 +33,7 @@ _SHOWN = 2
 
 def branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
     """`. Rank 0 is under ...`, or has left a loop, or gone on: why ranks may be elsewhere."""
-    others = [s for s in most if s not in odd]
+    others = besides(most, odd)
     if len({s.activity.site for s in odd}) > 1 or not others:
         return ""
     names = f". {name_ranks(odd).capitalize()} {is_are(odd, 'is', 'are')}"

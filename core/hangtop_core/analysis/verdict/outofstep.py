@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import is_library
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.callers import conditions, loops, parting, stack_of
 from hangtop_core.analysis.verdict.conditional import conditions as any_conditions
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, several
@@ -52,7 +52,7 @@ def out_of_step(case: Case) -> Hit | None:
     blamed = near or front
     if 2 * len(blamed) > len(case.waiters):
         return None
-    rest = [s for s in front if s not in blamed]
+    rest = besides(front, blamed)
     others = [s for some in classes if some is not back for s in some]
     which = f"{name_ranks(blamed)}, if such groups are of neighbours" if near else ""
     which = which or f"{'it' if len(blamed) == 1 else 'one of them'} is {name_ranks(blamed)}"

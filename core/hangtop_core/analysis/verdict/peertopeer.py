@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import PEER_TO_PEER
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.branches import branch
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, several, who
 from hangtop_core.analysis.verdict.handles import made, made_at
@@ -79,7 +79,7 @@ def _linked(case: Case, chain: Knot) -> Hit:
         f"{chain.peers[s.number]} (`{chain.names[s.number]}`)"
         for s in last[:4]
     )
-    rest = [s for s in chain.passing if s not in last]
+    rest = besides(chain.passing, last)
     after = ", ".join(f"rank {s.number} for rank {chain.peers[s.number]}" for s in rest[:4])
     others = case.victims_clause((*chain.passing, *found))
     ago = case.ago(case.progress.since)
@@ -145,7 +145,7 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _tied(case: Case, knot: Knot) -> Hit:
     """Some wait for one another in a circle, and all others for these."""
     some = knot.subjects
-    rest = [s for s in knot.passing if s not in some]
+    rest = besides(knot.passing, some)
     said = "; ".join(
         f"{name_ranks([s])} {s.activity.text.rstrip(',')} at {s.activity.at}, for rank "
         f"{knot.peers[s.number]} (`{knot.names[s.number]}`)"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight import patterns
 from hangtop_core.analysis.flight.waits import kind
+from hangtop_core.analysis.verdict.base import besides
 from hangtop_core.analysis.verdict.evidence import fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 
@@ -167,7 +168,7 @@ def reduced_none(case: Case, one: Operation | None, odd: Sequence[Subject]) -> s
     Since they last came to what they wait in, they issued as many operations less than in the
     two rounds before as the others have issued for that backward.
     """
-    seen, others = case.picture, [s for s in case.waiters if s not in odd]
+    seen, others = case.picture, besides(case.waiters, odd)
     if seen is None or one is None or len(odd) > SHOWN or not others:
         return ""
     by_rank = seen.world.groups[one.node.group].by_rank
