@@ -234,11 +234,17 @@ def _lacks(waits: Waits, rank: int) -> set[tuple[int, str]] | None:
         return None
     left: set[tuple[int, str]] = set()
     here = calls[-1 - alike]
-    for group, op in reversed(calls[: at - alike + 1]):
-        if (group, op) == here:
-            return left
-        left.add((world.group_of(rank, group), op))
-    return None
+    for call in reversed(calls[: at - alike + 1]):
+        if call == here:
+            break
+        left.add(call)
+    else:
+        return None
+    # Of several alike calls in a row any may be the one that is not there, also the last.
+    after = next((n for n, call in enumerate(calls[-alike:]) if {call} != left), alike)
+    if alike - after <= 1:
+        return None
+    return {(world.group_of(rank, group), op) for group, op in left}
 
 
 def _as_usual(waits: Waits, rank: int) -> bool:

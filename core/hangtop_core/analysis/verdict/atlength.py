@@ -33,7 +33,7 @@ def _at_length(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(
                 case,
                 f"{who(group)} {text} at {first.activity.at}{_for_what(case, first)}, and "
-                f"{'gets' if one else 'get'} on: slow, not stuck; the others have waited "
+                f"{'gets' if one else 'get'} on: slow, not stuck; the others have waited at least "
                 f"{duration(case.waited_s)}",
             ),
             evidence=common_facts(case, group),

@@ -204,7 +204,8 @@ def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case,
                 f"{who(group)} {is_are(group, 'is', 'are')} {'most likely ' if loop else ''}slow, "
                 f"not stuck: {is_are(group, 'it', 'they')} {_does(group)} at "
-                f"{group[0].activity.at}, {on_}; the others have waited {duration(case.waited_s)}",
+                f"{group[0].activity.at}, {on_}; the others have waited at least "
+                f"{duration(case.waited_s)}",
             ),
             confidence=0.6 if loop else None,
             evidence=common_facts(case, group),
@@ -222,7 +223,8 @@ def _computing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case,
                 f"{who(group)} {is_are(group, 'computes', 'compute')} in native code, called at "
                 f"{group[0].activity.at}, and {is_are(group, 'is', 'are')} most likely slow, not "
-                "stuck: how far that is shows only when it returns; the others have waited "
+                "stuck: how far that is shows only when it returns; the others have waited at "
+                "least "
                 f"{duration(case.waited_s)}",
             ),
             evidence=common_facts(case, group),

@@ -73,10 +73,13 @@ def _watched(case: Case) -> Iterator[Moment]:
 
 def _signs(case: Case, hits: Sequence[Hit]) -> Iterator[Moment]:
     """When ranks that are blamed last got anywhere, where that is known."""
+    said = set()
     for hit in hits[:SHOWN]:
         told = [s for s in hit.subjects if _known(case, s)]
-        if not told:
+        numbers = tuple(s.number for s in told)
+        if not told or numbers in said:
             continue
+        said.add(numbers)
         first = min(told, key=lambda s: s.standing.since)
         number = first.number if len(told) == 1 else None
         text = f"{name_ranks(told)} last got anywhere"

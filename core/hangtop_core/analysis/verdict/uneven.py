@@ -108,8 +108,9 @@ def uneven(case: Case) -> Iterator[Hit]:
                 fact(
                     "stacks",
                     first.number,
-                    f"both are in {here.name} of {here.short or here.file}: those that train at "
-                    f"line {here.line}, this one at line {there.line}",
+                    f"all are in {here.name} of {here.short or here.file}: "
+                    f"{name_ranks(training)} at line {here.line}, "
+                    f"{name_ranks(group)} at line {there.line}",
                 ),
                 *flight_facts(one, numbers),
                 *common_facts(case, odd),

@@ -286,6 +286,23 @@ def test_who_left_one_of_two_alike_calls_out_is_told_by_earlier_rounds(with_fram
     assert "rank 3 went on without all_reduce #8 on tp (2)" in one.summary
 
 
+def test_one_of_several_alike_calls_that_comes_later_is_put_off_and_not_left_out() -> None:
+    """Experts dispatch and combine by the same call, and two ranks reduce before they dispatch."""
+    groups = {"1": ("ep", (0, 1)), "2": ("ep", (2, 3)), "3": ("dp", (0, 2)), "4": ("dp", (1, 3))}
+
+    def step(rank: int) -> list[Step]:
+        sends = Step("all_to_all", "12"[rank // 2])
+        return [sends, Step("all_reduce", "34"[rank % 2]), sends]
+
+    programs = {rank: step(rank) * 4 for rank in range(4)}
+    for rank in (1, 2):
+        sends, reduces, _ = step(rank)
+        programs[rank][9:] = [reduces, sends, sends]
+    job = Run(Job(4, groups, with_frames=False), programs).go()
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("group-order-inversion", [0, 1, 2, 3])
+
+
 @pytest.mark.parametrize("with_frames", [True, False])
 def test_a_rank_that_comes_another_way_takes_another_order(with_frames: bool) -> None:
     """In a branch of its own it is first in the second group: no step was left out."""
