@@ -48,6 +48,12 @@ def hung(world: World, **job: Any) -> Verdict:
     return found.verdicts[0]
 
 
+def told(verdict: Verdict) -> str:
+    """All that a verdict says: summary, evidence and next steps, a line each."""
+    facts = (one.text for one in verdict.evidence)
+    return "\n".join([verdict.summary, *facts, *verdict.next_steps])
+
+
 def printing(world: World, *lines: str, **job: Any) -> Diagnosis:
     """The diagnosis of a job whose ranks, and what started them, print these lines to one file."""
     text = "".join(f"{line}\n" for line in lines)

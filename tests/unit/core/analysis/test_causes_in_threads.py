@@ -1,0 +1,267 @@
+"""Causes within a rank, in workers, threads and locks: the guilty rank first, never the victims."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangtop_core.descriptors import Descriptor, Holder
+from hangtop_core.model import DescriptorTable
+from support import build
+from support.build import (
+    FIFO_OPEN,
+    FLOCK,
+    FUTEX,
+    IDLE_WORKER,
+    JOIN,
+    LOADER,
+    NOW,
+    POLL,
+    QUEUE,
+    RECVFROM,
+    RUN,
+    SLEEP,
+    World,
+    c10d,
+    frame,
+    judged,
+    thread,
+    user,
+    worker_in,
+)
+from support.verdicts import blamed, hung, told
+
+
+def test_a_dataloader_worker_in_a_blocking_open() -> None:
+    # GIVEN rank 1 waits for its workers, of which one opens a FIFO and one has nothing to do
+    world = World()
+    world.waiters(1)
+    rank = world.add(LOADER, POLL, moved_at=NOW - 2.0)
+    world.waiters(2)
+    stuck = world.worker(rank, worker_in("read_shard", 71, "path.open()"), FIFO_OPEN, 1)
+    idle = world.worker(rank, IDLE_WORKER, POLL, 0)
+    table = DescriptorTable(NOW, (Descriptor(9, "file", "/data/shard-17.bin", "r"),))
+    world.give_children(rank, [idle, stuck], tables={stuck[0].pid: table})
+    # THEN the worker, its line, its file and the time it has been there are named
+    found = judged(world)
+    verdict = found.verdicts[0]
+    assert (verdict.cause, blamed(verdict)) == ("dataloader-worker-stuck", [1])
+    assert f"DataLoader worker 1 (pid {stuck[0].pid})" in verdict.summary
+    assert "train.py:71 (read_shard)" in verdict.summary
+    assert "/data/shard-17.bin" in told(verdict)
+    assert found.hung_for_s == pytest.approx(300.0)
+
+
+def test_a_dataloader_worker_that_computes_starves_its_rank() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(LOADER, POLL, moved_at=NOW - 2.0)
+    world.give_children(rank, [world.worker(rank, worker_in("augment", 80), RUN)], moved_at=NOW)
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("data-starved", [3])
+    assert "train.py:80 (augment)" in verdict.summary
+
+
+def test_a_dead_dataloader_worker() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(LOADER, POLL)
+    alive = world.worker(rank, IDLE_WORKER, POLL, 0)
+    dead = world.process(5555, None, role="dataloader-worker", state="Z", worker_id=1, exit_code=-9)
+    world.give_children(rank, [alive, (dead, None)])
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("dataloader-worker-dead", [3])
+    assert "was killed by SIGKILL" in verdict.summary
+
+
+def test_a_forked_worker_on_a_lock_nobody_in_it_holds() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(
+        LOADER,
+        POLL,
+        process={"threads": (thread(4035, SLEEP),)},
+        sample={"others": [("collector", 4035, user("collect", 39), False)]},
+    )
+    child = world.worker(rank, worker_in("log_sample", 90, "with lock:"), FUTEX)
+    world.give_children(rank, [child])
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("fork-deadlock", [3])
+    assert "'collector' of the rank, which may have held it" in told(verdict)
+
+
+def test_two_threads_that_want_each_others_locks() -> None:
+    # GIVEN a main thread that joins two threads, each on a line that takes a lock
+    world = World()
+    world.waiters(1)
+    one, other = user("a", 17, "b.acquire()"), user("b", 21, "with a:")
+    world.add(
+        JOIN,
+        FUTEX,
+        process={"threads": (thread(4015, FUTEX), thread(4016, (*FUTEX[:4], "0x5640491d5700")))},
+        sample={"others": [("a", 4015, one, False), ("b", 4016, other, False)]},
+    )
+    world.waiters(2)
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("lock-wait", [1])
+    assert "train.py:17 (a)" in verdict.summary
+    assert "train.py:21 (b)" in verdict.summary
+    assert verdict.confidence > 0.9
+
+
+def test_a_main_thread_on_a_lock_names_who_may_hold_it() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(
+        user("update", 12, "with self.stats_lock:"),
+        FUTEX,
+        process={"threads": (thread(4035, SLEEP),)},
+        sample={"others": [("writer", 4035, user("save", 60), False)]},
+    )
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("lock-wait", [3])
+    assert "thread 'writer' is at train.py:60 (save)" in verdict.summary
+
+
+def test_a_loop_that_never_ends() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(user("tune", 51), RUN, sample={"active": True, "gil": True}, main_cpu_share=1.0)
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("busy-in-python", [3])
+    assert "100% of a core" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    "stack", [user("train_step", 30, "time.sleep(0.1)"), build.THREAD_START, QUEUE, JOIN]
+)
+def test_a_sleeping_thread_that_keeps_the_gil(stack: build.Stack) -> None:
+    # GIVEN a main thread that wants the GIL, wherever it was, and so wakes up every 5 ms
+    world = World()
+    world.waiters(3)
+    world.add(
+        stack,
+        FUTEX,
+        moved_at=NOW,
+        process={"threads": (thread(4035, SLEEP),)},
+        sample={"others": [("device-poller", 4035, user("poll_device", 62), True)]},
+    )
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("gil-held", [3])
+    assert "device-poller" in verdict.summary
+    assert "clock_nanosleep" in verdict.summary
+
+
+def test_a_sleep_that_a_tracer_interrupted_is_a_sleep_still() -> None:
+    # As after native stacks of the rank: Linux 6.18 shows no better wait channel then.
+    world = World()
+    world.waiters(3)
+    again = ("S", "do_syscall_64", "restart_syscall", None, None)
+    world.add(
+        user("train_step", 30, "time.sleep(0.1)"),
+        FUTEX,
+        moved_at=NOW,
+        process={"threads": (thread(4035, again),)},
+        sample={"others": [("device-poller", 4035, user("poll_device", 62), True)]},
+    )
+    assert hung(world).cause == "gil-held"
+
+
+def test_a_lock_that_is_tried_by_calls_that_do_not_block() -> None:
+    # GIVEN rank 3 in SQLite, which sleeps between its attempts, and rank 0 that has the database
+    world = World()
+    world.waiters(3)
+    holder = (Holder(4000, "python3", "S", "holds the lock"),)
+    file = Descriptor(11, "file", "/data/seen.db", "rw", locked="by others", holders=holder)
+    table = DescriptorTable(NOW, (file,))
+    world.add(user("count", 95, "db.execute(sql)"), SLEEP, descriptors=table, moved_at=NOW)
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("file-lock", [3])
+    assert "/data/seen.db open (fd 11)" in verdict.summary
+    assert (
+        "locked by rank 0 (pid 4000), which waits in all_reduce at train.py:56" in verdict.summary
+    )
+    # what it has locked itself is no reason
+    held = Descriptor(11, "file", "/data/seen.db", "rw", locked="held")
+    world.ranks.pop()
+    world.add(user("count", 95, "time.sleep(1)"), SLEEP, descriptors=DescriptorTable(NOW, (held,)))
+    assert hung(world).cause == "missing-collective"
+
+
+def test_ranks_that_want_the_lock_of_a_rank_that_waits_for_them() -> None:
+    world = World()
+    world.add(c10d("barrier", 5356), FUTEX)
+    holder = (Holder(4000, "python3", "S", "holds the lock"),)
+    lock = Descriptor(9, "file", "/cache/x.lock", locked="waiting", holders=holder)
+    for _ in range(2):
+        table = DescriptorTable(NOW, (), waiting_locks=(lock,))
+        world.add(user("refresh", 77, "fcntl.flock(f, LOCK_EX)"), FLOCK, descriptors=table)
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("file-lock", [1, 2])
+    assert "held by rank 0 (pid 4000), which waits in barrier" in verdict.summary
+
+
+def test_a_baton_is_not_taken_for_a_lock_that_another_job_has() -> None:
+    world = World()
+    world.waiters(3)
+    holder = (Holder(321, "python3", "S", "holds the lock"),)
+    other = Descriptor(-1, "file", "/other/job.lock", locked="held", holders=holder)
+    waits = (frame("FileBaton.wait", "torch/utils/file_baton.py", 50), *user("build", 77))
+    world.add(waits, SLEEP, descriptors=DescriptorTable(NOW, lock_files=(other,)))
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("file-lock", [3])
+    assert "/other/job.lock" not in verdict.summary
+    assert "it may be an old one" in verdict.summary
+
+
+def test_a_queue_whose_producer_was_killed() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(QUEUE, FUTEX)
+    dead = world.process(
+        4099, ("Z", None, None, None, None), role="subprocess", label="subprocess python",
+        state="Z", exit_code=-9, rank=3, rank_pid=4030,
+    )  # fmt: skip
+    world.give_children(rank, [(dead, None)])
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("queue-wait", [3])
+    assert "(pid 4099) filled it, which was killed by SIGKILL and is a zombie" in verdict.summary
+
+
+@pytest.mark.parametrize("holder", [4001, 321])
+@pytest.mark.parametrize("waiting", [True, False])
+def test_the_lock_file_that_a_worker_waits_for_is_named_and_who_has_it(
+    holder: int, *, waiting: bool
+) -> None:
+    world = World()
+    world.waiters(2)
+    other = world.add(LOADER, POLL)
+    reads = worker_in("fetch", 36, "answer.read()")
+    world.give_children(other, [world.worker(other, reads, RECVFROM, start=1)])
+    pid = other.process.pid + 1000 if holder == 4001 else holder
+    rank = world.add(LOADER, POLL)
+    polls = (frame("_poll", "filelock/_api.py", 1177), *worker_in("fetch", 28))
+    held = (Holder(pid, "python3", "S", "holds the lock"),)
+    lock = Descriptor(-1, "file", "/c/7.tar.lock", locked="held", holders=held)
+    files = {"waiting_locks" if waiting else "lock_files": (lock,)}
+    pair = world.worker(rank, polls, SLEEP)
+    world.give_children(rank, [pair], tables={pair[0].pid: DescriptorTable(NOW, **files)})
+    found = {tuple(blamed(one)): one for one in judged(world).verdicts}
+    verdict = found[(3,)]
+    assert verdict.cause == "dataloader-worker-stuck"
+    most = "" if waiting else ", most likely"
+    assert f"waits for a lock file at train.py:28 (fetch) on /c/7.tar.lock{most}, held by " in (
+        verdict.summary
+    )
+    # It follows from what a worker of another rank is in.
+    assert (verdict.confidence < found[(2,)].confidence) == (holder == 4001)
+    assert ("DataLoader worker 0 of rank 2" in verdict.summary) == (holder == 4001)
+
+
+def test_the_extension_is_named_whose_lock_file_is_waited_for() -> None:
+    world = World()
+    world.waiters(3)
+    line = 'return cpp_extension.load("fused_rms", [str(source)], build_directory=str(build)).rms'
+    waits = (frame("FileBaton.wait", "torch/utils/file_baton.py", 50), *user("build", 77, line))
+    world.add(waits, SLEEP)
+    said = hung(world).summary
+    assert "waits for the lock of a file (where fused_rms is built) at train.py:77" in said
