@@ -8,7 +8,7 @@ from hangtop_core.analysis.activity import main_thread
 from hangtop_core.analysis.frames import library_run, where
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.doing import name_child
+from hangtop_core.analysis.verdict.doing import frames_of, name_child
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
@@ -229,11 +229,7 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _crossed(case: Case, subject: Subject, stuck: Sequence[Worker]) -> str:
     """That two workers wait for each other's locks, as the lines of both name them."""
-    frames = []
-    for worker in stuck:
-        sample = subject.rank.child_samples.get(worker.process.pid)
-        key = sample.threads[0].stack if sample is not None and sample.threads else ""
-        frames.append(case.snapshot.stacks.get(key, ()))
+    frames = [frames_of(case, subject, worker.process) for worker in stuck]
     for i, one in enumerate(frames):
         for j in range(i + 1, len(frames)):
             both = locks.crossed(one, frames[j])
