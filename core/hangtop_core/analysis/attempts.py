@@ -6,6 +6,8 @@ Lines that are equal but for numbers, and say that an attempt has failed, are no
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.dictionary import COMMUNICATION
@@ -14,10 +16,11 @@ from hangtop_core.logs.output import with_rank
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hangtop_core.analysis.activity import Activity
-    from hangtop_core.model import Job, Rank, Snapshot
+    from hangtop_core.logs.output import Output
+    from hangtop_core.model import Job, Snapshot
 
 _END = 16_384
 """Characters at the end of a log that are looked at."""
@@ -53,34 +56,57 @@ class Again(NamedTuple):
     """Whether this rank alone prints to that log."""
 
 
+class Log(NamedTuple):
+    """A file that a rank prints to."""
+
+    output: Output
+    own: bool
+    """Whether this rank alone prints to it."""
+
+
+def logs_of(snapshot: Snapshot, job: Job) -> dict[int, list[Log]]:
+    """The files that each rank of a job prints to, by its id(), as far as they were read."""
+    found: dict[int, list[Log]] = defaultdict(list)
+    if not snapshot.outputs:
+        return found
+    whose: dict[object, list[int]] = defaultdict(list)
+    for rank in job.ranks:
+        for key in (rank.rank, (rank.node, rank.process.pid)):
+            whose[key].append(id(rank))
+        for path in rank.process.outputs:
+            whose[rank.node, path].append(id(rank))
+    for one, number in with_rank(snapshot.outputs, job):
+        keys = [(one.node, key) for key in (one.path, *one.pids)] if number is None else [number]
+        for of in {of for key in keys for of in whose.get(key, ())}:
+            found[of].append(Log(one, number is not None))
+    return found
+
+
+@lru_cache(maxsize=64)
+def _newest(text: str) -> tuple[tuple[str, int], ...]:
+    """The newest lines of a log, the last one first, and how often each is there."""
+    lines = [line for line in text[-_END:].splitlines() if line.strip()]
+    shapes = [_NUMBERS.sub("#", line) for line in lines]
+    times = Counter(shapes)
+    newest = list(zip(lines, shapes, strict=True))[: -_NEWEST - 1 : -1]
+    return tuple((line, times[shape]) for line, shape in newest)
+
+
 def said_again(
-    snapshot: Snapshot,
-    job: Job,
-    rank: Rank,
-    tells: Callable[[str], object],
-    times: int,
-    since: float = 0.0,
+    logs: Iterable[Log], tells: Callable[[str], object], times: int, since: float = 0.0
 ) -> Again | None:
     """The newest line of a rank that ``tells`` and was printed so many times, but for numbers.
 
     Args:
-        snapshot: with the logs.
-        job: of the rank.
-        rank: whose log.
+        logs: of the rank.
         tells: whether a line says what is sought.
         times: how often it has to be there.
         since: when the log must have been written to last, or later.
     """
-    for one, of in with_rank(snapshot.outputs, job):
-        prints = rank.process.pid in one.pids or one.path in rank.process.outputs
-        mine = of == rank.rank or (of is None and one.node == rank.node and prints)
-        if not mine or one.changed < since:
-            continue
-        lines = [line for line in one.text[-_END:].splitlines() if line.strip()]
-        shapes = [_NUMBERS.sub("#", line) for line in lines]
-        for line, shape in list(zip(lines, shapes, strict=True))[: -_NEWEST - 1 : -1]:
-            if tells(line) and shapes.count(shape) >= times:
-                return Again(clean(line, 160), of == rank.rank)
+    for log in logs:
+        for line, count in _newest(log.output.text) if log.output.changed >= since else ():
+            if count >= times and tells(line):
+                return Again(clean(line, 160), log.own)
     return None
 
 
@@ -103,11 +129,13 @@ def in_vain(
     if min(standings[i].still_s for i in waiting) < FLOOR_S:
         return standings
     since = max(standings[i].since for i in waiting)
+    logs = logs_of(snapshot, job)
     found = list(standings)
     for i, one in enumerate(standings):
         kind = activities[i].kind
         if one.since <= since or kind in COMMUNICATION or kind in GONE or kind == "data":
             continue
-        if said_again(snapshot, job, job.ranks[i], fails_again, _TIMES, since) is not None:
+        own = logs.get(id(job.ranks[i]), ())
+        if said_again(own, fails_again, _TIMES, since) is not None:
             found[i] = Standing(since, one.seen, False, one.seen)
     return tuple(found)

@@ -118,7 +118,8 @@ def _in_order(
     blamed = {id(s) for _, hit in hits for s in hit.subjects}
     held_up = [s for _, hit in hits for s in hit.held_up]
     victims = _victims(case, blamed, held_up)
-    made = [(_verdict(case, state, rule, hit, victims), hit) for rule, hit in hits]
+    waiting = waiting_facts(case) if hits else ()
+    made = [(_verdict(case, state, rule, hit, victims, waiting), hit) for rule, hit in hits]
     made.sort(key=lambda one: -one[0].confidence)
     verdicts = [made[0][0]] if made else []
     for verdict, hit in made[1:]:
@@ -133,7 +134,7 @@ def _ask(
     """Ask rules in order; who is explained by one is not shown to the next."""
     state, stalled = case.progress.state, case.progress.stalled_for_s
     waits = stalled is not None and stalled >= FLOOR_S
-    left: list[Subject] = list(case.suspects)
+    left = {id(s): s for s in case.suspects}
     found = False
     missed: set[tuple[int | None, str]] = set()
     for rule in rules:
@@ -142,7 +143,7 @@ def _ask(
         slow = "progressing" in rule.states
         if state not in rule.states or (state in ("unknown", "starting") and not (waits or slow)):
             continue
-        for hit in _found(case, rule, tuple(left), failed):
+        for hit in _found(case, rule, tuple(left.values()), failed):
             blames = bool(hit.subjects or hit.absent)
             if found and hit.explained and not blames:
                 # What is unknown is explained once anybody is to blame.
@@ -153,8 +154,8 @@ def _ask(
                 continue
             found = True
             missed |= absent
-            explained = {id(s) for s in (*hit.subjects, *hit.explained)}
-            left = [s for s in left if id(s) not in explained]
+            for one in (*hit.subjects, *hit.explained):
+                left.pop(id(one), None)
             yield rule, hit
 
 
@@ -175,7 +176,12 @@ def _is_decisive(rule: Rule, hit: Hit) -> bool:
 
 
 def _verdict(
-    case: Case, state: JobState, rule: Rule, hit: Hit, victims: tuple[int, ...]
+    case: Case,
+    state: JobState,
+    rule: Rule,
+    hit: Hit,
+    victims: tuple[int, ...],
+    waiting: Iterable[Evidence],
 ) -> Verdict:
     confidence = rule.confidence if hit.confidence is None else hit.confidence
     if any(s.activity.thread for s in hit.subjects):
@@ -198,7 +204,7 @@ def _verdict(
             *ras_facts(case, blamed_ranks),
             *numbers,
             *_logged(case, rule, hit),
-            *waiting_facts(case),
+            *waiting,
         ),
         next_steps=(
             *((STEP,) if numbers else ()),

@@ -52,7 +52,7 @@ class Said:
     """What the logs of a job say."""
 
     def __init__(self, snapshot: Snapshot, job: Job) -> None:
-        files = [of_run(one, job) for one in of_job(snapshot.outputs, job)]
+        files = of_run(of_job(snapshot.outputs, job), job)
         pids = {(one.node, str(one.process.pid)): one.rank for one in job.ranks}
         self.judged: Judged | None = judge(files, pids, alive_of(job)) if files else None
         self.written = tuple(one.changed for one in files)
@@ -133,18 +133,20 @@ class Said:
 
         Those that follow from others come after it, and those that it has survived last.
         """
+        return self._errors.get(rank)
+
+    @cached_property
+    def _errors(self) -> Mapping[int, Record]:
+        """The same, by rank."""
+        found: dict[int, Record] = {}
         judged = self.judged
         if judged is None:
-            return None
-        folds = [judged.first, *judged.others, *judged.follows, *judged.survived]
-        found = (
-            record
-            for one in folds
-            if one is not None
-            for record in one.members
-            if record.rank == rank and record.code not in LAUNCHERS
-        )
-        return next(found, None)
+            return found
+        for one in (judged.first, *judged.others, *judged.follows, *judged.survived):
+            for record in one.members if one is not None else ():
+                if record.rank is not None and record.code not in LAUNCHERS:
+                    found.setdefault(record.rank, record)
+        return found
 
 
 class _Memory:

@@ -87,7 +87,7 @@ def _no_room(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _says(case: Case, subject: Subject, tells: Callable[[str], bool]) -> Again | None:
     """The line of its log that tells of a full disk, or that something fails again and again."""
     since = subject.standing.since - _SLACK_S
-    return said_again(case.snapshot, case.job, subject.rank, tells, _TIMES, since)
+    return said_again(case.logs.get(id(subject.rank), ()), tells, _TIMES, since)
 
 
 def _tells(line: str) -> bool:

@@ -37,7 +37,7 @@ _TORCH = re.compile(r"c10d|TCPStore|NCCL|[Gg]loo|ProcessGroup|rendezvous|\[rank\
 def refusal(case: Case, subject: Subject) -> Again | None:
     """The newest line that tells why a rank tries again, if it printed it more than once."""
     since = subject.standing.since - _SLACK_S
-    return said_again(case.snapshot, case.job, subject.rank, _tells, _TIMES, since)
+    return said_again(case.logs.get(id(subject.rank), ()), _tells, _TIMES, since)
 
 
 def _tells(line: str) -> bool:
