@@ -128,6 +128,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, lonely: tuple[Lonely, Lonely])
         options = Options(interval=0.5, pids=(launcher.pid,))
         with Session(options, diagnose) as session:
             assert session.wait(_prints, PATIENCE), session.latest
+            assert wait_until(lambda: CAUGHT in job.console.read_text()), job.console.read_text()
             go.touch()
             job.last = session.wait(_told, PATIENCE)
             job.last = job.last or session.latest
