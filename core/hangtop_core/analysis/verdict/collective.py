@@ -8,7 +8,7 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
 from hangtop_core.analysis.progress import PATIENCE
-from hangtop_core.analysis.standing import JITTER_S, left_at
+from hangtop_core.analysis.standing import FLOOR_S, JITTER_S, left_at
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.branches import branch
 from hangtop_core.analysis.verdict.evidence import (
@@ -188,7 +188,7 @@ def _told(case: Case, odd: Sequence[Subject], tied: bool) -> bool:
 
 
 def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if not case.waiters or case.waited_s < 5.0:
+    if not case.waiters or case.waited_s < FLOOR_S:
         return
     if case.progress.state == "unknown":
         yield from _computing(case, left)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.activity import main_thread
 from hangtop_core.analysis.frames import library_run, where
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.doing import frames_of, name_child
@@ -115,7 +115,7 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             if not (gives or activity.kind in _LOCKS) or activity.family != "futex":
                 continue
             parent = subject.rank.process.thread_count or len(subject.rank.process.threads)
-            main = main_thread(child)
+            main = child.main_thread
             lock = f" at futex {main.futex}" if main is not None and main.futex else ""
             yield Hit(
                 subjects=(subject,),
@@ -243,7 +243,7 @@ def _crossed(case: Case, subject: Subject, stuck: Sequence[Worker]) -> str:
 
 
 def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.progress.state == "progressing" and case.waited_s < 5.0:
+    if case.progress.state == "progressing" and case.waited_s < FLOOR_S:
         return
     for subject in _waiting_for_data(left):
         workers = _workers(case, subject)
@@ -268,7 +268,7 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.progress.state == "progressing" and case.waited_s < 5.0:
+    if case.progress.state == "progressing" and case.waited_s < FLOOR_S:
         return
     for subject in left:
         activity = subject.activity
