@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight import patterns
-from hangtop_core.analysis.flight.circles import skip_text, skipped
+from hangtop_core.analysis.flight.circles import alone, skip_text, skipped
 from hangtop_core.analysis.flight.evidence import named
 from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
@@ -20,6 +20,7 @@ from hangtop_core.analysis.verdict.callers import (
     Block,
     block_at,
     conditions,
+    guards,
     loops,
     parting,
     stack_of,
@@ -50,7 +51,7 @@ def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterato
     one = case.by_recorders
     if one is None:
         return
-    sure = any(hit.confidence in (None, AGREED) for hit in case.uneven)
+    sure = bool(case.caught) or any(hit.confidence in (None, AGREED) for hit in case.uneven)
     if sure and one.cause != patterns.SKIPPED.cause:
         return
     if one.cause == patterns.INVERSION.cause and (told := _by_stacks(case, one)) is not None:
@@ -89,7 +90,7 @@ def _by_stacks(case: Case, one: Verdict) -> tuple[Pattern, Hit] | None:
     if (left := _left_loop(case, operations)) is not None:
         text = f"{left[1]}. {around[0].upper()}{around[1:]}"
         return patterns.SKIPPED, _hit(case, one, left[0], text)
-    skip = skipped(seen.waits, circles[0])
+    skip = skipped(seen.waits, circles[0]) or alone(seen.waits, circles[0])
     if skip is None or skip.past is not None:
         return None
     blamed = [s for s in case.waiters if s.number in skip.ranks]
@@ -105,8 +106,16 @@ def _by_stacks(case: Case, one: Verdict) -> tuple[Pattern, Hit] | None:
     tied = {culprit.rank for culprit in one.culprits} != set(skip.ranks)
     if not first:
         further = all(here.line > there.line for here, there in known)
-        hit = _hit(case, one, blamed, skip_text(skip, around))
-        return (patterns.SKIPPED, hit) if further or not tied else None
+        text = skip_text(skip, around)
+        if not skip.usual:
+            here, there = known[0]
+            if any(block[0] > there.line for block in guards(here)):
+                return None  # there the others may have turned back in the round before
+            text = _past(here, there, blamed, others) + f", and {text}"
+        hit = _hit(case, one, blamed, text + branch(case, blamed, others))
+        return (patterns.SKIPPED, hit) if further or (skip.usual and not tied) else None
+    if not skip.usual:
+        return None
     if tied and any(block[1].startswith("else") for way in branches for block in way):
         return None
     line, condition = first[0]
@@ -116,6 +125,14 @@ def _by_stacks(case: Case, one: Verdict) -> tuple[Pattern, Hit] | None:
         f"comes later, or never"
     )
     return patterns.INVERSION, _hit(case, one, blamed, text, patterns.INVERSION)
+
+
+def _past(here: Frame, there: Frame, blamed: Sequence[Subject], others: Sequence[Subject]) -> str:
+    """`rank 3 is further on than ranks 0-2, in step at line 9 and not 7`."""
+    return (
+        f"{name_ranks(blamed)} {is_are(blamed, 'is', 'are')} further on than {name_ranks(others)}, "
+        f"in {here.name} of {here.short or here.file} at line {here.line} and not {there.line}"
+    )
 
 
 def _hit(
