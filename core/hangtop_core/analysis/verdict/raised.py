@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.callers import Block
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.logs.record import Record
+    from hangtop_core.logs.record import Call, Record
     from hangtop_core.model import Frame
 
 SURE = 0.92
@@ -63,7 +63,8 @@ def raised(case: Case, past: Sequence[Subject], inside: Sequence[Subject]) -> Ra
     if is_library(here) or here.within is None or there.within is None:
         return None
     handler = _handler(here, there)
-    error = _printed(case, past, here) if handler or _out_of_try(here, there) else None
+    left = handler or _out_of_try(here, there)
+    error = _printed(case, past, here, theirs[-depth] if depth else None) if left else None
     if handler is None and error is None:
         return None
     return Raised(here, block_at(there, handler) if handler else "", error)
@@ -97,10 +98,13 @@ def _out_of_try(here: Frame, there: Frame) -> bool:
     return not left or any(line <= left[0][0] and line <= here.line for line, _ in own)
 
 
-def _printed(case: Case, past: Sequence[Subject], here: Frame) -> Record | None:
+def _printed(
+    case: Case, past: Sequence[Subject], here: Frame, caller: Frame | None
+) -> Record | None:
     """The last exception in the logs that went through a line at which others still are.
 
-    Whose that is has to be told, or so few have printed it that it cannot be of all.
+    And no further: what also has its caller is a whole stack, or has ended its rank. Whose it is
+    has to be told, or so few have printed it that it cannot be of all.
     """
     ranks = {s.number for s in past}
     found = [
@@ -109,7 +113,7 @@ def _printed(case: Case, past: Sequence[Subject], here: Frame) -> Record | None:
         if (one.rank is None or one.rank in ranks)
         and one.how not in GOES_ON
         and one.fields.get("known") not in _FOLLOWS
-        and any(_is_at(call.file, call.name, call.line, here) for call in one.calls)
+        and _through(one.calls, here, caller)
     ]
     told = [one for one in found if one.rank is not None]
     count = sum(one.count for one in found)
@@ -125,9 +129,17 @@ def _last(one: Record) -> float | None:
     return again.at if again.exact else None
 
 
-def _is_at(file: str, name: str, line: int, frame: Frame) -> bool:
-    same = line == frame.line and plain_name(name) == plain_name(frame.name)
-    return same and file.rpartition("/")[2] == frame.file.rpartition("/")[2]
+def _through(calls: Sequence[Call], here: Frame, caller: Frame | None) -> bool:
+    for n, call in enumerate(calls):
+        further = n > 0 and caller is not None and _is_at(calls[n - 1], caller)
+        if _is_at(call, here) and not further:
+            return True
+    return False
+
+
+def _is_at(call: Call, frame: Frame) -> bool:
+    same = call.line == frame.line and plain_name(call.name) == plain_name(frame.name)
+    return same and call.file.rpartition("/")[2] == frame.file.rpartition("/")[2]
 
 
 def caught(case: Case) -> Iterator[Hit]:
@@ -152,7 +164,7 @@ def left_by(found: Raised, past: Sequence[Subject], inside: Sequence[Subject]) -
         at = found.error.where
         said += f", {found.error.text.rstrip('.')}{f' at {at.text}' if at is not None else ''}"
     if found.handler:
-        said += f", and {is_are(past, 'is', 'are')} in its handler, {found.handler}"
+        said += f", and {is_are(past, 'is', 'are')} in what handles that, {found.handler}"
     return said
 
 
