@@ -201,7 +201,9 @@ def _hit(case: Case, past: Sequence[Subject], inside: Sequence[Subject], found: 
             *common_facts(case, past),
         ),
         steps=(
-            *((f"look at what raises that at {raiser.text}",) if raiser is not None else ()),
+            "log that exception where it is handled"
+            if raiser is None
+            else f"look at what raises that at {raiser.text}",
             "let a rank that has an error end, so that the launcher ends all: no collective in its "
             "`except` or `finally`",
             "or let all ranks skip the same step",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.diagnosis import Verdict
 from support.build import BACKWARD, FUTEX, SLEEP, Stack, World, c10d, frame, user
 from support.verdicts import blamed, printing
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Verdict
 
 FIT = frame("fit", "train.py", 40)
 LOOP = (39, "for x, y in loader:")
@@ -35,6 +39,7 @@ def traceback(*calls: tuple[str, int], error: str = "ValueError: no box") -> lis
 
 
 THROUGH = traceback(("main", 80), ("fit", 40), ("load", 12))
+GAVE_UP = "RuntimeError: [x.cc:84] Timed out waiting 1800000ms for recv operation to complete"
 
 
 def judge(odd: Stack, *lines: str, ranks: int = 3) -> Verdict:
@@ -48,9 +53,7 @@ def judge(odd: Stack, *lines: str, ranks: int = 3) -> Verdict:
 def test_who_is_in_the_handler_of_the_try_in_which_others_are_has_met_an_exception() -> None:
     one = judge(leaves(BEGIN, HANDLER))
     assert (one.cause, blamed(one), one.confidence) == ("missing-collective", [2], 0.92)
-    assert "has left train.py:80 (main), where ranks 0-1 still are, by an exception, and is in " in (
-        one.summary
-    )
+    assert "has left train.py:80 (main), where ranks 0-1 still are, by an exception" in one.summary
     assert "in what handles that, train.py:82 (`except ValueError:`)" in one.summary
 
 
@@ -92,9 +95,7 @@ def test_a_traceback_through_the_line_at_which_others_are_tells_why_a_rank_has_l
         # a whole stack
         traceback(("<module>", 90), ("main", 80), ("fit", 40), ("load", 12)),
         # it waited in vain: another one did not come
-        traceback(
-            ("main", 80), ("fit", 40), error="RuntimeError: [x.cc:84] Timed out waiting 1800000ms for recv operation to complete"
-        ),
+        traceback(("main", 80), ("fit", 40), error=GAVE_UP),
     ],
 )
 def test_other_errors_do_not_tell_why_a_rank_has_left(lines: list[str]) -> None:
