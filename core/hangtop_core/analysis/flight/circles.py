@@ -131,7 +131,7 @@ def skipped(waits: Waits, end: End) -> Skip | None:
                 found[rank] = _went_past(*own)
                 always = always and _kept(waits, rank, one, own)
                 lacking[one.node] = one
-            elif odd and own is None and _fewer(waits, rank, one):
+            elif odd and own is None and (_fewer(waits, rank, one) or _without(waits, rank, one)):
                 found[rank] = None
                 lacking[one.node] = one
     whole = set(found) == set(odd) if odd else set(found) < inside
@@ -204,6 +204,11 @@ def _left_out(waits: Waits, rank: int, operation: Operation) -> tuple[Entry, Ent
     if any(_alike(one, before) for one in since):
         return None
     return here, world.entry(rank, last), before
+
+
+def _without(waits: Waits, rank: int, operation: Operation) -> bool:
+    """Whether a call as that which others wait for is one that a rank made in earlier rounds."""
+    return (operation.node.group, operation.entry.call.op) in (_lacks(waits, rank) or ())
 
 
 def _fewer(waits: Waits, rank: int, operation: Operation) -> bool:

@@ -63,6 +63,21 @@ def branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
     return f"{names} {turned}, where {name_ranks(others)} may have turned back" if turned else ""
 
 
+def turned_back(case: Case, odd: Sequence[Subject], others: Sequence[Subject]) -> str:
+    """`. Ranks 0-1 are past `if x: continue` (train.py:9), where rank 2 most likely turned back`.
+
+    Of ranks that have left out, in this round or the one before, what others wait in.
+    """
+    passed, _ = _ways(case, odd[0], others, ahead=True)
+    if not passed.startswith("past") or " and " in passed.partition("`")[0]:
+        return ""
+    are = is_are(others, "is", "are")
+    return (
+        f". {name_ranks(others).capitalize()} {are} {passed}, where {name_ranks(odd)} most likely "
+        "turned back"
+    )
+
+
 def _in_try(case: Case, odd: Subject, other: Subject) -> str:
     """`step(batch)` (train.py:9), what begins a `try` that one rank is past and another one in."""
     stacks = case.snapshot.stacks
@@ -76,12 +91,14 @@ def _in_try(case: Case, odd: Subject, other: Subject) -> str:
     return f"`{found[-1][1]}` ({place(here).rpartition(':')[0]}:{found[-1][0]})" if found else ""
 
 
-def _ways(case: Case, odd: Subject, others: Sequence[Subject]) -> tuple[str, str]:
+def _ways(
+    case: Case, odd: Subject, others: Sequence[Subject], ahead: bool = False
+) -> tuple[str, str]:
     """`under `if x:` (train.py:9)`, by which others came where a rank further on did not come.
 
     And past what that rank has come meanwhile, which may have been in an earlier round. Empty where
     nobody knows, where it is not further on in the function in which they part, and where the
-    others have come by several ways.
+    others have come by several ways. ``ahead``: it may be further up, in the next round.
     """
     stacks = case.snapshot.stacks
     mine, theirs = stack_of(stacks, odd), stack_of(stacks, others[0])
@@ -89,7 +106,9 @@ def _ways(case: Case, odd: Subject, others: Sequence[Subject]) -> tuple[str, str
     if depth is None or any(s.activity.site != others[0].activity.site for s in others):
         return "", ""
     here, there = theirs[-1 - depth], mine[-1 - depth]
-    if there.line <= here.line or is_library(here) or None in (here.within, there.within):
+    if is_library(here) or None in (here.within, there.within):
+        return "", ""
+    if there.line == here.line or (there.line < here.line and not ahead):
         return "", ""
     shared = {block for block in here.within or () if block in (there.within or ())}
     came = [

@@ -14,8 +14,8 @@ from hangtop_core.analysis.flight import patterns
 from hangtop_core.analysis.flight.circles import alone, skip_text, skipped
 from hangtop_core.analysis.flight.evidence import named
 from hangtop_core.analysis.frames import is_library
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.branches import branch
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
+from hangtop_core.analysis.verdict.branches import branch, turned_back
 from hangtop_core.analysis.verdict.callers import (
     Block,
     block_at,
@@ -23,6 +23,7 @@ from hangtop_core.analysis.verdict.callers import (
     guards,
     loops,
     parting,
+    rank_conditions,
     stack_of,
     worded,
 )
@@ -89,6 +90,8 @@ def _by_stacks(case: Case, one: Verdict) -> tuple[Pattern, Hit] | None:
     operations = [seen.waits.operations[node] for node in circles[0].nodes if node.kind != "rank"]
     if (left := _left_loop(case, operations)) is not None:
         text = f"{left[1]}. {around[0].upper()}{around[1:]}"
+        others = besides(case.waiters, left[0])
+        text += turned_back(case, left[0], others)
         return patterns.SKIPPED, _hit(case, one, left[0], text)
     skip = skipped(seen.waits, circles[0]) or alone(seen.waits, circles[0])
     if skip is None or skip.past is not None:
@@ -112,7 +115,8 @@ def _by_stacks(case: Case, one: Verdict) -> tuple[Pattern, Hit] | None:
             if any(block[0] > there.line for block in guards(here)):
                 return None  # there the others may have turned back in the round before
             text = _past(here, there, blamed, others) + f", and {text}"
-        hit = _hit(case, one, blamed, text + branch(case, blamed, others))
+        why = branch(case, blamed, others) if further else turned_back(case, blamed, others)
+        hit = _hit(case, one, blamed, text + why)
         return (patterns.SKIPPED, hit) if further or (skip.usual and not tied) else None
     if not skip.usual:
         return None
@@ -202,8 +206,17 @@ def _parted(case: Case, one: Subject, other: Subject) -> tuple[Frame, Frame] | N
 
 
 def _own_branch(here: Frame, there: Frame) -> tuple[Block, ...]:
-    """The conditions around one frame that are not around the other."""
-    return tuple(block for block in conditions(here) if block not in conditions(there))
+    """The conditions around one frame that are not around the other.
+
+    Who is further up in the same loop may be in the next round, and a condition there may be one
+    that the other has met, too: unless that is in its `else`, is past it, or it asks for the rank.
+    """
+    found = tuple(block for block in conditions(here) if block not in conditions(there))
+    if here.line > there.line or not loops(here) or loops(here) != loops(there):
+        return found
+    parted = {line for line, text in there.within or () if text.startswith(("else", "past"))}
+    own = rank_conditions(here)
+    return tuple(block for block in found if block[0] in parted or block in own)
 
 
 def _rule(pattern: Pattern) -> Rule:
