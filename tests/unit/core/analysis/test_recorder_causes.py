@@ -171,6 +171,43 @@ def test_who_leaves_out_one_of_several_alike_calls(
     assert (turned in one.summary) is guarded
 
 
+TURNED = (56, "past: if not finite(loss): continue")
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "cause"),
+    [
+        (inside(EXPERTS, LOOP), inside(SHARDS, LOOP, TURNED), "missing-collective"),
+        # under what the others have come by, too
+        (inside(EXPERTS, LOOP, (54, "if warm:")), inside(SHARDS, LOOP), "missing-collective"),
+        # and not
+        (
+            inside(EXPERTS, LOOP, (54, "if rank == 2:")),
+            inside(SHARDS, LOOP),
+            "group-order-inversion",
+        ),
+        (
+            inside(EXPERTS, LOOP, (54, "if swap:")),
+            inside(SHARDS, LOOP, (54, "else: if swap:")),
+            "group-order-inversion",
+        ),
+    ],
+)
+def test_who_is_in_the_next_round_has_left_out_a_call_of_this_one(
+    mine: Stack, theirs: Stack, cause: str
+) -> None:
+    job = Job(3, {"1": ("ep", (0, 1, 2)), "2": ("dp", (0, 1, 2))}, "gloo", with_frames=False)
+    for _ in range(3):
+        job.call("all_gather", group="1").call("all_gather", group="1")
+        job.call("all_reduce", group="2")
+    job.call("all_gather", group="1").call("all_gather", group="1")
+    job.call("all_reduce", [0, 1], "2", done=False).call("all_gather", [2], "1", done=False)
+    [one] = judge(waiting(job, {0: theirs, 1: theirs, 2: mine}))
+    assert (one.cause, [culprit.rank for culprit in one.culprits]) == (cause, [2])
+    turned = "are past `if not finite(loss): continue` (train.py:56), where rank 2 most likely turn"
+    assert (turned in one.summary) is (TURNED in (theirs[2].within or ()))
+
+
 MAIN = (54, "if self.rank == 2:")
 GATHER = inside(c10d("all_gather", at=55), LOOP, MAIN)
 
