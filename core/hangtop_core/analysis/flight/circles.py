@@ -121,6 +121,7 @@ def skipped(waits: Waits, end: End) -> Skip | None:
     if not odd and (gone := _departed(waits, operations)):
         lack = [one for one in operations if set(gone) & set(one.missing)]
         return Skip(tuple(sorted(gone)), tuple(lack), True, always=True)
+    few = 0 < len(odd) <= COMPARED
     found: dict[int, bool | None] = {}
     always = True
     lacking: dict[Node, Operation] = {}
@@ -131,7 +132,7 @@ def skipped(waits: Waits, end: End) -> Skip | None:
                 found[rank] = _went_past(*own)
                 always = always and _kept(waits, rank, one, own)
                 lacking[one.node] = one
-            elif odd and own is None and (_fewer(waits, rank, one) or _without(waits, rank, one)):
+            elif own is None and few and (_fewer(waits, rank, one) or _without(waits, rank, one)):
                 found[rank] = None
                 lacking[one.node] = one
     whole = set(found) == set(odd) if odd else set(found) < inside

@@ -47,11 +47,7 @@ def branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
     if passed and (found or turned):
         return f"{names} {found or turned}, and {others_are} {passed}: one of these differs"
     if passed:
-        gone = "where" if passed.startswith("past") and " and " not in passed else "by which"
-        gone += (
-            f" {name_ranks(odd)} most likely {'turned back' if gone == 'where' else 'did not come'}"
-        )
-        return f". {others_are.capitalize()} {passed}, {gone}"
+        return _came(passed, odd, others)
     if caught := _in_try(case, odd[0], others[0]):
         return (
             f". {others_are.capitalize()} in the `try` that begins with {caught}, and "
@@ -69,13 +65,14 @@ def turned_back(case: Case, odd: Sequence[Subject], others: Sequence[Subject]) -
     Of ranks that have left out, in this round or the one before, what others wait in.
     """
     passed, _ = _ways(case, odd[0], others, ahead=True)
-    if not passed.startswith("past") or " and " in passed.partition("`")[0]:
-        return ""
+    return _came(passed, odd, others) if passed else ""
+
+
+def _came(passed: str, odd: Sequence[Subject], others: Sequence[Subject]) -> str:
+    gone = "where" if passed.startswith("past") and " and " not in passed else "by which"
+    gone += f" {name_ranks(odd)} most likely {'turned back' if gone == 'where' else 'did not come'}"
     are = is_are(others, "is", "are")
-    return (
-        f". {name_ranks(others).capitalize()} {are} {passed}, where {name_ranks(odd)} most likely "
-        "turned back"
-    )
+    return f". {name_ranks(others).capitalize()} {are} {passed}, {gone}"
 
 
 def _in_try(case: Case, odd: Subject, other: Subject) -> str:
