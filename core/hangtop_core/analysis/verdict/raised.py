@@ -7,6 +7,7 @@ part, and this rank has left the loops and the `try` that are there.
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise, permutations
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,6 +38,8 @@ _ALIKE = frozenset({"collective", "backward", "work-wait"})
 """What ranks wait in that have left, or are left alone."""
 _FOLLOWS = frozenset(row.code for row in KNOWN if row.part in ("timeout", "cascade"))
 """Errors of those who waited in vain: they have left since another rank did not come."""
+_AT_END = re.compile(r"StopIteration|StopAsyncIteration|EndOf|Exhausted")
+"""What is caught where data is over."""
 
 
 class Raised(NamedTuple):
@@ -83,6 +86,7 @@ def _handler(here: Frame, there: Frame) -> Block | None:
     known, shared = there.beside or (), here.beside or ()
     for begin, block in pairwise(known):
         own = block[1].startswith("except") and block not in shared
+        own = own and not _AT_END.search(block[1])
         if own and begin[0] <= here.line < block[0]:
             return block
     return None
@@ -226,10 +230,10 @@ CAUGHT = Rule(
     cause="missing-collective",
     title="A rank has left by an exception what others are in",
     seen="All wait in communication. In the function in which they part, as the program's file has "
-    "it, some are in the `except` of the `try` in which the others are; or a traceback in the logs "
-    "goes through the line at which the others are, and those who have left it are past a `try` "
-    "around the loops there, too. The traceback has to be theirs, or be printed by as many as have "
-    "left. They are blamed, and the exception is named.",
+    "it, some are in the `except` (of another error than the end of data) of the `try` in which "
+    "the others are; or a traceback in the logs goes through the line at which the others are, and "
+    "those who have left it are past a `try` around the loops there, too. The traceback has to be "
+    "theirs, or be printed by as many as have left. They are blamed, and the exception is named.",
     excluded="Somebody is outside communication. Others have waited in vain, which is what the "
     f"exception says. The job was seen to get on over {SHORTLY_S:.0f} seconds after it.",
     confidence=0.88,

@@ -61,6 +61,7 @@ def test_who_is_in_the_handler_of_the_try_in_which_others_are_has_met_an_excepti
     "beside",
     [
         (BEGIN,),  # past that try, or in its finally
+        (BEGIN, (82, "except StopIteration:")),
         (BEGIN, (82, "save()"), (83, "except OSError:")),  # in the handler of another one
     ],
 )
