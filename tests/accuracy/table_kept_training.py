@@ -45,7 +45,6 @@ TRAINING: tuple[Job, ...] = (
         ready="KeyError",
         form="each",
         ranks="3 0,1,2",
-        kept=True,
     ),
     Job(
         "t-contrastive",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -33,6 +34,8 @@ class Skip(Struct, frozen=True):
     """Whether their call sites show that they went past it; None where these do not tell."""
     always: bool = False
     """Whether they did it before in each of several iterations."""
+    usual: bool = True
+    """Whether earlier iterations tell; else only that they are few, and wait in something else."""
 
     @property
     def what(self) -> str:
@@ -118,6 +121,7 @@ def skipped(waits: Waits, end: End) -> Skip | None:
     if not odd and (gone := _departed(waits, operations)):
         lack = [one for one in operations if set(gone) & set(one.missing)]
         return Skip(tuple(sorted(gone)), tuple(lack), True, always=True)
+    few = 0 < len(odd) <= COMPARED
     found: dict[int, bool | None] = {}
     always = True
     lacking: dict[Node, Operation] = {}
@@ -128,12 +132,28 @@ def skipped(waits: Waits, end: End) -> Skip | None:
                 found[rank] = _went_past(*own)
                 always = always and _kept(waits, rank, one, own)
                 lacking[one.node] = one
+            elif own is None and few and (_fewer(waits, rank, one) or _without(waits, rank, one)):
+                found[rank] = None
+                lacking[one.node] = one
     whole = set(found) == set(odd) if odd else set(found) < inside
     if not found or not whole:
         return None
     ways = set(found.values())
     past = ways.pop() if len(ways) == 1 else None
     return Skip(tuple(sorted(found)), tuple(lacking.values()), past, always)
+
+
+def alone(waits: Waits, end: End) -> Skip | None:
+    """Who in a circle are few, and what others wait in for them, where earlier rounds tell nothing.
+
+    None where they did before as they do now: then the others may have left something out.
+    """
+    operations = [waits.operations[node] for node in end.nodes if node.kind == "collective"]
+    odd = set(_minority(waits, operations))
+    lack = [one for one in operations if odd and odd <= set(one.missing)]
+    if not lack or any(_as_usual(waits, rank) for rank in sorted(odd)[:COMPARED]):
+        return None
+    return Skip(tuple(sorted(odd)), tuple(lack), None, usual=False)
 
 
 def skip_text(skip: Skip, circle_text: str) -> str:
@@ -143,7 +163,8 @@ def skip_text(skip: Skip, circle_text: str) -> str:
 
 def _went_on(skip: Skip) -> str:
     before = verb(skip.ranks, "it", "they")
-    return f"{name(skip.ranks)} went on without {skip.what}, going by what {before} did before"
+    said = f"{name(skip.ranks)} went on without {skip.what}"
+    return f"{said}, going by what {before} did before" if skip.usual else said
 
 
 def _minority(waits: Waits, operations: Sequence[Operation]) -> list[int]:
@@ -184,6 +205,39 @@ def _left_out(waits: Waits, rank: int, operation: Operation) -> tuple[Entry, Ent
     if any(_alike(one, before) for one in since):
         return None
     return here, world.entry(rank, last), before
+
+
+def _without(waits: Waits, rank: int, operation: Operation) -> bool:
+    """Whether a call as that which others wait for is one that a rank made in earlier rounds."""
+    return (operation.node.group, operation.entry.call.op) in (_lacks(waits, rank) or ())
+
+
+def _fewer(waits: Waits, rank: int, operation: Operation) -> bool:
+    """Whether a rank called less of what others wait for than usual before what it waits in now.
+
+    A round ends where it begins with calls as that one: alike calls may be several in a row.
+    """
+    world, group = waits.world, operation.node.group
+    own = [waits.operations[node] for node in waits.in_flight(rank)]
+    if not own:
+        return False
+    here, wanted, trace = own[0].entries[rank], kind(operation.entry), world.traces[rank]
+    calls = [
+        world.entry(rank, at)
+        for at in range(max(here.at - RECENT, 0), here.at + 1)
+        if world.group_of(rank, trace.group[at]) in (group, here.group)
+    ]
+    ends = [
+        n
+        for n, one in enumerate(calls)
+        if n and calls[n - 1].group != here.group and _alike(one, here)
+    ]
+    counts = [
+        sum(one.group == group and kind(one) == wanted for one in calls[first:last])
+        for first, last in pairwise(ends)
+    ]
+    regular = len(set(counts[-3:-1])) == 1
+    return bool(ends) and ends[-1] == len(calls) - 1 and regular and counts[-1] < counts[-2]
 
 
 def _kept(waits: Waits, rank: int, left: Operation, own: tuple[Entry, Entry, Entry]) -> bool:

@@ -47,11 +47,7 @@ def branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
     if passed and (found or turned):
         return f"{names} {found or turned}, and {others_are} {passed}: one of these differs"
     if passed:
-        gone = "where" if passed.startswith("past") and " and " not in passed else "by which"
-        gone += (
-            f" {name_ranks(odd)} most likely {'turned back' if gone == 'where' else 'did not come'}"
-        )
-        return f". {others_are.capitalize()} {passed}, {gone}"
+        return _came(passed, odd, others)
     if caught := _in_try(case, odd[0], others[0]):
         return (
             f". {others_are.capitalize()} in the `try` that begins with {caught}, and "
@@ -61,6 +57,22 @@ def branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
     if found:
         return f"{names} {found}, and {name_ranks(others)} not"
     return f"{names} {turned}, where {name_ranks(others)} may have turned back" if turned else ""
+
+
+def turned_back(case: Case, odd: Sequence[Subject], others: Sequence[Subject]) -> str:
+    """`. Ranks 0-1 are past `if x: continue` (train.py:9), where rank 2 most likely turned back`.
+
+    Of ranks that have left out, in this round or the one before, what others wait in.
+    """
+    passed, _ = _ways(case, odd[0], others, ahead=True)
+    return _came(passed, odd, others) if passed else ""
+
+
+def _came(passed: str, odd: Sequence[Subject], others: Sequence[Subject]) -> str:
+    gone = "where" if passed.startswith("past") and " and " not in passed else "by which"
+    gone += f" {name_ranks(odd)} most likely {'turned back' if gone == 'where' else 'did not come'}"
+    are = is_are(others, "is", "are")
+    return f". {name_ranks(others).capitalize()} {are} {passed}, {gone}"
 
 
 def _in_try(case: Case, odd: Subject, other: Subject) -> str:
@@ -76,12 +88,14 @@ def _in_try(case: Case, odd: Subject, other: Subject) -> str:
     return f"`{found[-1][1]}` ({place(here).rpartition(':')[0]}:{found[-1][0]})" if found else ""
 
 
-def _ways(case: Case, odd: Subject, others: Sequence[Subject]) -> tuple[str, str]:
+def _ways(
+    case: Case, odd: Subject, others: Sequence[Subject], ahead: bool = False
+) -> tuple[str, str]:
     """`under `if x:` (train.py:9)`, by which others came where a rank further on did not come.
 
     And past what that rank has come meanwhile, which may have been in an earlier round. Empty where
     nobody knows, where it is not further on in the function in which they part, and where the
-    others have come by several ways.
+    others have come by several ways. ``ahead``: it may be further up, in the next round.
     """
     stacks = case.snapshot.stacks
     mine, theirs = stack_of(stacks, odd), stack_of(stacks, others[0])
@@ -89,7 +103,9 @@ def _ways(case: Case, odd: Subject, others: Sequence[Subject]) -> tuple[str, str
     if depth is None or any(s.activity.site != others[0].activity.site for s in others):
         return "", ""
     here, there = theirs[-1 - depth], mine[-1 - depth]
-    if there.line <= here.line or is_library(here) or None in (here.within, there.within):
+    if is_library(here) or None in (here.within, there.within):
+        return "", ""
+    if there.line == here.line or (there.line < here.line and not ahead):
         return "", ""
     shared = {block for block in here.within or () if block in (there.within or ())}
     came = [

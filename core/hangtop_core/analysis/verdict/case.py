@@ -253,6 +253,13 @@ class Case:
         return under_condition(self)
 
     @cached_property
+    def caught(self) -> tuple[Hit, ...]:
+        """Ranks that have left by an exception what others are in, as verdicts."""
+        from hangtop_core.analysis.verdict.raised import caught
+
+        return tuple(caught(self))
+
+    @cached_property
     def uneven(self) -> tuple[Hit, ...]:
         """Ranks that have left the loop over the data in which others still are, as verdicts."""
         return tuple(uneven(self))

@@ -25,6 +25,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.outofstep import in_own_branch, out_of_step
 from hangtop_core.analysis.verdict.peertopeer import heads, unmet
+from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts, reduced_none
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.analysis.verdict.storewait import alone_with_keys
@@ -71,13 +72,13 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         one = _lacking(case, set(numbers))
         what = text.removeprefix("in ").removeprefix("for ")
         what = f"{one.entry.name} on group {one.label.removeprefix('group ')}" if one else what
-        activity = group[0].activity
+        activity, left_by = group[0].activity, also(case, group)
         yield Hit(
             subjects=group,
             summary=(
                 f"{who(group)} did not issue what {others_wait}: {what}. "
                 f"{is_are(group, 'It', 'They')} {_does(group)} at {activity.at} "
-                f"{case.since(group[0])}"
+                f"{case.since(group[0])}" + (f". {left_by}" if left_by else "")
             ),
             evidence=(
                 *flight_facts(one, numbers),
@@ -183,7 +184,7 @@ def _told(case: Case, odd: Sequence[Subject], tied: bool) -> bool:
     blamed = {s.number for s in odd}
     known = [group for group, _ in case.conditional]
     known += [hit.subjects for hit in case.uneven if hit.confidence in (None, AGREED)]
-    known += [hit.subjects for hit in case.left_early]
+    known += [hit.subjects for hit in (*case.caught, *case.left_early)]
     return any(tied or {s.number for s in group} == blamed for group in known)
 
 

@@ -40,7 +40,8 @@ def out_of_step(case: Case) -> Hit | None:
     if any(some[0].activity.kind != "collective" for some in classes):
         return None
     groups = {id(some[0]): group_of(some[0]) for some in classes}
-    if len(set(groups.values())) < 3 or case.conditional or case.uneven or case.left_early:
+    told = case.conditional or case.caught or case.uneven or case.left_early
+    if len(set(groups.values())) < 3 or told:
         return None
     stacks = {id(some[0]): stack_of(case.snapshot.stacks, some[0]) for some in classes}
     back = next((some for some in classes if _behind_all(some, classes, stacks)), None)

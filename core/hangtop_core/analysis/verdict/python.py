@@ -30,6 +30,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
+from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails
 from hangtop_core.text import clean
 
@@ -305,7 +306,8 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for group in alike(leaving, lambda s: (s.activity.text, s.activity.op)):
         ends = awaited(case, group[0]) if group[0].activity.op in WAITS_FOR_ENDS else ""
         ends = f"({ends})" if ends and len(group) == 1 else ""
-        error = error_text(case, group[0].number) if len(group) == 1 else ""
+        left_by = also(case, group)
+        error = error_text(case, group[0].number) if len(group) == 1 and not left_by else ""
         yield Hit(
             subjects=group,
             summary=sentence(
@@ -314,6 +316,7 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 several(group[0].activity.text, group),
                 case.since(group[0]),
                 f"{ends}; it has printed {error}" if error else ends,
+                f"({left_by[0].lower()}{left_by[1:]})" if left_by else "",
             ),
             evidence=common_facts(case, group),
             steps=(

@@ -11,17 +11,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight import patterns
-from hangtop_core.analysis.flight.circles import skip_text, skipped
+from hangtop_core.analysis.flight.circles import alone, skip_text, skipped
 from hangtop_core.analysis.flight.evidence import named
 from hangtop_core.analysis.frames import is_library
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.branches import branch
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
+from hangtop_core.analysis.verdict.branches import branch, turned_back
 from hangtop_core.analysis.verdict.callers import (
     Block,
     block_at,
     conditions,
+    guards,
     loops,
     parting,
+    rank_conditions,
     stack_of,
     worded,
 )
@@ -50,7 +52,7 @@ def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterato
     one = case.by_recorders
     if one is None:
         return
-    sure = any(hit.confidence in (None, AGREED) for hit in case.uneven)
+    sure = bool(case.caught) or any(hit.confidence in (None, AGREED) for hit in case.uneven)
     if sure and one.cause != patterns.SKIPPED.cause:
         return
     if one.cause == patterns.INVERSION.cause and (told := _by_stacks(case, one)) is not None:
@@ -88,8 +90,10 @@ def _by_stacks(case: Case, one: Verdict) -> tuple[Pattern, Hit] | None:
     operations = [seen.waits.operations[node] for node in circles[0].nodes if node.kind != "rank"]
     if (left := _left_loop(case, operations)) is not None:
         text = f"{left[1]}. {around[0].upper()}{around[1:]}"
+        others = besides(case.waiters, left[0])
+        text += turned_back(case, left[0], others)
         return patterns.SKIPPED, _hit(case, one, left[0], text)
-    skip = skipped(seen.waits, circles[0])
+    skip = skipped(seen.waits, circles[0]) or alone(seen.waits, circles[0])
     if skip is None or skip.past is not None:
         return None
     blamed = [s for s in case.waiters if s.number in skip.ranks]
@@ -105,8 +109,17 @@ def _by_stacks(case: Case, one: Verdict) -> tuple[Pattern, Hit] | None:
     tied = {culprit.rank for culprit in one.culprits} != set(skip.ranks)
     if not first:
         further = all(here.line > there.line for here, there in known)
-        hit = _hit(case, one, blamed, skip_text(skip, around))
-        return (patterns.SKIPPED, hit) if further or not tied else None
+        text = skip_text(skip, around)
+        if not skip.usual:
+            here, there = known[0]
+            if any(block[0] > there.line for block in guards(here)):
+                return None  # there the others may have turned back in the round before
+            text = _past(here, there, blamed, others) + f", and {text}"
+        why = branch(case, blamed, others) if further else turned_back(case, blamed, others)
+        hit = _hit(case, one, blamed, text + why)
+        return (patterns.SKIPPED, hit) if further or (skip.usual and not tied) else None
+    if not skip.usual:
+        return None
     if tied and any(block[1].startswith("else") for way in branches for block in way):
         return None
     line, condition = first[0]
@@ -116,6 +129,14 @@ def _by_stacks(case: Case, one: Verdict) -> tuple[Pattern, Hit] | None:
         f"comes later, or never"
     )
     return patterns.INVERSION, _hit(case, one, blamed, text, patterns.INVERSION)
+
+
+def _past(here: Frame, there: Frame, blamed: Sequence[Subject], others: Sequence[Subject]) -> str:
+    """`rank 3 is further on than ranks 0-2, in step at line 9 and not 7`."""
+    return (
+        f"{name_ranks(blamed)} {is_are(blamed, 'is', 'are')} further on than {name_ranks(others)}, "
+        f"in {here.name} of {here.short or here.file} at line {here.line} and not {there.line}"
+    )
 
 
 def _hit(
@@ -185,8 +206,17 @@ def _parted(case: Case, one: Subject, other: Subject) -> tuple[Frame, Frame] | N
 
 
 def _own_branch(here: Frame, there: Frame) -> tuple[Block, ...]:
-    """The conditions around one frame that are not around the other."""
-    return tuple(block for block in conditions(here) if block not in conditions(there))
+    """The conditions around one frame that are not around the other.
+
+    Who is further up in the same loop may be in the next round, and a condition there may be one
+    that the other has met, too: unless that is in its `else`, is past it, or it asks for the rank.
+    """
+    found = tuple(block for block in conditions(here) if block not in conditions(there))
+    if here.line > there.line or not loops(here) or loops(here) != loops(there):
+        return found
+    parted = {line for line, text in there.within or () if text.startswith(("else", "past"))}
+    own = rank_conditions(here)
+    return tuple(block for block in found if block[0] in parted or block in own)
 
 
 def _rule(pattern: Pattern) -> Rule:

@@ -69,7 +69,7 @@ _ATTEMPTS = re.compile(r"attempt|retr(?:y|ies)|tries", re.IGNORECASE)
 
 def uneven(case: Case) -> Iterator[Hit]:
     """Ranks that are out of the loop over the data in which others are, or the few still in it."""
-    if case.suspects or len(case.waiting_classes) < 2:
+    if case.suspects or len(case.waiting_classes) < 2 or case.caught:
         return
     # Who is in a branch of its own is not there because of its data.
     branched = {id(s) for group, _ in case.conditional for s in group}
@@ -133,8 +133,10 @@ def left_early(case: Case) -> Iterator[Hit]:
     A loop that ends by what each rank finds for itself, as `while not done:`, is left alone.
     """
     classes = [members for _, members in case.waiting_classes]
-    told = case.suspects or case.uneven or case.conditional or case.by_recorders is not None
-    if told or len(classes) != 2 or any(s[0].activity.kind != "collective" for s in classes):
+    told = bool(case.suspects or case.caught or case.uneven or case.conditional)
+    if told or case.by_recorders is not None or len(classes) != 2:
+        return
+    if any(some[0].activity.kind != "collective" for some in classes):
         return
     for inside, past in (classes, classes[::-1]):
         met = _parting(_stack(case, inside[0]), _stack(case, past[0]))
@@ -362,9 +364,9 @@ UNEVEN = Rule(
     "program's file has it, where that can be read). Where most have left it, those that are still "
     "in it are to blame. Where both are in a loop around that one, and its line does not name what "
     "it goes over as data, nor is it the loop of an epoch, with less confidence (0.60).",
-    excluded="Somebody is outside communication. The loop goes over parts of one batch, as one in "
-    "a loop over batches that all are in does, or is in a callee and entered anew in every round. "
-    "This rank is under a condition on the rank.",
+    excluded="Somebody is outside communication, or has left by an exception. The loop goes over "
+    "parts of one batch, as one in a loop over batches that all are in does, or is in a callee and "
+    "entered anew in every round. This rank is under a condition on the rank.",
     confidence=0.8,
     next_steps=("Compare len(dataloader) between ranks", "drop_last=True, or Join"),
     find=lambda case, left: case.uneven,

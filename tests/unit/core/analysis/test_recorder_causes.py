@@ -124,6 +124,90 @@ def test_stacks_tell_a_step_left_out_from_groups_in_another_order(
     assert (one.cause, [culprit.rank for culprit in one.culprits]) == (cause, [2])
 
 
+def left_out(rounds: int) -> Job:
+    """Of three alike calls in each round, and two after them, rank 2 leaves out one."""
+    job = Job(3, {"1": ("ep", (0, 1, 2)), "2": ("dp", (0, 1, 2))}, "gloo", with_frames=False)
+    job.call("barrier", group="1").call("barrier", group="2")
+    for _ in range(rounds):
+        for op, group in (("all_to_all", "1"),) * 3 + (("all_reduce", "2"),) * 2:
+            job.call(op, group=group)
+    job.call("all_to_all", group="1").call("all_to_all", group="1")
+    job.call("all_to_all", [0, 1], "1", done=False)
+    return job.call("all_reduce", [2], "2", done=False)
+
+
+GUARD = (53, "past: if not len(x): return x")
+
+
+@pytest.mark.parametrize(
+    ("rounds", "mine", "theirs", "cause", "told"),
+    [
+        (3, inside(SHARDS, LOOP), inside(EXPERTS, LOOP, GUARD), "missing-collective", "going by"),
+        (3, inside(SHARDS, LOOP, ORDER), inside(EXPERTS, LOOP), "group-order-inversion", "another"),
+        (3, inside(EXPERTS, LOOP), inside(EXPERTS, LOOP), "group-order-inversion", "or went on w"),
+        (3, SHARDS, EXPERTS, "group-order-inversion", "or went on without all_to_all #13 on ep"),
+        # in the first round
+        (0, inside(SHARDS, LOOP), inside(EXPERTS, LOOP), "missing-collective", "is further on th"),
+        (0, inside(SHARDS, LOOP, ORDER), inside(EXPERTS, LOOP), "group-order-inversion", "another"),
+        (0, inside(EXPERTS, LOOP), inside(SHARDS, LOOP), "group-order-inversion", "another order"),
+        # where the others may have turned back in the round before
+        (
+            0,
+            inside(SHARDS, LOOP, (56, "past: if skips: continue")),
+            inside(EXPERTS, LOOP),
+            "group-order-inversion",
+            "took another order than most",
+        ),
+    ],
+)
+def test_who_leaves_out_one_of_several_alike_calls(
+    rounds: int, mine: Stack, theirs: Stack, cause: str, told: str
+) -> None:
+    [one] = judge(waiting(left_out(rounds), {0: theirs, 1: theirs, 2: mine}))
+    assert (one.cause, [culprit.rank for culprit in one.culprits]) == (cause, [2])
+    assert told in one.summary
+    turned = "Ranks 0-1 are past `if not len(x): return x` (train.py:53), where rank 2 most likely"
+    guarded = any(frame.within and GUARD in frame.within for frame in theirs)
+    assert (turned in one.summary) is guarded
+
+
+TURNED = (56, "past: if not finite(loss): continue")
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "cause"),
+    [
+        (inside(EXPERTS, LOOP), inside(SHARDS, LOOP, TURNED), "missing-collective"),
+        # under what the others have come by, too
+        (inside(EXPERTS, LOOP, (54, "if warm:")), inside(SHARDS, LOOP), "missing-collective"),
+        # and not
+        (
+            inside(EXPERTS, LOOP, (54, "if rank == 2:")),
+            inside(SHARDS, LOOP),
+            "group-order-inversion",
+        ),
+        (
+            inside(EXPERTS, LOOP, (54, "if swap:")),
+            inside(SHARDS, LOOP, (54, "else: if swap:")),
+            "group-order-inversion",
+        ),
+    ],
+)
+def test_who_is_in_the_next_round_has_left_out_a_call_of_this_one(
+    mine: Stack, theirs: Stack, cause: str
+) -> None:
+    job = Job(3, {"1": ("ep", (0, 1, 2)), "2": ("dp", (0, 1, 2))}, "gloo", with_frames=False)
+    for _ in range(3):
+        job.call("all_gather", group="1").call("all_gather", group="1")
+        job.call("all_reduce", group="2")
+    job.call("all_gather", group="1").call("all_gather", group="1")
+    job.call("all_reduce", [0, 1], "2", done=False).call("all_gather", [2], "1", done=False)
+    [one] = judge(waiting(job, {0: theirs, 1: theirs, 2: mine}))
+    assert (one.cause, [culprit.rank for culprit in one.culprits]) == (cause, [2])
+    turned = "are past `if not finite(loss): continue` (train.py:56), where rank 2 most likely turn"
+    assert (turned in one.summary) is (TURNED in (theirs[2].within or ()))
+
+
 MAIN = (54, "if self.rank == 2:")
 GATHER = inside(c10d("all_gather", at=55), LOOP, MAIN)
 
