@@ -11,7 +11,7 @@ from hangtop_core.analysis.gpus import (
     new_link_errors,
 )
 from hangtop_core.analysis.standing import GONE
-from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
 from hangtop_core.analysis.verdict.steps import Command, as_host, on
 from hangtop_core.logs.steps import KERNEL_LOG
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.analysis.xids import Class, Event
-    from hangtop_core.diagnosis import Evidence, JobState
+    from hangtop_core.diagnosis import Evidence
     from hangtop_core.hardware import Gpu
 
-_FAILING: frozenset[JobState] = STALLED | {"starting", "exited"}
 _AT_THE_GPU: frozenset[Kind] = COMMUNICATION | {
     "busy", "io", "unknown", "waiting", "teardown", "exited", "zombie",
 }  # fmt: skip
@@ -221,7 +220,7 @@ LOST = Rule(
     confidence=0.93,
     next_steps=("Read the kernel log (NVRM)", "Drain the node, reset or replace the GPU"),
     find=_lost,
-    states=_FAILING,
+    states=START_OR_END,
     decisive=True,
 )
 ECC = Rule(
@@ -234,7 +233,7 @@ ECC = Rule(
     confidence=0.9,
     next_steps=("nvidia-smi -q -d ECC,ROW_REMAPPER", "Drain the node, reset or replace the GPU"),
     find=_ecc,
-    states=_FAILING,
+    states=START_OR_END,
 )
 NVLINK = Rule(
     cause="gpu-nvlink",
@@ -245,7 +244,7 @@ NVLINK = Rule(
     confidence=0.9,
     next_steps=("nvidia-smi nvlink -s", "nvidia-smi nvlink -e", "Look at the fabric manager"),
     find=_nvlink,
-    states=_FAILING,
+    states=START_OR_END,
 )
 XID = Rule(
     cause="gpu-xid",
@@ -256,7 +255,7 @@ XID = Rule(
     confidence=0.85,
     next_steps=("Read the kernel log (NVRM)", "CUDA_LAUNCH_BLOCKING=1, compute-sanitizer"),
     find=_xid,
-    states=_FAILING,
+    states=START_OR_END,
 )
 FAILING = (LOST, ECC, NVLINK, XID)
 """In this order, before what only follows from them."""

@@ -14,7 +14,7 @@ from hangtop_core.analysis.gpus import (
     slow,
     usual_clock,
 )
-from hangtop_core.analysis.verdict.base import ALWAYS, STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import ALWAYS, AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import on, trace_steps
@@ -193,5 +193,5 @@ SHARED = Rule(
     confidence=0.8,
     next_steps=("torch.cuda.set_device(LOCAL_RANK) before anything touches CUDA",),
     find=_shared,
-    states=STALLED | {"starting"},
+    states=AT_START,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import on
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
-    from hangtop_core.diagnosis import JobState
-
-_STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
 
 
 def _mistold(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -132,5 +129,5 @@ MISTOLD = Rule(
     confidence=0.9,
     next_steps=("Give all ranks one world_size, and each a rank of its own",),
     find=_mistold,
-    states=_STATES,
+    states=AT_START,
 )

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core import nodesets
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, word
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.descriptors import Socket
-    from hangtop_core.diagnosis import Evidence, JobState
+    from hangtop_core.diagnosis import Evidence
     from hangtop_core.meters import Stalled
 
 _MEETING: frozenset[Kind] = frozenset({"init", "new-group", "store", "collective", "recv", "send"})
-_STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
 TEST_PORT = 29617
 """Not the default of torch, which the job may have."""
 _BY_STORE: frozenset[Kind] = frozenset({"init", "new-group", "store"})
@@ -328,7 +327,7 @@ TAKEN = Rule(
     confidence=0.92,
     next_steps=("End that process, or choose another MASTER_PORT",),
     find=_taken,
-    states=_STATES,
+    states=AT_START,
 )
 STORE_DEAD = Rule(
     cause="store-dead",
@@ -340,7 +339,7 @@ STORE_DEAD = Rule(
     confidence=0.85,
     next_steps=("End the job", "Look why its host has left"),
     find=_store_dead,
-    states=_STATES,
+    states=AT_START,
 )
 NO_STORE = Rule(
     cause="store-unreachable",
@@ -354,7 +353,7 @@ NO_STORE = Rule(
         "Look whether rank 0 runs there",
     ),
     find=_no_store,
-    states=_STATES,
+    states=AT_START,
 )
 PORT_BLOCKED = Rule(
     cause="port-blocked",
@@ -365,5 +364,5 @@ PORT_BLOCKED = Rule(
     confidence=0.85,
     next_steps=("Connect to that port from there", "Open the ports between the nodes"),
     find=_blocked,
-    states=_STATES,
+    states=AT_START,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.layout import by_node, place_text
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.endings import error_of_somebody, of_what
 from hangtop_core.analysis.verdict.evidence import (
     absent,
@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
-    from hangtop_core.diagnosis import Evidence, JobState
+    from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Rank
-
-_EXITED_STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting", "exited"})
 
 TOGETHER_S = 5.0
 """Seconds within which ranks leave that have done their work, or are ended by their launcher."""
@@ -302,7 +300,7 @@ RULES = (
         confidence=0.95,
         next_steps=("Read the end of that rank's log", "Ask the kernel log for OOM kills"),
         find=_exited,
-        states=_EXITED_STATES,
+        states=START_OR_END,
         decisive=True,
     ),
     Rule(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hangtop_core import nodesets
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.layout import by_node, place_text
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
     absent,
@@ -35,12 +35,11 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.diagnosis import Evidence, JobState
+    from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Node, Process
 
 _TOGETHER_S = 20.0
 """A node that is seen for longer after the job stopped did not stop it by going away."""
-_STARTING: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
 MAX_LAUNCHERS = 8
 """Launchers that are named one by one."""
 _OWN_STORE = "_create_tcp_store_server"
@@ -348,7 +347,7 @@ RENDEZVOUS = Rule(
     confidence=0.9,
     next_steps=("Start the launcher on the missing nodes", "Check the endpoint from there"),
     find=_rendezvous,
-    states=_STARTING,
+    states=AT_START,
 )
 
 NEVER_JOINED = Rule(
@@ -363,7 +362,7 @@ NEVER_JOINED = Rule(
     confidence=0.9,
     next_steps=("Start the missing ranks", "Read why they ended"),
     find=_absent,
-    states=_STARTING,
+    states=AT_START,
 )
 
 UNREACHABLE = Rule(
@@ -385,7 +384,7 @@ OUTSIDE_INIT = Rule(
     confidence=0.85,
     next_steps=NEVER_JOINED.next_steps,
     find=partial(_outside, "init"),
-    states=_STARTING,
+    states=AT_START,
 )
 
 OUTSIDE_GROUP = Rule(

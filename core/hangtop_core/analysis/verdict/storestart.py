@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.sourcelines import makes_store
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
     common_facts,
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.descriptors import Descriptor
-    from hangtop_core.diagnosis import Evidence, JobState
-
-_STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
+    from hangtop_core.diagnosis import Evidence
 
 
 def in_store(subject: Subject) -> bool:
@@ -312,7 +310,7 @@ OUT_OF_REACH = Rule(
     confidence=0.9,
     next_steps=("Compare address and port that ranks were given",),
     find=_out_of_reach,
-    states=_STATES,
+    states=AT_START,
     needs=(More("descriptors", "which port it listens on, or is connected to"),),
 )
 UNANSWERED = Rule(
@@ -324,7 +322,7 @@ UNANSWERED = Rule(
     confidence=0.75,
     next_steps=("Compare address and port that ranks were given", "See who listens there"),
     find=_unanswered,
-    states=_STATES,
+    states=AT_START,
     needs=(More("descriptors", "to whom it is connected"),),
 )
 WAITS_FOR_MORE = Rule(
@@ -336,7 +334,7 @@ WAITS_FOR_MORE = Rule(
     confidence=0.85,
     next_steps=("Compare the world_size of the store with how many ranks are started",),
     find=_waits_for_more,
-    states=_STATES,
+    states=AT_START,
     last=True,
     needs=(More("descriptors", "who is connected to the store"),),
 )
