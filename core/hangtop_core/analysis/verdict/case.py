@@ -107,6 +107,20 @@ class Case:
         return peers(self.snapshot)
 
     @cached_property
+    def owners(self) -> Mapping[tuple[str, int], Subject]:
+        """Whose a process is, by node and pid: a rank itself, or a child of one."""
+        found = {(s.rank.node, one.pid): s for s in self.subjects for one in s.rank.children}
+        return found | {(s.rank.node, s.pid): s for s in self.subjects}
+
+    def is_own(self, node: str, pid: int | None) -> bool:
+        """Whether a process is of the job: a rank, a child of one, or a launcher."""
+        return (node, pid or 0) in self.owners or (node, pid) in self._launchers
+
+    @cached_property
+    def _launchers(self) -> frozenset[tuple[str | None, int | None]]:
+        return frozenset({(one.node, one.pid) for one in self.job.launchers})
+
+    @cached_property
     def seats(self) -> tuple[Seat, ...]:
         """The ranks that were not seen, and where they should be."""
         return seats(self.snapshot, self.job)
@@ -126,6 +140,11 @@ class Case:
     def seen_nodes(self) -> tuple[Node, ...]:
         """The nodes of the job that are observed by name."""
         return tuple([self.nodes[name] for name in self.job.nodes if name in self.nodes])
+
+    @cached_property
+    def addresses(self) -> frozenset[str]:
+        """The addresses of those."""
+        return frozenset({address for node in self.seen_nodes for address in node.addresses})
 
     @cached_property
     def own_nodes(self) -> frozenset[str]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hangtop_core.descriptors import Descriptor
 
 _WAITS: frozenset[Kind] = frozenset({"queue", "join", "lock"})
-_OPEN = ("ESTABLISHED", "ESTAB", "SYN_SENT", "CLOSE_WAIT")
+_OPEN = ("ESTABLISHED", "SYN_SENT", "CLOSE_WAIT")
 
 
 def _in_loop(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -93,7 +93,6 @@ def _asked(case: Case, subject: Subject, loop: Descriptor) -> list[Descriptor]:
     some = table.descriptors if table is not None else ()
     serves = {_port(s.local) for d in some if (s := d.socket) is not None and s.state == "LISTEN"}
     store = subject.rank.process.env.get("MASTER_PORT", "-")
-    ranks = {(one.rank.node, one.pid) for one in case.subjects}
     ends: dict[str, list[Descriptor]] = defaultdict(list)
     for one in some:
         socket = one.socket
@@ -102,7 +101,8 @@ def _asked(case: Case, subject: Subject, loop: Descriptor) -> list[Descriptor]:
         if one.fd not in loop.watches or _port(socket.local) in serves:
             continue
         other = peer(case, subject, one)
-        of_rank = other is not None and (other.node, other.pid) in ranks
+        rank = case.owners.get((other.node, other.pid or 0)) if other is not None else None
+        of_rank = rank is not None and other is not None and rank.pid == other.pid
         if not of_rank and _port(socket.remote) != store:
             ends[socket.remote].append(one)
     return next(iter(ends.values())) if len(ends) == 1 else []

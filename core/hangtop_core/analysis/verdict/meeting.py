@@ -210,12 +210,11 @@ def _taken(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not lacking or case.job.launchers:
         # torchrun may host the store, and says itself whether it can.
         return
-    ours = {(s.rank.node, s.pid) for s in case.subjects}
     found = [
         (subject, socket)
         for subject in joining
         for socket in _to_store(subject)
-        if socket.peer_pid is not None and (subject.rank.node, socket.peer_pid) not in ours
+        if socket.peer_pid is not None and not case.is_own(subject.rank.node, socket.peer_pid)
     ]
     if not found:
         return
@@ -251,13 +250,11 @@ class PortHolder(NamedTuple):
 
 def port_holder(case: Case) -> PortHolder | None:
     """Who listens on the port of the store where ranks are, if that is no process of the job."""
-    ours = {(launcher.node, launcher.pid) for launcher in case.job.launchers}
-    for rank in case.job.ranks:
-        ours |= {(rank.node, one.pid) for one in (rank.process, *rank.children)}
     for subject in case.subjects:
         node, table = subject.rank.node, subject.rank.descriptors
         one = table.store_port if table is not None else None
-        others = [h for h in (one.holders if one is not None else ()) if (node, h.pid) not in ours]
+        holders = one.holders if one is not None else ()
+        others = [h for h in holders if not case.is_own(node, h.pid)]
         if one is None or one.socket is None or not others:
             continue
         name = f"pid {others[0].pid} ({clean(others[0].comm, 40)}) on {node}"

@@ -212,20 +212,18 @@ def _guess(case: Case, subject: Subject) -> Descriptor | None:
     if table is None:
         return None
     port = subject.rank.process.env.get("MASTER_PORT", "-")
-    mine = [rank for rank in case.job.ranks if rank.node == subject.rank.node]
-    pids = {child.pid for rank in mine for child in (rank.process, *rank.children)}
-    pids |= {launcher.pid for launcher in case.job.launchers}
-    nodes = [case.nodes[name] for name in case.job.nodes if name in case.nodes]
-    hosts = {address for node in nodes for address in node.addresses}
     open_ = [
         one
         for one in table.descriptors
         if one.socket is not None
         and one.socket.family == "tcp"
-        and one.socket.state in ("ESTABLISHED", "ESTAB", "SYN_SENT")
+        and one.socket.state in ("ESTABLISHED", "SYN_SENT")
         and not one.socket.remote.endswith(f":{port}")
-        and one.socket.peer_pid not in pids
-        and (one.socket.peer_pid is not None or one.socket.remote.rpartition(":")[0] not in hosts)
+        and not case.is_own(subject.rank.node, one.socket.peer_pid)
+        and (
+            one.socket.peer_pid is not None
+            or one.socket.remote.rpartition(":")[0] not in case.addresses
+        )
     ]
     return open_[0] if len(open_) == 1 else None
 

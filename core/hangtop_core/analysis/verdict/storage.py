@@ -135,10 +135,9 @@ def by_being_there(subject: Subject) -> bool:
 
 def _held_by(case: Case, subject: Subject, holders: Sequence[Holder]) -> str:
     """Who has a lock; what the rank does that has it, where it is one of this job."""
-    ranks = {s.pid: s for s in case.subjects if s.rank.node == subject.rank.node}
     for one in holders:
-        rank = ranks.get(one.pid)
-        if rank is not None and rank is not subject:
+        rank = case.owners.get((subject.rank.node, one.pid))
+        if rank is not None and rank.pid == one.pid and rank is not subject:
             return (
                 f"rank {rank.number} (pid {one.pid}), which {rank.activity.text.rstrip(',')} at "
                 f"{rank.activity.at} meanwhile"

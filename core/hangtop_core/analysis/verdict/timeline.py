@@ -173,11 +173,10 @@ def _kernel(case: Case) -> Iterator[Moment]:
     nodes = [case.nodes[name] for name in case.job.nodes if name in case.nodes]
     if not any(node.kernel_lines for node in nodes):
         return
-    pids = {(s.rank.node, p.pid) for s in case.subjects for p in (s.rank.process, *s.rank.children)}
 
     def about(node: str, line: KernelLine) -> bool:
         known = read(line)
-        return known is not None and (known.pid is None or (node, known.pid) in pids)
+        return known is not None and (known.pid is None or (node, known.pid) in case.owners)
 
     began = min((s.rank.process.started_at for s in case.subjects), default=case.at)
     lines = [
