@@ -6,6 +6,7 @@ Lines that are equal but for numbers, and say that an attempt has failed, are no
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.dictionary import COMMUNICATION
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hangtop_core.analysis.activity import Activity
+    from hangtop_core.logs.output import Output
     from hangtop_core.model import Job, Rank, Snapshot
 
 _END = 16_384
@@ -53,34 +55,51 @@ class Again(NamedTuple):
     """Whether this rank alone prints to that log."""
 
 
-def said_again(
-    snapshot: Snapshot,
-    job: Job,
-    rank: Rank,
-    tells: Callable[[str], object],
-    times: int,
-    since: float = 0.0,
-) -> Again | None:
-    """The newest line of a rank that ``tells`` and was printed so many times, but for numbers.
+class Repeats:
+    """Lines that the logs of a job have again and again; each log is read once for all ranks."""
 
-    Args:
-        snapshot: with the logs.
-        job: of the rank.
-        rank: whose log.
-        tells: whether a line says what is sought.
-        times: how often it has to be there.
-        since: when the log must have been written to last, or later.
-    """
-    for one, of in with_rank(snapshot.outputs, job):
-        prints = rank.process.pid in one.pids or one.path in rank.process.outputs
-        mine = of == rank.rank or (of is None and one.node == rank.node and prints)
-        if not mine or one.changed < since:
-            continue
-        lines = [line for line in one.text[-_END:].splitlines() if line.strip()]
-        shapes = [_NUMBERS.sub("#", line) for line in lines]
-        for line, shape in list(zip(lines, shapes, strict=True))[: -_NEWEST - 1 : -1]:
-            if tells(line) and shapes.count(shape) >= times:
-                return Again(clean(line, 160), of == rank.rank)
+    def __init__(self, snapshot: Snapshot, job: Job) -> None:
+        self._logs: list[tuple[Output, int | None]] = []
+        self._by: dict[object, list[int]] = defaultdict(list)
+        """Places in that list: by the rank that alone prints there, else by pids and by path."""
+        for at, (one, of) in enumerate(with_rank(snapshot.outputs, job)):
+            self._logs.append((one, of))
+            keys = [(one.node, key) for key in (*one.pids, one.path)]
+            for key in keys if of is None else [of]:
+                self._by[key].append(at)
+        self._read: dict[tuple[int, object, int], str | None] = {}
+
+    def of(
+        self, rank: Rank, tells: Callable[[str], object], times: int, since: float = 0.0
+    ) -> Again | None:
+        """The newest line of a rank that ``tells`` and was printed so many times, but for numbers.
+
+        Args:
+            rank: whose log.
+            tells: whether a line says what is sought.
+            times: how often it has to be there.
+            since: when the log must have been written to last, or later.
+        """
+        names = [(rank.node, key) for key in (rank.process.pid, *rank.process.outputs)]
+        for at in sorted({at for key in (rank.rank, *names) for at in self._by.get(key, ())}):
+            one, of = self._logs[at]
+            if one.changed < since:
+                continue
+            key = (at, tells, times)
+            if key not in self._read:
+                self._read[key] = _newest(one.text, tells, times)
+            line = self._read[key]
+            if line is not None:
+                return Again(line, of is not None)
+        return None
+
+
+def _newest(text: str, tells: Callable[[str], object], times: int) -> str | None:
+    lines = [line for line in text[-_END:].splitlines() if line.strip()]
+    shapes = [_NUMBERS.sub("#", line) for line in lines]
+    for line, shape in list(zip(lines, shapes, strict=True))[: -_NEWEST - 1 : -1]:
+        if tells(line) and shapes.count(shape) >= times:
+            return clean(line, 160)
     return None
 
 
@@ -103,11 +122,11 @@ def in_vain(
     if min(standings[i].still_s for i in waiting) < FLOOR_S:
         return standings
     since = max(standings[i].since for i in waiting)
-    found = list(standings)
+    found, repeats = list(standings), Repeats(snapshot, job)
     for i, one in enumerate(standings):
         kind = activities[i].kind
         if one.since <= since or kind in COMMUNICATION or kind in GONE or kind == "data":
             continue
-        if said_again(snapshot, job, job.ranks[i], fails_again, _TIMES, since) is not None:
+        if repeats.of(job.ranks[i], fails_again, _TIMES, since) is not None:
             found[i] = Standing(since, one.seen, False, one.seen)
     return tuple(found)

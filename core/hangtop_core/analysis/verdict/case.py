@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hangtop_core.analysis.activity import Reader
+from hangtop_core.analysis.attempts import Repeats
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight, picture
 from hangtop_core.analysis.gpus import Slot, Slots
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
     from hangtop_core.hardware import Gpu
     from hangtop_core.model import Job, Node, Rank, Snapshot
+    from hangtop_core.numerics import Numerics
 
 
 class Case:
@@ -162,6 +164,11 @@ class Case:
         return tuple(s for s in self.subjects if s.rank.process.stalled)
 
     @cached_property
+    def numerics(self) -> tuple[Numerics, ...]:
+        """What its ranks have said of values that are inf or nan."""
+        return tuple([one.numerics for one in self.job.ranks if one.numerics is not None])
+
+    @cached_property
     def last_move(self) -> float | None:
         """When one of the ranks that were seen to get on last did."""
         return max((s.standing.since for s in self.subjects if s.standing.moved), default=None)
@@ -203,6 +210,11 @@ class Case:
         from hangtop_core.analysis.verdict.logs import said
 
         return said(self.snapshot, self.job)
+
+    @cached_property
+    def repeats(self) -> Repeats:
+        """Lines that its logs have again and again."""
+        return Repeats(self.snapshot, self.job)
 
     @cached_property
     def in_flight(self) -> tuple[Operation, ...]:
@@ -280,7 +292,14 @@ class Case:
 
     def victims_clause(self, blamed: Sequence[Subject]) -> str:
         """`ranks 0-1,3 wait in all_reduce at train.py:56 (step)`, or empty; none that is blamed."""
-        guilty = {id(s) for s in blamed}
+        guilty = frozenset({id(s) for s in blamed if s.waits})
+        return self._victims_but(guilty) if guilty else self._all_victims
+
+    @cached_property
+    def _all_victims(self) -> str:
+        return self._victims_but(frozenset())
+
+    def _victims_but(self, guilty: frozenset[int]) -> str:
         classes = [
             (text, [s for s in members if id(s) not in guilty])
             for text, members in self.waiting_places

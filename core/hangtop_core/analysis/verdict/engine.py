@@ -102,7 +102,8 @@ def _in_order(
     blamed = {id(s) for _, hit in hits for s in hit.subjects}
     held_up = [s for _, hit in hits for s in hit.held_up]
     victims = _victims(case, blamed, held_up)
-    made = [(_verdict(case, state, rule, hit, victims), hit) for rule, hit in hits]
+    waits = waiting_facts(case) if hits else []
+    made = [(_verdict(case, state, rule, hit, victims, waits), hit) for rule, hit in hits]
     made.sort(key=lambda one: -one[0].confidence)
     verdicts = [made[0][0]] if made else []
     for verdict, hit in made[1:]:
@@ -145,7 +146,12 @@ def _is_decisive(rule: Rule, hit: Hit) -> bool:
 
 
 def _verdict(
-    case: Case, state: JobState, rule: Rule, hit: Hit, victims: tuple[int, ...]
+    case: Case,
+    state: JobState,
+    rule: Rule,
+    hit: Hit,
+    victims: tuple[int, ...],
+    waits: Sequence[Evidence],
 ) -> Verdict:
     confidence = rule.confidence if hit.confidence is None else hit.confidence
     if any(s.activity.thread for s in hit.subjects):
@@ -168,7 +174,7 @@ def _verdict(
             *ras_facts(case, blamed_ranks),
             *numbers,
             *_logged(case, rule, hit),
-            *waiting_facts(case),
+            *waits,
         ),
         next_steps=(
             *((STEP,) if numbers else ()),

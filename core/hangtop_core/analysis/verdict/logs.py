@@ -132,18 +132,19 @@ class Said:
 
         Those that follow from others come after it, and those that it has survived last.
         """
+        return self._errors.get(rank)
+
+    @cached_property
+    def _errors(self) -> Mapping[int, Record]:
         judged = self.judged
+        found: dict[int, Record] = {}
         if judged is None:
-            return None
-        folds = [judged.first, *judged.others, *judged.follows, *judged.survived]
-        found = (
-            record
-            for one in folds
-            if one is not None
-            for record in one.members
-            if record.rank == rank and record.code not in LAUNCHERS
-        )
-        return next(found, None)
+            return found
+        for one in (judged.first, *judged.others, *judged.follows, *judged.survived):
+            for record in one.members if one is not None else ():
+                if record.rank is not None and record.code not in LAUNCHERS:
+                    found.setdefault(record.rank, record)
+        return found
 
 
 class _Memory:

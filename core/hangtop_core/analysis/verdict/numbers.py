@@ -25,7 +25,7 @@ STEP = (
 
 def numbers_facts(case: Case, blamed: Collection[int]) -> tuple[Evidence, ...]:
     """The first inf or nan of the ranks that are blamed; of the job, where none of them has one."""
-    told = [one.numerics for one in case.job.ranks if one.numerics is not None]
+    told = case.numerics
     mine = [one for one in told if one.rank in blamed and one.first is not None]
     first = earliest(told)
     if first is None:

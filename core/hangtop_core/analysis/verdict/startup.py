@@ -12,10 +12,13 @@ from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
     absent,
+    alike,
     common_facts,
     fact,
+    is_are,
     place_facts,
     sentence,
+    several,
     who,
 )
 from hangtop_core.analysis.verdict.logs import overtaken
@@ -239,19 +242,19 @@ def _outside(meeting: Kind, case: Case, left: Sequence[Subject]) -> Iterator[Hit
         return
     what = "new_group" if meeting == "new-group" else "init_process_group"
     # Ranks of a node that went away may be the ones that this one waits for as well.
-    away = {node.name for node in case.snapshot.nodes if node.state in AWAY}
-    doubtful = any(s.rank.node in away for s in case.subjects)
-    for subject in late:
+    doubtful = bool(case.unheard(case.subjects))
+    for group in alike(late, lambda s: (s.activity.text, s.activity.at)):
+        text = several(f"{group[0].activity.text} at {group[0].activity.at}", group)
         yield Hit(
-            subjects=(subject,),
+            subjects=group,
             summary=sentence(
                 case,
-                f"{who([subject])} has not reached {what}: it {subject.activity.text} at "
-                f"{subject.activity.at}",
-                case.since(subject),
+                f"{who(group)} {is_are(group, 'has', 'have')} not reached {what}: "
+                f"{is_are(group, 'it', 'they')} {text}",
+                case.since(group[0]),
             ),
-            evidence=common_facts(case, [subject]),
-            steps=trace_steps(subject),
+            evidence=common_facts(case, group),
+            steps=trace_steps(group[0]),
             confidence=0.6 if doubtful else None,
         )
 
@@ -349,7 +352,6 @@ RENDEZVOUS = Rule(
     find=_rendezvous,
     states=AT_START,
 )
-
 NEVER_JOINED = Rule(
     cause="rank-never-joined",
     title="A rank has never come to the process group",
@@ -364,7 +366,6 @@ NEVER_JOINED = Rule(
     find=_absent,
     states=AT_START,
 )
-
 UNREACHABLE = Rule(
     cause="node-unreachable",
     title="A node with ranks has gone away",
@@ -375,7 +376,6 @@ UNREACHABLE = Rule(
     next_steps=("Look whether the node is up", "Start the job again without it"),
     find=_unreachable,
 )
-
 OUTSIDE_INIT = Rule(
     cause="rank-never-joined",
     title=NEVER_JOINED.title,
@@ -386,7 +386,6 @@ OUTSIDE_INIT = Rule(
     find=partial(_outside, "init"),
     states=AT_START,
 )
-
 OUTSIDE_GROUP = Rule(
     cause="subset-new-group",
     title=SUBSET.title,
