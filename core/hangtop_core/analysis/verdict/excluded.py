@@ -228,8 +228,8 @@ def _not_slow(case: Case) -> str | None:
         return None
     if not case.subjects or not _heard(case):
         return None
-    told = duration(case.progress.stalled_for_s)
-    return f"CPU time, stacks and bytes of all ranks: none has got on for {told}"
+    told, stacks = duration(case.progress.stalled_for_s), ", stacks" if _all_seen(case) else ""
+    return f"CPU time{stacks} and bytes of all ranks: none has got on for {told}"
 
 
 _CHECKS = (

@@ -10,8 +10,9 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.steps import Command, answers, as_host, word
+from hangtop_core.analysis.verdict.steps import Command, answers, as_host, thaw, word
 from hangtop_core.analysis.verdict.storestart import in_store
+from hangtop_core.jobs import AGENT
 from hangtop_core.joining import world_size
 from hangtop_core.places import Places
 from hangtop_core.text import clean, plural
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
     from hangtop_core.descriptors import Socket
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.meters import Stalled
+    from hangtop_core.model import Process
 
 _MEETING: frozenset[Kind] = frozenset({"init", "new-group", "store", "collective", "recv", "send"})
 TEST_PORT = 29617
 """Not the default of torch, which the job may have."""
+_ELASTIC = frozenset({"torchrun", "accelerate", AGENT})
+"""Launchers that have the store themselves: torchrun's agent runs in them."""
 _BY_STORE: frozenset[Kind] = frozenset({"init", "new-group", "store"})
 
 
@@ -173,12 +177,13 @@ def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _store_held(case: Case) -> Iterator[Hit]:
     """Ranks that wait for a store which is in a launcher that does not run."""
     subjects = tuple(s for s in case.waiters if s.activity.kind in _BY_STORE)
-    held = [one for one in case.job.launchers if one.state in ("T", "t") or one.frozen]
+    agents = [one for one in case.job.launchers if one.launcher in _ELASTIC]
+    held = [one for one in agents if one.state in ("T", "t") or one.frozen]
     if not subjects or not held or len(subjects) < len(case.waiters) or case.suspects:
         return
     one = held[0]
     how = "frozen" if one.frozen else "traced" if one.state == "t" else "stopped by a signal"
-    name = clean(f"{one.launcher or 'the launcher'} (pid {one.pid} on {one.node})", 200)
+    name = clean(f"{one.launcher} (pid {one.pid} on {one.node})", 200)
     yield Hit(
         subjects=(),
         explained=subjects,
@@ -189,8 +194,17 @@ def _store_held(case: Case) -> Iterator[Hit]:
             f"{case.since(subjects[0])}".rstrip(),
         ),
         evidence=(fact("process", None, f"launcher pid {one.pid}: state {one.state}"),),
-        steps=(Command(one.node, f"kill -CONT {one.pid}"),),
+        steps=_let_run(one),
     )
+
+
+def _let_run(one: Process) -> tuple[Command, ...]:
+    if one.frozen:
+        return thaw(one, one.node)
+    if one.state == "T":
+        return (Command(one.node, f"kill -CONT {one.pid}"),)
+    command = f"ps -o pid,user,etime,args -p {one.tracer_pid}"
+    return (Command(one.node, command, "see who traces it"),) if one.tracer_pid else ()
 
 
 def _is_store(subject: Subject, one: Stalled) -> bool:

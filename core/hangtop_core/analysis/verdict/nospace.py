@@ -19,7 +19,7 @@ from hangtop_core.analysis.verdict.retrying import (
     quoted,
     round_in,
 )
-from hangtop_core.analysis.verdict.steps import on, word
+from hangtop_core.analysis.verdict.steps import on, room_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -66,13 +66,13 @@ def _no_room(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         text += f" meanwhile: {tried}" if tried else ""
         text += quoted(line, [subject])
         text += f"; nothing is left on {full}" if full else " (a disk, or what one may have of it)"
-        shown = " ".join(filter(None, map(word, (named or mounts)[:SHOWN])))
+        look = room_steps(subject, (named or mounts)[:SHOWN])
         yield Hit(
             subjects=(subject,),
             summary=sentence(case, text),
             evidence=(*full_facts(case, subject), *common_facts(case, [subject])),
             steps=(
-                on(subject, f"df -h {shown}; df -i {shown}" if shown else "df -h; df -i; quota -s"),
+                *(look or (on(subject, "df -h; df -i; quota -s"),)),
                 "make room there; what the rank retries goes on by itself",
                 "let attempts end after some time, with the error that they met",
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.activity import DISTRIBUTED_BREAKPOINT
@@ -50,6 +51,8 @@ _COMPILERS = frozenset(
     {"ptxas", "cicc", "cc1plus", "cc1", "gcc", "g++", "ninja", "nvcc", "clang", "clang++", "c++"}
 )
 _SENDS = frozenset({"sendto", "sendmsg", "write", "writev", "sendfile"})
+_SENDING = re.compile(r"^(?:\w+\.)*(?:send\w*|write)\(|\.send\w*\(")
+"""A function, or a line, that sends: with a timeout it waits in poll until it can."""
 
 
 def _prompt(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -200,8 +203,9 @@ def _silence(subject: Subject, socket: Socket) -> str:
     """How the other end keeps a subject waiting, as far as the socket tells."""
     if socket.state == "SYN_SENT":
         return ", which does not answer its attempts to connect"
-    main = subject.activity.main
-    if main is not None and main.syscall in _SENDS:
+    main, top = subject.activity.main, subject.activity.top
+    sends = main is not None and main.syscall in _SENDS
+    if sends or (top is not None and _SENDING.search(f"{top.name}( {top.source}")):
         return ", which takes no more of what is sent" if socket.send_queue else ""
     return "" if socket.recv_queue else ", which sends nothing"
 

@@ -125,7 +125,8 @@ def _leaves(case: Case) -> Iterator[Moment]:
         yield _moment(at, "left", None, f"{name} was last heard of")
     if len(silent) > SHOWN:
         rest = nodesets.fold(name for _, name in silent[SHOWN:])
-        yield _moment(silent[SHOWN][0], "left", None, f"{shorten(rest, 60)} were last heard of")
+        were = "was" if len(silent) == SHOWN + 1 else "were"
+        yield _moment(silent[SHOWN][0], "left", None, f"{shorten(rest, 60)} {were} last heard of")
 
 
 def _flights(case: Case) -> Iterator[Moment]:

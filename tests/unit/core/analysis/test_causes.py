@@ -136,6 +136,19 @@ def test_a_rank_held_by_a_debugger_names_the_debugger() -> None:
     assert "gdb (pid 777)" in verdict.summary
 
 
+def test_a_debugger_of_another_container_is_not_seen() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(c10d("all_reduce"), TRACED)
+    verdict = hung(world)
+    assert "held by a debugger that is not seen from here, which traces it" in verdict.summary
+    # `kill 0` would end whoever pastes it.
+    assert verdict.next_steps == (
+        "look for the debugger outside of the container that this rank is in",
+    )
+    assert "pid 0" not in str(verdict)
+
+
 def test_a_rank_that_runs_under_strace_is_told_as_that_and_not_traced_twice() -> None:
     world = World()
     world.waiters(3)
