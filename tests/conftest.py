@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import signal
@@ -31,6 +32,19 @@ RUN = secrets.token_hex(6)
 # processes that tests start would compile all of hangtop anew, which is half of its start.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+class Raise(logging.Handler):
+    """Raises what a rule has raised, which outside of tests only leaves that rule out."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Raise it again."""
+        assert record.exc_info is not None
+        assert record.exc_info[1] is not None
+        raise record.exc_info[1]
+
+
+logging.getLogger("hangtop_core.analysis.verdict.engine").addHandler(Raise())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

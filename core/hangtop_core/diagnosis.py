@@ -15,6 +15,9 @@ from msgspec import Struct
 SCHEMA = "hangtop.diagnosis/1"
 MAX_SUMMARY = 800
 """Characters of the summary of a verdict, which says what nodes have said."""
+FAILED = "verdict"
+"""The blind spot where hangtop itself has failed to conclude anything."""
+REPORT_IT = "report it with the stacks: hangtop dump"
 
 JobState = Literal["hung", "progressing", "starting", "exited", "unknown"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from hangtop_core.diagnosis import SCHEMA, BlindSpot, Diagnosis, JobSummary
+from hangtop_core.diagnosis import FAILED, REPORT_IT, SCHEMA, BlindSpot, Diagnosis, JobSummary
 from hangtop_core.text import clean, utc
 from hangtop_core.version import __version__
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from hangtop_core.updates import Diagnose
 
 log = logging.getLogger(__name__)
-
-_WHAT = "verdict"
-"""The blind spot where judging failed."""
 
 
 class Judge:
@@ -56,11 +53,10 @@ def _failed(
 ) -> Diagnosis:
     """Say that nothing could be concluded since the last diagnosis, and why: a fault of hangtop."""
     why = clean(f"hangtop failed to judge what it saw: {type(error).__name__}: {error}", 300)
-    fix = "report it with the stacks: hangtop dump"
     if last is not None:
-        spots = (one for one in last.blind_spots if one.what != _WHAT)
+        spots = (one for one in last.blind_spots if one.what != FAILED)
         why = f"it is as of {last.observed_at}, for since then {why}"
-        return replace(last, blind_spots=(BlindSpot(_WHAT, (), (), why, fix), *spots))
+        return replace(last, blind_spots=(BlindSpot(FAILED, (), (), why, REPORT_IT), *spots))
     return Diagnosis(
         schema=SCHEMA,
         hangtop=__version__,
@@ -78,5 +74,5 @@ def _failed(
             launcher=None,
             id=None,
         ),
-        blind_spots=(BlindSpot(_WHAT, (), (), why, fix),),
+        blind_spots=(BlindSpot(FAILED, (), (), why, REPORT_IT),),
     )

@@ -145,15 +145,16 @@ class Numerics(Struct, frozen=True, gc=False):
 
 
 def earliest(ranks: Iterable[Numerics]) -> tuple[Numerics, First] | None:
-    """Return the first of a job: of the earliest batch, and there the earliest by the clock.
+    """Return the first of a job, as `in_order` has it."""
+    return next(iter(in_order(ranks)), None)
+
+
+def in_order(ranks: Iterable[Numerics]) -> list[tuple[Numerics, First]]:
+    """Return who has seen any: the earliest batch first, and there the earliest by the clock.
 
     Weights come before forward, and that before backward, whatever clocks of nodes say.
     """
     order = {"weights": 0, "forward": 1, "backward": 2, "step": 3}
     found = [(one, one.first) for one in ranks]
     told = [(one, first) for one, first in found if first is not None]
-    return min(
-        told,
-        key=lambda pair: (pair[1].batch, order.get(pair[1].way, 4), pair[1].at),
-        default=None,
-    )
+    return sorted(told, key=lambda pair: (pair[1].batch, order.get(pair[1].way, 4), pair[1].at))

@@ -130,6 +130,14 @@ class Process(Struct, frozen=True, gc=False):
         return self.node, self.pid, self.start
 
     @property
+    def main_thread(self) -> Thread | None:
+        """The thread whose id is the process's; usually the first."""
+        for thread in self.threads:
+            if thread.tid == self.pid:
+                return thread
+        return None
+
+    @property
     def ended(self) -> bool:
         """Whether it has left, or only waits for its parent to look after it."""
         return self.gone_at is not None or self.state[:1] in ("Z", "X", "x")

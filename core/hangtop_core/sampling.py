@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.activity import main_thread
 from hangtop_core.process import STORE_THREAD
 from hangtop_core.samplerate import ASK_AGAIN, ASK_LAST, EARLY, QUIET, REAL_AGAIN, Rate
 from hangtop_hook.numericsfile import VARIABLE
@@ -220,7 +219,7 @@ class _Look(NamedTuple):
         """
         if known.process.role != "subprocess" or can_sample(known):
             return False
-        main, table = main_thread(known.process), known.descriptors
+        main, table = known.process.main_thread, known.descriptors
         if main is None or not (main.syscall or "").startswith(_POLLS):
             return False
         if table is not None and self.now - table.at < max(REAL_AGAIN, self.rate.tables):
@@ -254,7 +253,7 @@ class _Look(NamedTuple):
 
 def _waits_on_file(known: Tracked) -> bool:
     """Whether the main thread is in a system call on a descriptor, a lock or a disk."""
-    main = main_thread(known.process)
+    main = known.process.main_thread
     if main is None:
         return False
     opens = (main.syscall or "").startswith(("open", "stat", "newfstat"))
@@ -266,7 +265,7 @@ def _sleeps_oddly(known: Tracked) -> bool:
 
     Or one that has a store, and may wait there for ranks that went elsewhere.
     """
-    main = main_thread(known.process)
+    main = known.process.main_thread
     if main is None or not (main.syscall or "").endswith("nanosleep"):
         return False
     names = (thread.name for thread in known.process.threads)

@@ -32,8 +32,8 @@ _PROGRAM = frozenset(
 registered with atexit are called with nothing below them."""
 _AT_EXIT: frozenset[Kind] = frozenset({"lock", "join", "queue", "sleep", "waiting"})
 _OPEN: frozenset[Kind] = frozenset({"waiting", "busy", "unknown"})  # C frames may decide these
-GPU_THREADS = ("cuda", "pt_nccl")
-"""Threads of CUDA's driver, and of torch's NCCL: the process uses a GPU."""
+_GPU_THREADS = ("cuda", "pt_nccl")
+"""How names of threads of CUDA's driver begin, and of torch's NCCL."""
 
 
 class Reading(Struct, frozen=True, gc=False):
@@ -125,7 +125,7 @@ class Reader:
 
     def process(self, process: Process, sample: StackSample | None) -> Activity:
         """What the main thread of a rank, child or launcher does."""
-        main = main_thread(process)
+        main = process.main_thread
         letter = main.state if main is not None and main.state else process.state
         early = _halted(process, main, letter)
         stack = sample.threads[0] if sample is not None and sample.threads else None
@@ -196,23 +196,18 @@ def _is_distributed_breakpoint(frame: Frame) -> bool:
     return in_file and plain_name(frame.name) == "breakpoint"
 
 
-def main_thread(process: Process) -> Thread | None:
-    """The thread whose id is the process's; usually the first."""
-    for thread in process.threads:
-        if thread.tid == process.pid:
-            return thread
-    return None
-
-
 def _polls_gpu(process: Process, read_: Reading) -> bool:
     """Whether a rank that runs in a line which needs a result of its GPU only waits for that.
 
     CUDA spins by default while it waits (cudaDeviceScheduleAuto), and calls into C have no frame.
     """
     source = read_.top.source if read_.top is not None else None
-    return dictionary.waits_for_gpu(source) and any(
-        thread.name.startswith(GPU_THREADS) for thread in process.threads
-    )
+    return dictionary.waits_for_gpu(source) and uses_cuda(process)
+
+
+def uses_cuda(process: Process) -> bool:
+    """Whether it has threads of CUDA's driver, or of a process group of NCCL."""
+    return any(thread.name.startswith(_GPU_THREADS) for thread in process.threads)
 
 
 def _left(process: Process) -> str:
@@ -389,7 +384,7 @@ def _with_place(found: Activity, read_: Reading) -> Activity:
 
 def _resolved(found: Activity, rank: Rank) -> Activity:
     """What leads to a terminal is a prompt, and to the store's port a wait for other ranks."""
-    main, table = main_thread(rank.process), rank.descriptors
+    main, table = rank.process.main_thread, rank.descriptors
     if main is None or main.fd is None or table is None or found.kind not in ("remote", "waiting"):
         return found
     port = rank.process.env.get("MASTER_PORT")

@@ -6,7 +6,8 @@ Lines that are equal but for numbers, and say that an attempt has failed, are no
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.dictionary import COMMUNICATION
@@ -15,11 +16,11 @@ from hangtop_core.logs.output import with_rank
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hangtop_core.analysis.activity import Activity
     from hangtop_core.logs.output import Output
-    from hangtop_core.model import Job, Rank, Snapshot
+    from hangtop_core.model import Job, Snapshot
 
 _END = 16_384
 """Characters at the end of a log that are looked at."""
@@ -55,51 +56,57 @@ class Again(NamedTuple):
     """Whether this rank alone prints to that log."""
 
 
-class Repeats:
-    """Lines that the logs of a job have again and again; each log is read once for all ranks."""
+class Log(NamedTuple):
+    """A file that a rank prints to."""
 
-    def __init__(self, snapshot: Snapshot, job: Job) -> None:
-        self._logs: list[tuple[Output, int | None]] = []
-        self._by: dict[object, list[int]] = defaultdict(list)
-        """Places in that list: by the rank that alone prints there, else by pids and by path."""
-        for at, (one, of) in enumerate(with_rank(snapshot.outputs, job)):
-            self._logs.append((one, of))
-            keys = [(one.node, key) for key in (*one.pids, one.path)]
-            for key in keys if of is None else [of]:
-                self._by[key].append(at)
-        self._read: dict[tuple[int, object, int], str | None] = {}
-
-    def of(
-        self, rank: Rank, tells: Callable[[str], object], times: int, since: float = 0.0
-    ) -> Again | None:
-        """The newest line of a rank that ``tells`` and was printed so many times, but for numbers.
-
-        Args:
-            rank: whose log.
-            tells: whether a line says what is sought.
-            times: how often it has to be there.
-            since: when the log must have been written to last, or later.
-        """
-        names = [(rank.node, key) for key in (rank.process.pid, *rank.process.outputs)]
-        for at in sorted({at for key in (rank.rank, *names) for at in self._by.get(key, ())}):
-            one, of = self._logs[at]
-            if one.changed < since:
-                continue
-            key = (at, tells, times)
-            if key not in self._read:
-                self._read[key] = _newest(one.text, tells, times)
-            line = self._read[key]
-            if line is not None:
-                return Again(line, of is not None)
-        return None
+    output: Output
+    own: bool
+    """Whether this rank alone prints to it."""
 
 
-def _newest(text: str, tells: Callable[[str], object], times: int) -> str | None:
+def logs_of(snapshot: Snapshot, job: Job) -> dict[int, list[Log]]:
+    """The files that each rank of a job prints to, by its id(), as far as they were read."""
+    found: dict[int, list[Log]] = defaultdict(list)
+    if not snapshot.outputs:
+        return found
+    whose: dict[object, list[int]] = defaultdict(list)
+    for rank in job.ranks:
+        for key in (rank.rank, (rank.node, rank.process.pid)):
+            whose[key].append(id(rank))
+        for path in rank.process.outputs:
+            whose[rank.node, path].append(id(rank))
+    for one, number in with_rank(snapshot.outputs, job):
+        keys = [(one.node, key) for key in (one.path, *one.pids)] if number is None else [number]
+        for of in {of for key in keys for of in whose.get(key, ())}:
+            found[of].append(Log(one, number is not None))
+    return found
+
+
+@lru_cache(maxsize=64)
+def _newest(text: str) -> tuple[tuple[str, int], ...]:
+    """The newest lines of a log, the last one first, and how often each is there."""
     lines = [line for line in text[-_END:].splitlines() if line.strip()]
     shapes = [_NUMBERS.sub("#", line) for line in lines]
-    for line, shape in list(zip(lines, shapes, strict=True))[: -_NEWEST - 1 : -1]:
-        if tells(line) and shapes.count(shape) >= times:
-            return clean(line, 160)
+    times = Counter(shapes)
+    newest = list(zip(lines, shapes, strict=True))[: -_NEWEST - 1 : -1]
+    return tuple((line, times[shape]) for line, shape in newest)
+
+
+def said_again(
+    logs: Iterable[Log], tells: Callable[[str], object], times: int, since: float = 0.0
+) -> Again | None:
+    """The newest line of a rank that ``tells`` and was printed so many times, but for numbers.
+
+    Args:
+        logs: of the rank.
+        tells: whether a line says what is sought.
+        times: how often it has to be there.
+        since: when the log must have been written to last, or later.
+    """
+    for log in logs:
+        for line, count in _newest(log.output.text) if log.output.changed >= since else ():
+            if count >= times and tells(line):
+                return Again(clean(line, 160), log.own)
     return None
 
 
@@ -122,11 +129,13 @@ def in_vain(
     if min(standings[i].still_s for i in waiting) < FLOOR_S:
         return standings
     since = max(standings[i].since for i in waiting)
-    found, repeats = list(standings), Repeats(snapshot, job)
+    logs = logs_of(snapshot, job)
+    found = list(standings)
     for i, one in enumerate(standings):
         kind = activities[i].kind
         if one.since <= since or kind in COMMUNICATION or kind in GONE or kind == "data":
             continue
-        if repeats.of(job.ranks[i], fails_again, _TIMES, since) is not None:
+        own = logs.get(id(job.ranks[i]), ())
+        if said_again(own, fails_again, _TIMES, since) is not None:
             found[i] = Standing(since, one.seen, False, one.seen)
     return tuple(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.activity import GPU_THREADS
+from hangtop_core.analysis.activity import uses_cuda
 from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.idle import in_task, is_idle
 
@@ -141,5 +141,4 @@ def computes(rank: Rank, activity: Activity) -> bool:
     if activity.kind != "busy" or not activity.running or activity.owner is not None:
         return False
     takes = (rank.main_cpu_share or 0.0) >= COMPUTES_SHARE
-    gpu = any(thread.name.startswith(GPU_THREADS) for thread in rank.process.threads)
-    return takes and not gpu
+    return takes and not uses_cuda(rank.process)

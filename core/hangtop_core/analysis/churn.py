@@ -48,7 +48,7 @@ def only_looks(rank: Rank, child: Process) -> bool:
 
     One that sleeps in between may do its work in rounds.
     """
-    main = next((one for one in child.threads if one.tid == child.pid), None)
+    main = child.main_thread
     if main is None or len(child.threads) > 1 or (child.thread_count or 1) > 1:
         return False
     waits = kernel_wait(main.wchan, main.syscall) == "poll"

@@ -14,7 +14,7 @@ from hangtop_core.analysis.dictionary import COMMUNICATION, Kind
 from hangtop_core.analysis.standing import GONE, Standing, latest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from hangtop_core.analysis.activity import Activity, Reader
     from hangtop_core.analysis.frames import Loop
@@ -23,13 +23,19 @@ if TYPE_CHECKING:
 _MAY_LOOP: frozenset[Kind] = frozenset({"busy", "gil", "sleep", "remote", "unknown"})
 
 
-def endless_loop(reader: Reader, rank: Rank, waiting: Sequence[Rank]) -> Loop | None:
-    """Return the outermost endless loop that a rank is in and none of those that wait is."""
+LoopPlace = tuple[str, str, int]
+"""File, function and line of a loop."""
+
+
+def loop_places(reader: Reader, ranks: Iterable[Rank]) -> frozenset[LoopPlace]:
+    """Return where the endless loops are that any of these ranks is in."""
+    samples = {s.threads[0].stack: s for r in ranks if (s := r.sample) is not None and s.threads}
+    return frozenset(_place(loop) for s in samples.values() for loop in _loops(reader, s))
+
+
+def endless_loop(reader: Reader, rank: Rank, theirs: Container[LoopPlace]) -> Loop | None:
+    """Return the outermost endless loop that a rank is in, and that is none of ``theirs``."""
     own = _loops(reader, rank.sample)
-    if not own:
-        return None
-    samples = {s.threads[0].stack: s for r in waiting if (s := r.sample) is not None and s.threads}
-    theirs = {_place(loop) for s in samples.values() for loop in _loops(reader, s)}
     return next((loop for loop in own if _place(loop) not in theirs), None)
 
 
@@ -40,7 +46,7 @@ def _loops(reader: Reader, sample: StackSample | None) -> tuple[Loop, ...]:
     return reader.reading(sample.threads[0].stack).endless
 
 
-def _place(loop: Loop) -> tuple[str, str, int]:
+def _place(loop: Loop) -> LoopPlace:
     frame, line, _ = loop
     return frame.file, frame.name, line
 
@@ -68,6 +74,7 @@ def without_end(
         return told
     since = max(told[i].since for i in waiting)
     found = list(told)
+    theirs = loop_places(reader, [ranks[i] for i in waiting])
     for i in rest:
         rank, one = ranks[i], told[i]
         signs = (rank.io_moved_at, rank.printed_at, rank.wrote_at, rank.file_moved_at)
@@ -76,6 +83,6 @@ def without_end(
             continue
         if moved is not None and one.seen - moved < patience / 2:
             continue
-        if endless_loop(reader, rank, [ranks[j] for j in waiting]) is not None:
+        if endless_loop(reader, rank, theirs) is not None:
             found[i] = Standing(since, one.seen, False, one.seen)
     return tuple(found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from hangtop_core.analysis.activity import GPU_THREADS
+from hangtop_core.analysis.activity import uses_cuda
 from hangtop_core.hardware import BUSY_MEMORY, BUSY_SHARE, Gpu
 from hangtop_core.text import clean
 
@@ -141,7 +141,7 @@ class Slots:
         if found:
             return tuple({(one.gpu.index, one.part): one for one in found}.values())
         told = rank.process.env.get("CUDA_VISIBLE_DEVICES")
-        if told is None and not uses_cuda(rank):
+        if told is None and not uses_cuda(rank.process):
             return ()
         local = rank.local_rank
         if told == "0" and local:
@@ -162,11 +162,6 @@ def _by_pid(gpus: Sequence[Gpu]) -> dict[int, list[tuple[Gpu, str | None]]]:
         for pid in {*parts, *(one.pid for one in gpu.processes or ())}:
             found[pid].append((gpu, parts.get(pid)))
     return found
-
-
-def uses_cuda(rank: Rank) -> bool:
-    """Whether a rank has threads of CUDA's driver, or of a process group of NCCL."""
-    return any(one.name.startswith(GPU_THREADS) for one in rank.process.threads)
 
 
 def visible(told: str | None, gpus: Sequence[Gpu]) -> list[tuple[Gpu, str | None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.descriptors import MOST_READ
@@ -26,18 +27,22 @@ def how_many(table: DescriptorTable, process: Process) -> str:
 
 def process_names(snapshot: Snapshot, node: str) -> dict[int, str]:
     """`rank 3`, `DataLoader worker 1 of rank 2`, `launcher torchrun`, by pid, of all jobs there."""
-    found: dict[int, str] = {}
+    return names_by_node(snapshot).get(node, {})
+
+
+def names_by_node(snapshot: Snapshot) -> dict[str, dict[int, str]]:
+    """The same of all nodes."""
+    found: dict[str, dict[int, str]] = defaultdict(dict)
     for job in snapshot.jobs:
-        if node in job.nodes:
-            for process in job.launchers:
-                found[process.pid] = f"launcher {clean(process.launcher or process.comm, 40)}"
+        for process in job.launchers:
+            text = f"launcher {clean(process.launcher or process.comm, 40)}"
+            found[process.node][process.pid] = text
         for rank in job.ranks:
-            if rank.node != node:
-                continue
+            names = found[rank.node]
             for child in rank.children:
                 label = clean(child.label or child.comm, 40)
-                found[child.pid] = f"{label} of rank {rank.rank}"
-            found[rank.process.pid] = f"rank {rank.rank}"
+                names[child.pid] = f"{label} of rank {rank.rank}"
+            names[rank.process.pid] = f"rank {rank.rank}"
     return found
 
 

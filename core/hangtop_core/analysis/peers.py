@@ -83,8 +83,7 @@ def sought(snapshot: Snapshot) -> dict[str, frozenset[int]]:
             (rank, main.fd)
             for rank in job.ranks
             if rank.descriptors is not None and len(job.nodes) > 1
-            for main in rank.process.threads
-            if main.tid == rank.process.pid and main.fd is not None
+            if (main := rank.process.main_thread) is not None and main.fd is not None
         ]
         untold = _untold(job) if waiting else {}
         if not untold:

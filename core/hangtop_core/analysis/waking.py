@@ -17,7 +17,7 @@ SLEPT_S = 10.0
 
 def met_asleep(process: Process, at: float) -> tuple[Thread, float] | None:
     """Return the main thread of a process and the time, where it sleeps."""
-    main = next((one for one in process.threads if one.tid == process.pid), None)
+    main = process.main_thread
     return (main, at) if main is not None and main.state in ("S", "D") else None
 
 

@@ -151,14 +151,16 @@ def _headings(records: Sequence[Record]) -> set[tuple[int, int]]:
 
     A logger's message may have several lines, and the exception may be raised again after it.
     """
-    tracebacks = [record for record in records if record.code == "traceback"]
+    tracebacks: dict[tuple[int, int | None], list[Record]] = defaultdict(list)
+    for record in records:
+        if record.code == "traceback":
+            tracebacks[record.file, record.rank].append(record)
     return {
         (one.file, one.order)
         for one in records
-        for other in tracebacks
         if one.code == "E"
-        and (one.file, one.rank) == (other.file, other.rank)
-        and one.count <= other.count
+        for other in tracebacks.get((one.file, one.rank), ())
+        if one.count <= other.count
         and 0 < other.order - one.order <= (HEADING if other.how == "logged" else NEAR)
     }
 

@@ -61,16 +61,24 @@ def of_job(outputs: Iterable[Output], job: Job) -> list[FileLog]:
     return found
 
 
-def of_run(one: FileLog, job: Job) -> FileLog:
-    """A file without what it holds of earlier runs, and of earlier attempts of torchrun.
+def of_run(files: Iterable[FileLog], job: Job) -> list[FileLog]:
+    """Files without what they hold of earlier runs, and of earlier attempts of torchrun.
 
     What torchrun has printed of the end of an attempt stands below all that its ranks printed, most
     of which has no time: whatever rank runs there now was started afterwards.
     """
     began = [r.process.started_at for r in job.ranks if r.process.started_at]
     since = min(began, default=0.0) - EARLIER_S
-    alive = [r.process.started_at for r in job.ranks if r.node == one.place.node and not r.ended]
-    now = min((at for at in alive if at), default=0.0)
+    alive: dict[str | None, float] = {}
+    for rank in job.ranks:
+        at = rank.process.started_at
+        if at and not rank.ended:
+            alive[rank.node] = min(alive.get(rank.node, at), at)
+    return [_since(one, since, alive.get(one.place.node, 0.0)) for one in files]
+
+
+def _since(one: FileLog, since: float, now: float) -> FileLog:
+    """Without what is older than ``since``, or ended before ``now``, when its ranks began."""
     timed = [r for r in one.records if r.exact and r.at is not None]
     ended = max((r.order for r in timed if r.code == _ENDED and (r.at or 0.0) < now), default=-1)
     old = {r.order for r in timed if (r.at or 0.0) < since}

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from hangtop.cli.diagnose import exit_status
+from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.judging import Judge
 from hangtop_core.model import Snapshot
 from hangtop_core.report import diagnosis_text
 from support.build import SLEEP, World, user
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pytest
+
+    from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job
 
@@ -63,3 +71,30 @@ def test_a_judgement_that_fails_is_told_and_the_last_one_stands() -> None:
         spot, *others = stands.blind_spots
         assert tuple(others) == told.blind_spots
         assert spot.why.startswith(f"it is as of {told.observed_at}, for since then hangtop failed")
+
+
+def test_a_rule_that_fails_hides_no_other_and_rules_nothing_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+        yield Hit(subjects=(left[0],), summary="found before it failed")
+        raise KeyError("a mistake")
+
+    engine = logging.getLogger("hangtop_core.analysis.verdict.engine")
+    monkeypatch.setattr(engine, "handlers", [])  # of the tests, by which they fail
+    wrong = Rule("rank-stopped", "", "", "", 0.5, (), fails, STALLED)
+    world = World()
+    world.waiters(3)
+    world.add(user("warm_up", 40), SLEEP)
+    world.add(user("cool_down", 41), SLEEP)
+    snapshot = world.snapshot()
+    found = diagnose(snapshot, snapshot.jobs[0], 30.0, (wrong, *RULES))
+    causes = {one.cause: [culprit.rank for culprit in one.culprits] for one in found.verdicts}
+    assert causes == {"rank-stopped": [3], "missing-collective": [4]}
+    spot = found.blind_spots[0]
+    assert spot.why == "hangtop failed to look for rank-stopped: KeyError: 'a mistake'"
+    without = diagnose(snapshot, snapshot.jobs[0], 30.0, RULES)
+    assert any("rank-stopped" in one.causes for one in without.ruled_out)
+    failing = Rule("rank-stopped", "", "", "", 0.5, (), lambda case, left: 1 / 0, STALLED)  # type: ignore[arg-type, return-value]
+    found = diagnose(snapshot, snapshot.jobs[0], 30.0, (failing, *RULES))
+    assert not any("rank-stopped" in one.causes for one in found.ruled_out)

@@ -23,7 +23,7 @@ from hangtop_core.attach import messages
 from hangtop_core.updates import Options
 from simulated.story import Story
 from support.crowd import Crowd, first_words
-from support.large import EPOCH, HANG_AFTER, Large, operations
+from support.large import EPOCH, HANG_AFTER, Large, counted, operations
 from support.played import Played
 
 if TYPE_CHECKING:
@@ -113,7 +113,9 @@ def costs(large: Large) -> dict[str, int]:
     at = EPOCH + NOW
     count("publish", lambda: large.store.publish(at))
     count("odd ranks", large.store.odd_ranks)
-    snapshot, job, diagnosis = large.picture(NOW)
+    snapshot = counted(large.store.publish(at))
+    (job,) = snapshot.jobs
+    diagnosis = diagnose(snapshot, job, HANG_AFTER)
     assert not large.complaints
     assert diagnosis.verdicts
     count("sought", lambda: sought(snapshot))

@@ -164,11 +164,6 @@ def main_frames(snapshot: Snapshot, sample: StackSample | None) -> Sequence[Fram
     return () if thread is None else snapshot.stacks.get(thread.stack, ())
 
 
-def kernel_main(process: Process) -> Thread | None:
-    """The main thread as the kernel shows it."""
-    return next((one for one in process.threads if one.tid == process.pid), None)
-
-
 def call_text(thread: Thread) -> str:
     """`read(fd 4)`, `futex(0x55d0)`: the call of the kernel that a thread is in."""
     if thread.syscall is None:
@@ -180,7 +175,7 @@ def call_text(thread: Thread) -> str:
 
 def waits_lines(process: Process) -> list[Line]:
     """What the main thread waits in, where that is known."""
-    main = kernel_main(process)
+    main = process.main_thread
     if main is None or not (main.syscall or main.wchan):
         return []
     call = line(call_text(main), ("  wchan ", "label"), main.wchan or "-")

@@ -13,7 +13,6 @@ from hangtop.views.common import (
     ago,
     call_text,
     idle_seconds,
-    kernel_main,
     last_ran,
     main_frames,
     node_of,
@@ -300,7 +299,7 @@ def child_rows(snapshot: Snapshot, rank: Rank) -> list[ChildRow]:
 
 
 def _child_waits(row: ChildRow) -> str:
-    main = kernel_main(row.process)
+    main = row.process.main_thread
     return "-" if main is None else call_text(main)
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from hangtop_core.analysis.verdict.callers import parting, stack_of
+from hangtop_core.analysis.verdict.base import besides
+from hangtop_core.analysis.verdict.callers import parting, stack_key, stack_of
 from hangtop_core.analysis.verdict.evidence import descriptor, fact, name_descriptor, peer
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.storage import by_being_there, locked_by_others, wanted
@@ -56,10 +57,13 @@ def without_consequences(case: Case, hits: Sequence[tuple[Rule, Hit]]) -> list[t
         for s in case.subjects
         for pid in (s.pid, *(child.pid for child in s.rank.children))
     }
+    # One of those that are at one place is enough.
+    ways = {stack_key(s): s for s in reversed(case.subjects) if id(s) in blamed}
+    stuck_at = sorted(ways.values(), key=lambda s: s.number)
     leads: dict[int, tuple[int, _Held]] = {}
     for at in waiting:
-        held = _held(case, hits[at], pids, [s for s in case.subjects if id(s) in blamed])
-        if held is None or any(s in hits[at][1].subjects for s in held.owners):
+        held = _held(case, hits[at], pids, stuck_at)
+        if held is None or len(besides(held.owners, hits[at][1].subjects)) < len(held.owners):
             continue
         # Who waits for others cannot be why: of several that have it, it is who is stuck alone.
         stuck = {blamed[id(s)] for s in held.owners if id(s) in blamed} - {at}
@@ -128,9 +132,9 @@ def _held(
     if one.socket is not None:
         other = peer(case, first, one)
         ends = [one.socket.peer_pid] if one.socket.peer_pid is not None else []
-        ranks = {s.number: s for s in case.subjects}
-        if other is not None and other.rank in ranks:
-            return _Held(f"{name_ranks([other.rank])} (fd {one.fd})", (ranks[other.rank],), one)
+        owner = pids.get((other.node, other.pid or 0)) if other is not None else None
+        if owner is not None:
+            return _Held(f"{name_ranks([owner])} (fd {one.fd})", (owner,), one)
     met = [pids[key] for pid in ends if (key := (node, pid)) in pids and pid != first.pid]
     met = list({id(s): s for s in met if s is not first}.values())
     strangers = any((node, pid) not in pids for pid in ends)
@@ -148,7 +152,7 @@ def _passed(case: Case, first: Subject, stuck: Iterable[Subject]) -> _Held | Non
     mine = stack_of(case.snapshot.stacks, first)
     for other in stuck:
         theirs = stack_of(case.snapshot.stacks, other)
-        depth = parting(mine, theirs) if other is not first else None
+        depth = parting(mine, theirs)
         if depth is None:
             continue
         wants, has = mine[-1 - depth], theirs[-1 - depth]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
 from hangtop_core.analysis import stacks
+from hangtop_core.analysis.activity import uses_cuda
 from hangtop_core.analysis.flight.ways import unread
-from hangtop_core.analysis.gpus import uses_cuda
 from hangtop_core.analysis.layout import seats
 from hangtop_core.analysis.verdict.steps import Command, spelt
 from hangtop_core.diagnosis import BlindSpot
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from hangtop_core.analysis.layout import Seat
-    from hangtop_core.model import Job, Node, Snapshot
+    from hangtop_core.model import Job, Node, Rank, Snapshot
 
 _STALE = 10.0
 """Seconds after which what was read of a node that answers slowly is told with its age."""
@@ -63,13 +63,17 @@ def _spot(
 
 
 def _stacks(job: Job, afar: set[str]) -> Iterator[BlindSpot]:
-    for one in stacks.missing(job.ranks):
-        if one.why.startswith("the process is gone"):
-            continue
+    for one in stacks.missing(rank for rank in job.ranks if not _gone(rank)):
         fix = one.fix or _NO_FIX
         if afar.issuperset(one.nodes):
             fix = from_afar(fix)
         yield _spot("stacks", one.nodes, one.ranks, one.why, fix)
+
+
+def _gone(rank: Rank) -> bool:
+    """Whether a rank has ended, be it just before its stack was to be read."""
+    failure = rank.sample.failure if rank.sample is not None else None
+    return rank.ended or (failure is not None and failure.kind == "gone")
 
 
 def _ras(job: Job) -> Iterator[BlindSpot]:
@@ -93,7 +97,7 @@ def _absent(snapshot: Snapshot, job: Job, empty: Iterable[Seat]) -> Iterator[Bli
     groups: dict[str | None, list[Seat]] = defaultdict(list)
     for seat in empty:
         groups[seat.unseen].append(seat)
-    named = {node.name: node for node in snapshot.nodes}
+    named = _by_name(snapshot.nodes)
     for reason, some in groups.items():
         nodes = tuple(sorted({seat.node for seat in some if seat.node is not None}))
         ranks = tuple(seat.rank for seat in some)
@@ -143,7 +147,7 @@ def _nodes(nodes: tuple[Node, ...], at: float) -> Iterator[BlindSpot]:
         elif node.state == "slow" and node.last_seen is not None and at - node.last_seen > _STALE:
             why = f"{node.reason or 'no answer'}; last read {duration(at - node.last_seen)} ago"
             groups[node.state, why, node.fix or _STALE_FIX].append(node.name)
-    by_name = {node.name: node for node in nodes}
+    by_name = _by_name(nodes)
     for (state, why, fix), names in groups.items():
         look = spelt(Command(names[0], "hangtop doctor", "see what fails"), by_name)
         yield _spot("node", tuple(sorted(names)), (), f"{state}: {why}", fix or look)
@@ -175,7 +179,7 @@ def _gpus(snapshot: Snapshot, job: Job) -> Iterator[BlindSpot]:
     """GPUs that could not be read: whether a rank that spins gets on is not known then."""
     users: dict[str, list[int]] = defaultdict(list)
     for rank in job.ranks:
-        if uses_cuda(rank):
+        if uses_cuda(rank.process):
             users[rank.node].append(rank.rank)
     groups: dict[str, list[str]] = defaultdict(list)
     for node in snapshot.nodes:
@@ -189,12 +193,12 @@ def _gpus(snapshot: Snapshot, job: Job) -> Iterator[BlindSpot]:
             groups[f"{SAID}{why}" if why else "they have not been read yet"].append(node.name)
     for why, names in groups.items():
         ranks = sorted(rank for name in names for rank in users[name])
-        fix = spelt(Command(names[0], "nvidia-smi", "see what it says"), _by_name(snapshot))
+        fix = spelt(Command(names[0], "nvidia-smi", "see what it says"), _by_name(snapshot.nodes))
         yield _spot("GPUs", tuple(sorted(names)), tuple(ranks), why, fix)
 
 
-def _by_name(snapshot: Snapshot) -> dict[str, Node]:
-    return {node.name: node for node in snapshot.nodes}
+def _by_name(nodes: Iterable[Node]) -> dict[str, Node]:
+    return {node.name: node for node in nodes}
 
 
 def _others(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:

@@ -47,12 +47,15 @@ _MAX_LINE = 200
 Block = tuple[int, str]
 
 
+def stack_key(subject: Subject) -> str:
+    """Key of the stack of a subject's main thread; empty where there is none."""
+    sample = subject.rank.sample
+    return sample.threads[0].stack if sample is not None and sample.threads else ""
+
+
 def stack_of(stacks: Mapping[str, tuple[Frame, ...]], subject: Subject) -> tuple[Frame, ...]:
     """Frames of a subject's main thread, innermost first."""
-    sample = subject.rank.sample
-    if sample is None or not sample.threads:
-        return ()
-    return stacks.get(sample.threads[0].stack, ())
+    return stacks.get(stack_key(subject), ())
 
 
 def calls(stack: Sequence[Frame]) -> tuple[Frame, ...]:
@@ -80,11 +83,9 @@ def by_callers(
 
     One entry without a text where all came the same way.
     """
-    alike: dict[str | None, list[Subject]] = {}
+    alike: dict[str, list[Subject]] = {}
     for subject in members:
-        sample = subject.rank.sample
-        key = sample.threads[0].stack if sample is not None and sample.threads else None
-        alike.setdefault(key, []).append(subject)
+        alike.setdefault(stack_key(subject), []).append(subject)
     if len(alike) == 1:
         return {"": list(members)}
     ways: dict[tuple[Frame, ...], list[Subject]] = {}

@@ -6,22 +6,24 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from hangtop_core.analysis.activity import Reader
-from hangtop_core.analysis.attempts import Repeats
+from hangtop_core.analysis.attempts import logs_of
 from hangtop_core.analysis.dictionary import COMMUNICATION
+from hangtop_core.analysis.endless import loop_places
 from hangtop_core.analysis.flight.live import in_flight, picture
 from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import Seat, seats
 from hangtop_core.analysis.native import called
+from hangtop_core.analysis.openers import names_by_node
 from hangtop_core.analysis.peers import End, Peer, peers
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import GONE, Watcher
 from hangtop_core.analysis.verdict.base import Hit, Subject
-from hangtop_core.analysis.verdict.callers import by_callers
+from hangtop_core.analysis.verdict.callers import by_callers, stack_key
 from hangtop_core.analysis.verdict.conditional import Condition, under_condition
 from hangtop_core.analysis.verdict.handles import PASSING, passes
 from hangtop_core.analysis.verdict.helpers import FOR_THREADS, with_helper
@@ -32,11 +34,14 @@ from hangtop_core.analysis.verdict.recorded import by_recorders
 from hangtop_core.analysis.verdict.uneven import left_early, uneven
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.nodestates import AWAY
+from hangtop_core.numerics import in_order
 from hangtop_core.text import duration, of_several
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
+    from hangtop_core.analysis.attempts import Log
+    from hangtop_core.analysis.endless import LoopPlace
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.logs import Said
@@ -112,7 +117,7 @@ class Case:
     def owners(self) -> Mapping[tuple[str, int], Subject]:
         """Whose a process is, by node and pid: a rank itself, or a child of one."""
         found = {(s.rank.node, one.pid): s for s in self.subjects for one in s.rank.children}
-        return found | {(s.rank.node, s.pid): s for s in self.subjects}
+        return {**found, **self.by_pid}
 
     def is_own(self, node: str, pid: int | None) -> bool:
         """Whether a process is of the job: a rank, a child of one, or a launcher."""
@@ -121,6 +126,35 @@ class Case:
     @cached_property
     def _launchers(self) -> frozenset[tuple[str | None, int | None]]:
         return frozenset({(one.node, one.pid) for one in self.job.launchers})
+
+    @cached_property
+    def by_pid(self) -> Mapping[tuple[str, int], Subject]:
+        """Subjects by node and process id."""
+        return {(s.rank.node, s.pid): s for s in self.subjects}
+
+    @cached_property
+    def _names(self) -> Mapping[str, Mapping[int, str]]:
+        return names_by_node(self.snapshot)
+
+    def names(self, node: str) -> Mapping[int, str]:
+        """What processes of jobs on a node are called, by process id."""
+        return self._names.get(node, {})
+
+    @cached_property
+    def logs(self) -> Mapping[int, Sequence[Log]]:
+        """The files that each rank prints to, by its id()."""
+        return logs_of(self.snapshot, self.job)
+
+    @cached_property
+    def waiters_loops(self) -> frozenset[LoopPlace]:
+        """The endless loops that any of the waiters is in."""
+        return loop_places(self.reader, [s.rank for s in self.waiters])
+
+    @cached_property
+    def saw_numbers(self) -> Mapping[int | None, Numerics]:
+        """What ranks that saw an inf or nan have found, by rank; who saw the first one first."""
+        told = [one.numerics for one in self.job.ranks if one.numerics is not None]
+        return {one.rank: one for one, _ in in_order(told)}
 
     @cached_property
     def seats(self) -> tuple[Seat, ...]:
@@ -154,6 +188,20 @@ class Case:
         return frozenset({s.rank.node for s in self.subjects})
 
     @cached_property
+    def by_node(self) -> Mapping[str, Sequence[Rank]]:
+        """Its ranks by the node that they are on."""
+        found: dict[str, list[Rank]] = defaultdict(list)
+        for rank in self.job.ranks:
+            found[rank.node].append(rank)
+        return found
+
+    @cached_property
+    def began(self) -> float:
+        """When the first of its ranks was started; where none says so, when it was first seen."""
+        starts = [r.process.started_at for r in self.job.ranks if r.process.started_at]
+        return min(starts, default=self.snapshot.observed_since)
+
+    @cached_property
     def on_gpus(self) -> tuple[Subject, ...]:
         """Subjects that have any GPU."""
         return tuple(s for s in self.subjects if id(s) in self.slots) if self.slots else ()
@@ -162,11 +210,6 @@ class Case:
     def calling(self) -> tuple[Subject, ...]:
         """Subjects with TCP connections that do not get on, as the kernel tells."""
         return tuple(s for s in self.subjects if s.rank.process.stalled)
-
-    @cached_property
-    def numerics(self) -> tuple[Numerics, ...]:
-        """What its ranks have said of values that are inf or nan."""
-        return tuple([one.numerics for one in self.job.ranks if one.numerics is not None])
 
     @cached_property
     def last_move(self) -> float | None:
@@ -199,10 +242,7 @@ class Case:
         """What the flight recorders show, without what was written before the hang."""
         ranks, since = self.job.ranks, self.progress.since
         old = {id(rank) for rank in ranks if rank.recorder is not None and _before(rank, since)}
-        if not old:
-            return picture(ranks)
-        structs = msgspec.structs
-        return picture([structs.replace(r, recorder=None) if id(r) in old else r for r in ranks])
+        return picture([replace(r, recorder=None) if id(r) in old else r for r in ranks])
 
     @cached_property
     def said(self) -> Said:
@@ -210,11 +250,6 @@ class Case:
         from hangtop_core.analysis.verdict.logs import said
 
         return said(self.snapshot, self.job)
-
-    @cached_property
-    def repeats(self) -> Repeats:
-        """Lines that its logs have again and again."""
-        return Repeats(self.snapshot, self.job)
 
     @cached_property
     def in_flight(self) -> tuple[Operation, ...]:
@@ -292,14 +327,14 @@ class Case:
 
     def victims_clause(self, blamed: Sequence[Subject]) -> str:
         """`ranks 0-1,3 wait in all_reduce at train.py:56 (step)`, or empty; none that is blamed."""
-        guilty = frozenset({id(s) for s in blamed if s.waits})
-        return self._victims_but(guilty) if guilty else self._all_victims
+        guilty = {id(s) for s in blamed if s.waits}
+        return self._clause_without(guilty) if guilty else self._clause_of_all
 
     @cached_property
-    def _all_victims(self) -> str:
-        return self._victims_but(frozenset())
+    def _clause_of_all(self) -> str:
+        return self._clause_without(())
 
-    def _victims_but(self, guilty: frozenset[int]) -> str:
+    def _clause_without(self, guilty: Container[int]) -> str:
         classes = [
             (text, [s for s in members if id(s) not in guilty])
             for text, members in self.waiting_places
@@ -314,9 +349,7 @@ class Case:
     def heard(self, subjects: Sequence[Subject]) -> tuple[Subject, ...]:
         """Those whose node answers: of all others nobody knows what they do now."""
         silent = self._silent
-        if not silent:
-            return tuple(subjects)
-        return tuple(s for s in subjects if s.rank.node not in silent)
+        return tuple((s for s in subjects if s.rank.node not in silent) if silent else subjects)
 
     def unheard(self, subjects: Sequence[Subject]) -> tuple[Subject, ...]:
         """The others."""
@@ -352,10 +385,7 @@ class Case:
 
     def c_function(self, subject: Subject) -> str:
         """`in spin (pool.c:9)`, where C frames of its main thread were asked for; else empty."""
-        sample = subject.rank.sample
-        if sample is None or not sample.threads:
-            return ""
-        return called(self.reader.reading(sample.threads[0].stack).natives)
+        return called(self.reader.reading(stack_key(subject)).natives)
 
     def since(self, subject: Subject) -> str:
         """`for 5:12`, how long a subject has got nowhere; empty when unknown."""

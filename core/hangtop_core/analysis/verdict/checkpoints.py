@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import match
 from hangtop_core.analysis.frames import is_library, where
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.evidence import (
@@ -43,7 +44,7 @@ BY_NAME = 0.7
 
 
 def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.progress.state == "progressing" and case.waited_s < 5.0:
+    if case.progress.state == "progressing" and case.waited_s < FLOOR_S:
         return
     named = {id(s): name for s in left if (name := _by_whom(case, s)) is not None}
     writing = [s for s in left if id(s) in named and not saves_to_nowhere(s)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.activity import main_thread
 from hangtop_core.analysis.churn import churned, short_lived
 from hangtop_core.analysis.frames import is_library, library_run, plain_name
 from hangtop_core.analysis.standing import FLOOR_S, GONE
@@ -85,7 +84,7 @@ def _child_steps(subject: Subject, children: Sequence[Process]) -> Iterator[Step
 def _child_facts(case: Case, subject: Subject, children: Sequence[Process]) -> Iterator[Evidence]:
     for child in children[:4]:
         text = does(case, subject, child)
-        main = main_thread(child)
+        main = child.main_thread
         kernel_says = f", {thread_text(main)}" if main is not None else ""
         yield fact(
             "process",

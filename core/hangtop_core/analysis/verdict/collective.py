@@ -8,7 +8,7 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
 from hangtop_core.analysis.progress import PATIENCE
-from hangtop_core.analysis.standing import JITTER_S, left_at
+from hangtop_core.analysis.standing import FLOOR_S, JITTER_S, left_at
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.branches import branch
 from hangtop_core.analysis.verdict.evidence import (
@@ -57,24 +57,25 @@ _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importin
 
 def _lacking(case: Case, numbers: set[int]) -> Operation | None:
     """What the recorders say others wait for that these ranks have not issued."""
-    return next((one for one in case.in_flight if numbers & set(one.missing)), None)
+    return next((one for one in case.in_flight if not numbers.isdisjoint(one.missing)), None)
 
 
 def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not case.waiters:
         return
     outside = [s for s in left if s.activity.kind in ("sleep", "waiting", "inline-data")]
+    text, members = case.waiting_places[0]
+    others_wait = case.who_waits(members, "for") if outside else ""
     for group in alike(outside, lambda s: (s.activity.site, s.activity.text)):
         numbers = [s.number for s in group]
         one = _lacking(case, set(numbers))
-        text, members = case.waiting_places[0]
         what = text.removeprefix("in ").removeprefix("for ")
         what = f"{one.entry.name} on group {one.label.removeprefix('group ')}" if one else what
         activity = group[0].activity
         yield Hit(
             subjects=group,
             summary=(
-                f"{who(group)} did not issue what {case.who_waits(members, 'for')}: {what}. "
+                f"{who(group)} did not issue what {others_wait}: {what}. "
                 f"{is_are(group, 'It', 'They')} {_does(group)} at {activity.at} "
                 f"{case.since(group[0])}"
             ),
@@ -187,7 +188,7 @@ def _told(case: Case, odd: Sequence[Subject], tied: bool) -> bool:
 
 
 def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if not case.waiters or case.waited_s < 5.0:
+    if not case.waiters or case.waited_s < FLOOR_S:
         return
     if case.progress.state == "unknown":
         yield from _computing(case, left)

@@ -12,6 +12,7 @@ from hangtop_core.analysis.verdict.callers import (
     Block,
     calls,
     rank_conditions,
+    stack_key,
     worded,
 )
 from hangtop_core.analysis.verdict.callers import conditions as around
@@ -84,7 +85,7 @@ def _has_roles(case: Case, group: Sequence[Subject], frame: Frame) -> bool:
     what is called in one part may well be called in the others.
     """
     inside = {id(s) for s in group}
-    stacks = {_stack(s) for s in case.waiters if id(s) not in inside}
+    stacks = {stack_key(s) for s in case.waiters if id(s) not in inside}
     ways = [calls(case.snapshot.stacks.get(key, ())) for key in stacks]
     return all(
         any((f.file, f.name) == (frame.file, frame.name) and rank_conditions(f) for f in way)
@@ -140,11 +141,11 @@ def conditions(
     None of those where somebody who waits elsewhere is under the same one: then it says nothing.
     Or the outermost condition of any kind: there a rank goes another way.
     """
-    ways = {key: calls(case.snapshot.stacks.get(key, ())) for key in map(_stack, case.waiters)}
+    ways = {key: calls(case.snapshot.stacks.get(key, ())) for key in map(stack_key, case.waiters)}
     # Who waits elsewhere may have come the same way, to another operation of one line.
     under = Counter(
         one
-        for way, _ in {(ways[_stack(s)], s.activity.text) for s in case.waiters}
+        for way, _ in {(ways[stack_key(s)], s.activity.text) for s in case.waiters}
         for one in {
             (frame.file, frame.name, block)
             for frame in way
@@ -167,7 +168,7 @@ def conditions(
         )
         for key, way in ways.items()
     }
-    return {id(s): one for s in subjects if (one := alone[_stack(s)]) is not None}
+    return {id(s): one for s in subjects if (one := alone[stack_key(s)]) is not None}
 
 
 def _called(case: Case, key: str, frame: Frame) -> set[str]:
@@ -180,12 +181,6 @@ def _called(case: Case, key: str, frame: Frame) -> set[str]:
         found = found if is_library(one) else set()
         found.add(plain_name(one.name))
     return found
-
-
-def _stack(subject: Subject) -> str:
-    """Key of the stack of a subject's main thread; empty where there is none."""
-    sample = subject.rank.sample
-    return sample.threads[0].stack if sample is not None and sample.threads else ""
 
 
 CONDITIONAL = Rule(

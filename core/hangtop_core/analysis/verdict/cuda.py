@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.native import WAITS_FOR_GPU
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.callers import stack_key
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
@@ -34,17 +35,13 @@ def _allocating(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     calls: dict[str, str | None] = {}
     for subject in (*left, *case.waiters):
-        sample = subject.rank.sample
-        if sample is None or not sample.threads:
-            continue
-        stack = sample.threads[0].stack
+        stack = stack_key(subject)
         if stack not in calls:
             calls[stack] = _allocation(case.reader.reading(stack))
         call = calls[stack]
         if call is None:
             continue
-        others = [s for s in case.waiters if s is not subject]
-        if not others:
+        if subject.waits and len(case.waiters) == 1:
             return
         yield Hit(
             subjects=(subject,),

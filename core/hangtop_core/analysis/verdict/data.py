@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.activity import main_thread
 from hangtop_core.analysis.frames import library_run, where
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.doing import name_child
+from hangtop_core.analysis.verdict.doing import frames_of, name_child
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
@@ -115,7 +115,7 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             if not (gives or activity.kind in _LOCKS) or activity.family != "futex":
                 continue
             parent = subject.rank.process.thread_count or len(subject.rank.process.threads)
-            main = main_thread(child)
+            main = child.main_thread
             lock = f" at futex {main.futex}" if main is not None and main.futex else ""
             yield Hit(
                 subjects=(subject,),
@@ -229,11 +229,7 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _crossed(case: Case, subject: Subject, stuck: Sequence[Worker]) -> str:
     """That two workers wait for each other's locks, as the lines of both name them."""
-    frames = []
-    for worker in stuck:
-        sample = subject.rank.child_samples.get(worker.process.pid)
-        key = sample.threads[0].stack if sample is not None and sample.threads else ""
-        frames.append(case.snapshot.stacks.get(key, ()))
+    frames = [frames_of(case, subject, worker.process) for worker in stuck]
     for i, one in enumerate(frames):
         for j in range(i + 1, len(frames)):
             both = locks.crossed(one, frames[j])
@@ -247,7 +243,7 @@ def _crossed(case: Case, subject: Subject, stuck: Sequence[Worker]) -> str:
 
 
 def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.progress.state == "progressing" and case.waited_s < 5.0:
+    if case.progress.state == "progressing" and case.waited_s < FLOOR_S:
         return
     for subject in _waiting_for_data(left):
         workers = _workers(case, subject)
@@ -272,7 +268,7 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.progress.state == "progressing" and case.waited_s < 5.0:
+    if case.progress.state == "progressing" and case.waited_s < FLOOR_S:
         return
     for subject in left:
         activity = subject.activity

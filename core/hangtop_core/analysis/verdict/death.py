@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core import kernelline
@@ -78,11 +77,9 @@ class Told(NamedTuple):
 def _told(case: Case, node: str, kind: Kind) -> list[Told]:
     """What the kernel of a node said since the job began, the newest last."""
     seen = case.nodes.get(node)
-    starts = [r.process.started_at for r in case.job.ranks if r.process.started_at]
-    since = min(starts, default=case.snapshot.observed_since)
     own = seen.kernel_lines if seen is not None else ()
     lines = (*own, *case.said.kernel_lines.get(node, ()))
-    told = ((line, kernelline.read(line)) for line in lines if line.at >= since)
+    told = ((line, kernelline.read(line)) for line in lines if line.at >= case.began)
     return [Told(line, known) for line, known in told if known is not None and known.kind == kind]
 
 
@@ -93,7 +90,7 @@ def _about(case: Case, subject: Subject, kind: Kind, codes: Container[int]) -> T
     """
     code = subject.rank.process.exit_code
     left = case.ended_at(subject)
-    pids = {rank.process.pid for rank in case.job.ranks if rank.node == subject.rank.node}
+    pids = {rank.process.pid for rank in case.by_node[subject.rank.node]}
     tids = {thread.tid for thread in subject.rank.process.threads}
     seen = case.nodes.get(subject.rank.node)
     same_count = seen is not None and seen.pid_ns == INITIAL_PIDS
@@ -196,13 +193,10 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
     if not case.waiters:
         return
     lacking = [seat for seat in case.seats if seat.unseen is None and seat.beside]
-    there: dict[str, list[Rank]] = defaultdict(list)
-    for rank in case.job.ranks if lacking else ():
-        there[rank.node].append(rank)
     for seat in lacking:
         if seat.node is None or seat.local is None:
             continue
-        beside = {rank.local_rank: rank for rank in there[seat.node]}
+        beside = {rank.local_rank: rank for rank in case.by_node.get(seat.node, ())}
         names = {rank.process.comm[:15] for rank in beside.values()}
         for told in reversed(_told(case, seat.node, kind)):
             fits = _fits(told.known.pid, seat.local, beside)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import kernel
-from hangtop_core.analysis.activity import main_thread
 from hangtop_core.analysis.frames import plain_name, where
 from hangtop_core.analysis.idle import is_idle
 from hangtop_core.analysis.verdict.callers import stack_of
@@ -48,7 +47,7 @@ def does(case: Case, subject: Subject, child: Process) -> str:
         )
     if back:
         return f"{back}{at}"
-    main, below = main_thread(child), program_below(subject.rank, child)
+    main, below = child.main_thread, program_below(subject.rank, child)
     named = ""
     if below is not None:
         named = f": pid {below.pid} {command(below)} (state {below.state})"
@@ -120,7 +119,7 @@ def drains(stack: Sequence[Frame]) -> bool:
 
 def waits_back(subject: Subject, child: Process) -> str:
     """That a child waits for its rank in turn, by a pipe between them; empty where it does not."""
-    main = main_thread(child)
+    main = child.main_thread
     family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
     if main is None or main.fd is None or family not in _READS | _WRITES:
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,17 @@ from hangtop_core.analysis.verdict.ras import ras_facts
 from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.analysis.verdict.steps import spelt
 from hangtop_core.analysis.verdict.timeline import timeline
-from hangtop_core.diagnosis import MAX_SUMMARY, SCHEMA, Diagnosis, JobState, JobSummary, Verdict
+from hangtop_core.diagnosis import (
+    FAILED,
+    MAX_SUMMARY,
+    REPORT_IT,
+    SCHEMA,
+    BlindSpot,
+    Diagnosis,
+    JobState,
+    JobSummary,
+    Verdict,
+)
 from hangtop_core.text import clean, utc
 from hangtop_core.version import __version__
 
@@ -36,6 +47,8 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
     from hangtop_core.diagnosis import Evidence, Exclusion, Moment, Need
     from hangtop_core.model import Job, Snapshot
+
+log = logging.getLogger(__name__)
 
 FOLLOWED = 0.82
 """Most that is believed of a thread for which a main thread waits, as stacks let one think."""
@@ -63,13 +76,15 @@ def diagnose(
         return _diagnosis(snapshot, None, "unknown")
     case = Case(snapshot, job, hang_after)
     state = case.progress.state
-    asked = list(_ask(case, rules))
+    failed: dict[str, BlindSpot] = {}
+    asked = list(_ask(case, rules, failed))
     hits = without_consequences(case, asked)
     stalled = case.progress.stalled_for_s
     if state in ("unknown", "starting") and stalled is not None and stalled >= FLOOR_S:
         decisive = any(_is_decisive(rule, hit) for rule, hit in hits)
         state = "hung" if decisive and (case.waiters or not job.ranks) else state
     verdicts, ordered = _in_order(case, state, hits)
+    causes = {one.cause for one in verdicts}
     moving = state in ("progressing", "exited")
     since = hung_since(snapshot, job, case.progress) if state == "hung" else None
     stuck = state == "hung" or (not moving and (stalled or 0.0) >= FLOOR_S)
@@ -81,9 +96,10 @@ def diagnose(
         stalled_for_s=None if moving or stalled is None or stalled < FLOOR_S else stalled,
         watchdog_in_s=None if moving or (stalled or 0.0) < FLOOR_S else _watchdog(case),
         verdicts=verdicts,
-        ruled_out=tuple(exclusions(case, {one.cause for one in verdicts})) if stuck else (),
+        ruled_out=tuple(exclusions(case, causes | failed.keys())) if stuck else (),
         timeline=timeline(case, ordered, since) if stuck or verdicts else (),
         needs=needs(case, asked) if stuck or state == "exited" else (),
+        failed=tuple(failed.values()),
     )
 
 
@@ -102,8 +118,8 @@ def _in_order(
     blamed = {id(s) for _, hit in hits for s in hit.subjects}
     held_up = [s for _, hit in hits for s in hit.held_up]
     victims = _victims(case, blamed, held_up)
-    waits = waiting_facts(case) if hits else []
-    made = [(_verdict(case, state, rule, hit, victims, waits), hit) for rule, hit in hits]
+    waiting = waiting_facts(case) if hits else ()
+    made = [(_verdict(case, state, rule, hit, victims, waiting), hit) for rule, hit in hits]
     made.sort(key=lambda one: -one[0].confidence)
     verdicts = [made[0][0]] if made else []
     for verdict, hit in made[1:]:
@@ -112,11 +128,13 @@ def _in_order(
     return tuple(verdicts), tuple(hit for _, hit in made)
 
 
-def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
+def _ask(
+    case: Case, rules: Iterable[Rule], failed: dict[str, BlindSpot]
+) -> Iterable[tuple[Rule, Hit]]:
     """Ask rules in order; who is explained by one is not shown to the next."""
     state, stalled = case.progress.state, case.progress.stalled_for_s
     waits = stalled is not None and stalled >= FLOOR_S
-    left: list[Subject] = list(case.suspects)
+    left = {id(s): s for s in case.suspects}
     found = False
     missed: set[tuple[int | None, str]] = set()
     for rule in rules:
@@ -125,7 +143,7 @@ def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
         slow = "progressing" in rule.states
         if state not in rule.states or (state in ("unknown", "starting") and not (waits or slow)):
             continue
-        for hit in rule.find(case, tuple(left)):
+        for hit in _found(case, rule, tuple(left.values()), failed):
             blames = bool(hit.subjects or hit.absent)
             if found and hit.explained and not blames:
                 # What is unknown is explained once anybody is to blame.
@@ -136,9 +154,21 @@ def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
                 continue
             found = True
             missed |= absent
-            explained = {id(s) for s in (*hit.subjects, *hit.explained)}
-            left = [s for s in left if id(s) not in explained]
+            for one in (*hit.subjects, *hit.explained):
+                left.pop(id(one), None)
             yield rule, hit
+
+
+def _found(
+    case: Case, rule: Rule, left: Sequence[Subject], failed: dict[str, BlindSpot]
+) -> Iterable[Hit]:
+    """What a rule finds; where it fails, that is told, and others are asked all the same."""
+    try:
+        yield from rule.find(case, left)
+    except Exception as error:
+        log.exception("looking for %s failed", rule.cause)
+        why = f"hangtop failed to look for {rule.cause}: {type(error).__name__}: {error}"
+        failed[rule.cause] = BlindSpot(FAILED, (), (), clean(why, 300), REPORT_IT)
 
 
 def _is_decisive(rule: Rule, hit: Hit) -> bool:
@@ -151,7 +181,7 @@ def _verdict(
     rule: Rule,
     hit: Hit,
     victims: tuple[int, ...],
-    waits: Sequence[Evidence],
+    waiting: Iterable[Evidence],
 ) -> Verdict:
     confidence = rule.confidence if hit.confidence is None else hit.confidence
     if any(s.activity.thread for s in hit.subjects):
@@ -174,7 +204,7 @@ def _verdict(
             *ras_facts(case, blamed_ranks),
             *numbers,
             *_logged(case, rule, hit),
-            *waits,
+            *waiting,
         ),
         next_steps=(
             *((STEP,) if numbers else ()),
@@ -214,6 +244,7 @@ def _diagnosis(
     ruled_out: tuple[Exclusion, ...] = (),
     timeline: tuple[Moment, ...] = (),
     needs: tuple[Need, ...] = (),
+    failed: tuple[BlindSpot, ...] = (),
 ) -> Diagnosis:
     return Diagnosis(
         schema=SCHEMA,
@@ -225,7 +256,7 @@ def _diagnosis(
         watchdog_in_s=_tenths(watchdog_in_s),
         job=_summary(job) if job is not None else None,
         verdicts=verdicts,
-        blind_spots=blind_spots(snapshot, job),
+        blind_spots=(*failed, *blind_spots(snapshot, job)),
         stalled_for_s=_tenths(stalled_for_s),
         ruled_out=ruled_out,
         timeline=timeline,

@@ -217,7 +217,7 @@ def never_left(case: Case, subject: Subject) -> str:
 
 def loop_of_its_own(case: Case, subject: Subject) -> str:
     """A loop without an end of its own that a subject is in, and none of those that wait."""
-    loop = endless_loop(case.reader, subject.rank, [s.rank for s in case.waiters])
+    loop = endless_loop(case.reader, subject.rank, case.waiters_loops)
     return block_at(loop[0], loop[1:]) if loop else ""
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.dictionary import PEER_TO_PEER
 from hangtop_core.analysis.frames import package, plain_name
-from hangtop_core.analysis.verdict.callers import stack_of
+from hangtop_core.analysis.verdict.callers import stack_key, stack_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -175,8 +175,7 @@ def _way_of(case: Case, subject: Subject, world: int, names: dict[str, str]) -> 
 
 def _function(case: Case, subject: Subject, names: dict[str, str]) -> str:
     """The innermost function whose name tells the way; empty where there is none."""
-    sample = subject.rank.sample
-    key = sample.threads[0].stack if sample is not None and sample.threads else ""
+    key = stack_key(subject)
     if key not in names:
         frames = (f for f in stack_of(case.snapshot.stacks, subject) if not f.native)
         own = (plain_name(f.name) for f in frames if package(f.file) not in ("torch", "python"))

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
-from hangtop_core.analysis.gpus import uses_cuda
+from hangtop_core.analysis.activity import uses_cuda
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
@@ -122,7 +122,7 @@ def _same_gpu(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject in case.subjects:
         process = subject.rank.process
         gpu = _told_gpu(subject)
-        if gpu and "nccl" in process.versions and uses_cuda(subject.rank):
+        if gpu and "nccl" in process.versions and uses_cuda(process):
             # Where each rank has a cgroup of its own, as with Slurm, each may have a GPU 0.
             told[subject.rank.node, process.cgroup, gpu].append(subject)
     for (node, _, gpu), some in told.items():

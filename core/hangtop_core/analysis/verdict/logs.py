@@ -51,7 +51,7 @@ class Said:
     """What the logs of a job say."""
 
     def __init__(self, snapshot: Snapshot, job: Job) -> None:
-        files = [of_run(one, job) for one in of_job(snapshot.outputs, job)]
+        files = of_run(of_job(snapshot.outputs, job), job)
         pids = {(one.node, str(one.process.pid)): one.rank for one in job.ranks}
         self.judged: Judged | None = judge(files, pids, alive_of(job)) if files else None
         self.written = tuple(one.changed for one in files)
@@ -136,8 +136,9 @@ class Said:
 
     @cached_property
     def _errors(self) -> Mapping[int, Record]:
-        judged = self.judged
+        """The same, by rank."""
         found: dict[int, Record] = {}
+        judged = self.judged
         if judged is None:
             return found
         for one in (judged.first, *judged.others, *judged.follows, *judged.survived):

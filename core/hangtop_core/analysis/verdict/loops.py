@@ -101,8 +101,7 @@ def _asked(case: Case, subject: Subject, loop: Descriptor) -> list[Descriptor]:
         if one.fd not in loop.watches or _port(socket.local) in serves:
             continue
         other = peer(case, subject, one)
-        rank = case.owners.get((other.node, other.pid or 0)) if other is not None else None
-        of_rank = rank is not None and other is not None and rank.pid == other.pid
+        of_rank = other is not None and (other.node, other.pid) in case.by_pid
         if not of_rank and _port(socket.remote) != store:
             ends[socket.remote].append(one)
     return next(iter(ends.values())) if len(ends) == 1 else []

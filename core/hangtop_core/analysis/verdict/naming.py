@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.activity import main_thread
 from hangtop_core.analysis.frames import where
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean
@@ -36,7 +35,7 @@ def name_subject(subject: Subject) -> str:
 
 def kernel_text(subject: Subject) -> str:
     """`state S, wchan anon_pipe_read, read(13)`: what /proc says of the main thread."""
-    main = subject.activity.main or main_thread(subject.rank.process)
+    main = subject.activity.main or subject.rank.process.main_thread
     if main is None:
         return f"state {subject.rank.process.state}"
     by = tracer(subject.rank.process)

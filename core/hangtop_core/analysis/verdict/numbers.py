@@ -25,15 +25,11 @@ STEP = (
 
 def numbers_facts(case: Case, blamed: Collection[int]) -> tuple[Evidence, ...]:
     """The first inf or nan of the ranks that are blamed; of the job, where none of them has one."""
-    told = case.numerics
-    mine = [one for one in told if one.rank in blamed and one.first is not None]
-    first = earliest(told)
-    if first is None:
-        return ()
-    chosen = sorted(mine, key=lambda one: one.rank or 0)[:SHOWN] or [first[0]]
+    seen = case.saw_numbers
+    mine = [seen[rank] for rank in sorted(blamed) if rank in seen]
     return tuple(
         fact("numerics", one.rank, f"saw {_words(case.snapshot, one.first)}")
-        for one in chosen
+        for one in mine[:SHOWN] or [*seen.values()][:1]
         if one.first is not None
     )
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hangtop_core.analysis import kernel
-from hangtop_core.analysis.activity import main_thread
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def at_work(rank: Rank, one: Descriptor) -> Descriptor:
 
 
 def _waits_for_child(process: Process) -> bool:
-    main = main_thread(process)
+    main = process.main_thread
     alone = len(process.threads) < 2 and (process.thread_count or 1) < 2
     return alone and main is not None and kernel.kernel_wait(main.wchan, main.syscall) == "child"
 
@@ -99,6 +98,6 @@ def program_below(rank: Rank, process: Process) -> Process | None:
 
 
 def _in_pipe(process: Process, families: tuple[str, ...] = ("pipe-read", "pipe-write")) -> bool:
-    main = main_thread(process)
+    main = process.main_thread
     family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
     return family in families

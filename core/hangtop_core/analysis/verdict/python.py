@@ -9,6 +9,7 @@ from hangtop_core.analysis.activity import DISTRIBUTED_BREAKPOINT
 from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.dictionary import EDITOR
 from hangtop_core.analysis.sourcelines import may_backtrack
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.doing import does, waits_back
 from hangtop_core.analysis.verdict.endings import awaited
@@ -280,7 +281,7 @@ def _waits_for_compiler(subject: Subject) -> bool:
 
 def _compiling(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     at_work = [s for s in left if s.activity.kind == "compiling" or _waits_for_compiler(s)]
-    if case.progress.state == "progressing" and case.waited_s < 5.0:
+    if case.progress.state == "progressing" and case.waited_s < FLOOR_S:
         return
     for group in alike(at_work, lambda s: s.activity.op):
         busy = [c for s in group for c in s.rank.children if c.comm in _COMPILERS]

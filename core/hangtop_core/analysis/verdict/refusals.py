@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from hangtop_core.analysis.attempts import said_again
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -42,7 +44,7 @@ def refusal(case: Case, subject: Subject) -> Again | None:
 def repeated(case: Case, subject: Subject, tells: Callable[[str], bool]) -> Again | None:
     """The newest line of a rank's log that ``tells``, if it printed it more than once."""
     since = subject.standing.since - _SLACK_S
-    return case.repeats.of(subject.rank, tells, _TIMES, since)
+    return said_again(case.logs.get(id(subject.rank), ()), tells, _TIMES, since)
 
 
 def _tells(line: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.openers import process_names
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
@@ -59,7 +58,7 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         first, wants = group[0], wanted(group[0])
         lock = wants.lock
         holders = [h for h in lock.holders if "lock" in h.how] if lock is not None else []
-        told, names = _held_by(case, first, holders), process_names(case.snapshot, first.rank.node)
+        told, names = _held_by(case, first, holders), case.names(first.rank.node)
         shown = [name_descriptor(lock, names=names)] if lock else []
         shown += [
             f"locked here: {name_descriptor(one, names=names)}" for one in wants.others[:SHOWN]
@@ -141,13 +140,13 @@ def by_being_there(subject: Subject) -> bool:
 def _held_by(case: Case, subject: Subject, holders: Sequence[Holder]) -> str:
     """Who has a lock; what the rank does that has it, where it is one of this job."""
     for one in holders:
-        rank = case.owners.get((subject.rank.node, one.pid))
-        if rank is not None and rank.pid == one.pid and rank is not subject:
+        rank = case.by_pid.get((subject.rank.node, one.pid))
+        if rank is not None and rank is not subject:
             return (
                 f"rank {rank.number} (pid {one.pid}), which {rank.activity.text.rstrip(',')} at "
                 f"{rank.activity.at} meanwhile"
             )
-    names = process_names(case.snapshot, subject.rank.node)
+    names = case.names(subject.rank.node)
     return ", ".join(named_holder(one, names) for one in holders[:3])
 
 

@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
-from hangtop_core.analysis.openers import process_names
 from hangtop_core.analysis.standing import Standing
 from hangtop_core.analysis.verdict.doing import does, name_child
 from hangtop_core.analysis.verdict.evidence import (
@@ -69,7 +68,7 @@ def lock_of(case: Case, subject: Subject, worker: Worker) -> tuple[str, bool]:
     lock = next(iter(table.waiting_locks or tried), None)
     if lock is None:
         return "", False
-    names = process_names(case.snapshot, subject.rank.node)
+    names = case.names(subject.rank.node)
     holders = [one for one in lock.holders if "lock" in one.how and one.pid != worker.process.pid]
     held = f", held by {', '.join(named_holder(one, names) for one in holders)}" if holders else ""
     owners = [case.owners.get((subject.rank.node, one.pid), subject) for one in holders]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from hangtop_core.analysis.openers import process_names
+from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, Holder, Socket
 from hangtop_core.model import DescriptorTable
 from support.build import (
@@ -12,6 +14,7 @@ from support.build import (
     FLOCK,
     NOW,
     PIPE_READ,
+    RECVFROM,
     SLEEP,
     URLLIB,
     WAITPID,
@@ -189,3 +192,35 @@ def test_who_tries_to_reach_a_service_waits_for_no_lock() -> None:
     world.add((asks, *BASE), SLEEP, moved_at=NOW)
     world.waiters(1)
     assert sorted(blamed(one) for one in judged(world).verdicts) == [[0], [1]]
+
+
+@pytest.mark.parametrize("of_this_job", [True, False])
+def test_who_waits_for_a_rank_of_another_job_is_no_victim_of_one_of_this(
+    *, of_this_job: bool
+) -> None:
+    # GIVEN a rank that reads what rank 0 is to send, of this job or of another on the same node
+    world = World()
+    stuck = world.add(INSIDE, PIPE_READ)
+    world.waiters(1)
+    peer = stuck.process.pid if of_this_job else 7000
+    ends = Socket("tcp", "ESTABLISHED", "10.0.0.1:5", "10.0.0.1:6", peer_pid=peer)
+    table = DescriptorTable(NOW, (Descriptor(17, "socket", "socket:[1]", socket=ends),))
+    world.add((*URLLIB[:3], *user("fetch", 33)), RECVFROM, descriptors=table)
+    snapshot = world.snapshot()
+    other = World()
+    other.add(URLLIB, RECVFROM, process={"pid": 7000})
+    (job,) = other.snapshot(key="other").jobs
+    snapshot = replace(snapshot, jobs=(*snapshot.jobs, job))
+    found = diagnose(snapshot, snapshot.jobs[0])
+    told = {(0,)} if of_this_job else {(0,), (2,)}
+    assert {tuple(blamed(one)) for one in found.verdicts} == told
+
+
+def test_a_launcher_is_named_on_its_own_node() -> None:
+    world = World()
+    for number in (1, 2):
+        world.add(INSIDE, PIPE_READ, node=f"n{number}")
+    launcher = world.process(500, SLEEP, node="n1", role="launcher", launcher="torchrun")
+    snapshot = world.snapshot(launchers=(launcher,))
+    names = [process_names(snapshot, node) for node in ("n1", "n2", "n3")]
+    assert names == [{500: "launcher torchrun", 4000: "rank 0"}, {4010: "rank 1"}, {}]
