@@ -29,6 +29,7 @@ from hangtop_core.analysis.verdict.handles import PASSING, passes
 from hangtop_core.analysis.verdict.helpers import FOR_THREADS, with_helper
 from hangtop_core.analysis.verdict.knots import Knot, knot
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
+from hangtop_core.analysis.verdict.owners import Owners
 from hangtop_core.analysis.verdict.presumed import with_presumed, with_threads
 from hangtop_core.analysis.verdict.recorded import by_recorders
 from hangtop_core.analysis.verdict.uneven import left_early, uneven
@@ -114,23 +115,9 @@ class Case:
         return peers(self.snapshot)
 
     @cached_property
-    def owners(self) -> Mapping[tuple[str, int], Subject]:
-        """Whose a process is, by node and pid: a rank itself, or a child of one."""
-        found = {(s.rank.node, one.pid): s for s in self.subjects for one in s.rank.children}
-        return {**found, **self.by_pid}
-
-    def is_own(self, node: str, pid: int | None) -> bool:
-        """Whether a process is of the job: a rank, a child of one, or a launcher."""
-        return (node, pid or 0) in self.owners or (node, pid) in self._launchers
-
-    @cached_property
-    def _launchers(self) -> frozenset[tuple[str | None, int | None]]:
-        return frozenset({(one.node, one.pid) for one in self.job.launchers})
-
-    @cached_property
-    def by_pid(self) -> Mapping[tuple[str, int], Subject]:
-        """Subjects by node and process id."""
-        return {(s.rank.node, s.pid): s for s in self.subjects}
+    def owners(self) -> Owners:
+        """Which processes are those of the job."""
+        return Owners(self)
 
     @cached_property
     def _names(self) -> Mapping[str, Mapping[int, str]]:
@@ -176,11 +163,6 @@ class Case:
     def seen_nodes(self) -> tuple[Node, ...]:
         """The nodes of the job that are observed by name."""
         return tuple([self.nodes[name] for name in self.job.nodes if name in self.nodes])
-
-    @cached_property
-    def addresses(self) -> frozenset[str]:
-        """The addresses of those."""
-        return frozenset({address for node in self.seen_nodes for address in node.addresses})
 
     @cached_property
     def own_nodes(self) -> frozenset[str]:

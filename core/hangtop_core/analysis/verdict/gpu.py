@@ -32,7 +32,8 @@ _AT_THE_GPU: frozenset[Kind] = COMMUNICATION | {
 """What a rank may do that a failing GPU explains; who sleeps or is stopped has another reason."""
 BEFORE_S = 120.0
 """Seconds before the last progress from which an error may still have to do with the hang."""
-_GONE = frozenset({"lost", "silent", "reset-required", "gone", "error"})
+_UNUSABLE = frozenset({"lost", "silent", "reset-required", "gone", "error"})
+"""States of GPUs."""
 _KERNEL_LOG = f"{KERNEL_LOG} | grep -i -e nvrm -e nvswitch"
 
 
@@ -50,7 +51,7 @@ def _lost_event(case: Case, subject: Subject, gpu: Gpu) -> Event | None:
 def _on_working_gpus(case: Case) -> Iterator[tuple[Subject, Gpu]]:
     """Those that are not lost."""
     for subject, gpu in _on_gpus(case):
-        if gpu.state not in _GONE and _lost_event(case, subject, gpu) is None:
+        if gpu.state not in _UNUSABLE and _lost_event(case, subject, gpu) is None:
             yield subject, gpu
 
 
@@ -114,7 +115,7 @@ def _hit(
 def _lost(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject, gpu in _on_gpus(case):
         event = _lost_event(case, subject, gpu)
-        if gpu.state not in _GONE and event is None:
+        if gpu.state not in _UNUSABLE and event is None:
             continue
         text = "is lost"
         if gpu.state == "silent":
@@ -123,7 +124,7 @@ def _lost(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             text = "needs to be reset"
         elif gpu.state == "error":
             text = f"cannot be read any more: {clean(gpu.error or 'no reason given', 80)}"
-        sure = 0.97 if event is not None and gpu.state in _GONE else 0.93
+        sure = 0.97 if event is not None and gpu.state in _UNUSABLE else 0.93
         confidence = 0.6 if gpu.state == "error" and event is None else sure
         yield _hit(case, subject, gpu, text, _steps(subject, gpu), confidence, event)
 
@@ -152,7 +153,7 @@ def _nvlink(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     hurt = {
         s.rank.node
         for s, gpu in _on_gpus(case)
-        if gpu.state in _GONE or _lost_event(case, s, gpu) is not None
+        if gpu.state in _UNUSABLE or _lost_event(case, s, gpu) is not None
     }
     for subject, gpu in _on_working_gpus(case):
         event = _recent(case, subject, gpu, frozenset({"nvlink"}))

@@ -132,7 +132,7 @@ def _starting(case: Case) -> bool:
 
 def _foreign(case: Case, subject: Subject, gpu: Gpu) -> Iterator[Hit]:
     """A process that is not of the job, with much memory on the GPU of a rank."""
-    own = {one.pid for one in gpu.processes or () if case.is_own(subject.rank.node, one.pid)}
+    own = {one.pid for one in gpu.processes or () if case.owners.has(subject.rank.node, one.pid)}
     others = [
         one for one in gpu.processes or () if one.pid not in own and (one.memory or 0) >= MANY_BYTES
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import on
@@ -105,7 +105,7 @@ def _told_wrong(case: Case, odd: Sequence[Subject], text: str, *steps: str) -> H
                     s.number,
                     f"joins as rank {s.rank.process.told_rank} of {s.rank.process.told_size}",
                 )
-                for s in [*odd, *(one for one in told if one not in odd)][:SHOWN]
+                for s in [*odd, *besides(told, odd)][:SHOWN]
                 if s.rank.process.told_rank is not None
             ),
             *((fact("environment", None, f"WORLD_SIZE={variable}"),) if variable else ()),

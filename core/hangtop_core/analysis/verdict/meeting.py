@@ -228,7 +228,7 @@ def _taken(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         (subject, socket)
         for subject in joining
         for socket in _to_store(subject)
-        if socket.peer_pid is not None and not case.is_own(subject.rank.node, socket.peer_pid)
+        if socket.peer_pid is not None and not case.owners.has(subject.rank.node, socket.peer_pid)
     ]
     if not found:
         return
@@ -268,7 +268,7 @@ def port_holder(case: Case) -> PortHolder | None:
         node, table = subject.rank.node, subject.rank.descriptors
         one = table.store_port if table is not None else None
         holders = one.holders if one is not None else ()
-        others = [h for h in holders if not case.is_own(node, h.pid)]
+        others = [h for h in holders if not case.owners.has(node, h.pid)]
         if one is None or one.socket is None or not others:
             continue
         name = f"pid {others[0].pid} ({clean(others[0].comm, 40)}) on {node}"

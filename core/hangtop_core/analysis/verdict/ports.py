@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence, who
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import Command, Step, word
 from hangtop_core.hardware import UP
 from hangtop_core.logs.steps import KERNEL_LOG
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.hardware import Nic
-
-SHOWN = 4
 
 
 def _down(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

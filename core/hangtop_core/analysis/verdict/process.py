@@ -165,7 +165,7 @@ def _vanished(case: Case) -> Iterator[Hit]:
         node = some[0].node
         if node is None or not case.waiters:
             continue
-        beside = [rank for rank in case.job.ranks if rank.node == node]
+        beside = case.by_node.get(node, ())
         if some[0].beside:
             # A process that was told another one's rank is there in the place of one that lacks.
             twice = len(beside) - len({rank.rank for rank in beside})

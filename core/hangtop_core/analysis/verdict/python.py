@@ -35,7 +35,7 @@ from hangtop_core.analysis.verdict.steps import on, strace_step, tails
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
@@ -162,10 +162,11 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     polling = [s for s in left if s.activity.kind == "waiting" and s.activity.family == "poll"]
     # One table tells for all that are in the same line: those of others are not asked for.
     groups += alike(polling, lambda s: s.activity.site)
+    hosts = {address for node in case.seen_nodes for address in node.addresses} if groups else ()
     for group in groups:
         subject, one = group[0], descriptor(group[0])
         if one is None or one.socket is None:
-            guesses = ((s, _guess(case, s)) for s in group)
+            guesses = ((s, _guess(case, s, hosts)) for s in group)
             subject, one = next((g for g in guesses if g[1] is not None), (subject, one))
         if one is None and subject.activity.kind != "remote":
             continue
@@ -211,7 +212,7 @@ def _silence(subject: Subject, socket: Socket) -> str:
     return "" if socket.recv_queue else ", which sends nothing"
 
 
-def _guess(case: Case, subject: Subject) -> Descriptor | None:
+def _guess(case: Case, subject: Subject, hosts: Container[str]) -> Descriptor | None:
     """The one connection that leads neither to the store nor to a process or node of the job."""
     table = subject.rank.descriptors
     if table is None:
@@ -224,11 +225,8 @@ def _guess(case: Case, subject: Subject) -> Descriptor | None:
         and one.socket.family == "tcp"
         and one.socket.state in ("ESTABLISHED", "SYN_SENT")
         and not one.socket.remote.endswith(f":{port}")
-        and not case.is_own(subject.rank.node, one.socket.peer_pid)
-        and (
-            one.socket.peer_pid is not None
-            or one.socket.remote.rpartition(":")[0] not in case.addresses
-        )
+        and not case.owners.has(subject.rank.node, one.socket.peer_pid)
+        and (one.socket.peer_pid is not None or one.socket.remote.rpartition(":")[0] not in hosts)
     ]
     return open_[0] if len(open_) == 1 else None
 

@@ -140,7 +140,7 @@ def by_being_there(subject: Subject) -> bool:
 def _held_by(case: Case, subject: Subject, holders: Sequence[Holder]) -> str:
     """Who has a lock; what the rank does that has it, where it is one of this job."""
     for one in holders:
-        rank = case.by_pid.get((subject.rank.node, one.pid))
+        rank = case.owners.rank(subject.rank.node, one.pid)
         if rank is not None and rank is not subject:
             return (
                 f"rank {rank.number} (pid {one.pid}), which {rank.activity.text.rstrip(',')} at "

@@ -71,7 +71,7 @@ def lock_of(case: Case, subject: Subject, worker: Worker) -> tuple[str, bool]:
     names = case.names(subject.rank.node)
     holders = [one for one in lock.holders if "lock" in one.how and one.pid != worker.process.pid]
     held = f", held by {', '.join(named_holder(one, names) for one in holders)}" if holders else ""
-    owners = [case.owners.get((subject.rank.node, one.pid), subject) for one in holders]
+    owners = [case.owners.of(subject.rank.node, one.pid) or subject for one in holders]
     sure = "" if table.waiting_locks else ", most likely"
     return f"{lock.target}{sure}{held}", any(not one.waits and one is not subject for one in owners)
 

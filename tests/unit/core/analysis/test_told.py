@@ -131,6 +131,10 @@ def test_two_faults_on_two_ranks_stand_apart() -> None:
     assert (second.cause, second.apart) == ("missing-collective", True)
     assert second.weaker.startswith("what holds rank 2 does not hold rank 3")
     assert second.weaker.endswith("it began 12 s later")
+    # Of one that was never seen to run it is not known when it began, but that it was so by then.
+    world.ranks[3] = msgspec.structs.replace(world.ranks[3], moved_at=None)
+    assert "it began" not in judged(world).verdicts[1].weaker
+    world.ranks[3] = msgspec.structs.replace(world.ranks[3], moved_at=HUNG_SINCE + 12)
     text = diagnosis_text(judged(world))
     assert "Verdict 2 of 2 (a fault of its own): missing-collective" in text
 
