@@ -259,9 +259,10 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(
         "remote",
         "/http/client.py /urllib/request.py /ssl.py /urllib3/ /requests/ /httpx/ /httpcore/ "
-        "/aiohttp/ /botocore/ /s3fs/ /gcsfs/ /fsspec/ /huggingface_hub/ /google/ /grpc/ "
-        "/redis/ /pymongo/ /psycopg2/ /paramiko/ /socketserver.py /xmlrpc/client.py /wandb/ "
-        "/mlflow/ /ftplib.py /smtplib.py",
+        "/aiohttp/ /botocore/ /s3fs/ /gcsfs/ /fsspec/asyn.py /fsspec/implementations/arrow.py "
+        "/huggingface_hub/ /google/api_core/ /google/auth/ /google/cloud/ /grpc/ /redis/ /pymongo/ "
+        "/psycopg2/ /paramiko/ /socketserver.py /xmlrpc/client.py /wandb/ /mlflow/ /ftplib.py "
+        "/smtplib.py",
         None,
         "waits for a remote service",
     ),

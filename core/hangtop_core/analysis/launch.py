@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -213,12 +213,13 @@ def _launchers(launchers: Sequence[Process], places: Places) -> Iterable[Contrad
             name = "--" + option.replace("_", "-")
             text = f"{name} differs: " + _each((value or "none", node) for value, node in values)
             yield Contradiction(text, (), f"start all nodes with the same {name}")
-    numbered = [(options["node_rank"], one.node) for one, options in spanning if _ranked(options)]
-    for value, count in Counter(value for value, _ in numbered).items():
-        if count > 1:
-            text = (
-                f"{_both([node for own, node in numbered if own == value])} have node rank {value}"
-            )
+    claimed: dict[str, list[str]] = defaultdict(list)
+    for one, options in spanning:
+        if _ranked(options):
+            claimed[options["node_rank"]].append(one.node)
+    for value, some in claimed.items():
+        if len(some) > 1:
+            text = f"{_both(some)} have node rank {value}"
             yield Contradiction(text, (), "give every node its own --node-rank")
 
 

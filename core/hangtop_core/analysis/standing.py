@@ -305,7 +305,7 @@ class Watcher:
     def _or_threads(self, rank: Rank, found: Standing) -> Standing:
         """A main thread that waits for its own threads gets on while they are at work."""
         if (rank.cpu_share or 0.0) >= THREADS_SHARE:
-            return Standing(self.at, self.at, True, self.at)
+            return _moves(found.seen)
         return found
 
     def _or_helpers(self, rank: Rank, activity: Activity, found: Standing) -> Standing:
@@ -321,7 +321,7 @@ class Watcher:
         )
         works = works and not churned(rank, self.at, self._reader)
         if activity.kind == "queue" and works and found.seen - found.since < PRINTS_S:
-            return Standing(self.at, self.at, True, self.at)
+            return _moves(found.seen)
         stacks = self._stacks(rank)
         found = self._or_moved(found, given(rank, stacks))
         if rank.node in self._full and any(retries(rank, one) for one in stacks):
@@ -337,12 +337,16 @@ class Watcher:
         if rank.worked_at is not None:
             return self._or_moved(found, rank.worked_at)
         if (rank.main_cpu_share or 0.0) >= WORK_SHARE:
-            return Standing(self.at, self.at, True, self.at)
+            return _moves(found.seen)
         return found
 
 
 def _still(since: float, seen: float) -> Standing:
     return Standing(since, seen, False, seen)
+
+
+def _moves(seen: float) -> Standing:
+    return Standing(seen, seen, True, seen)
 
 
 def _polls(activity: Activity) -> bool:

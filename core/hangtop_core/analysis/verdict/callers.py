@@ -35,10 +35,11 @@ _ON_ONE = re.compile(
 """Decorators by which a function runs on one rank: of Lightning, Accelerate, mmengine."""
 _LEAVES = re.compile(r":\s*(?:return|continue|break)\b.*")
 _HEAD = ("def ", "async def ")
-_MADE = "made: "
-_NOT_AROUND = ("past: ", "at: ", _MADE, "@", *_HEAD)
-"""How what is no condition around a line begins: one that others left at, a line, what has started
-what it waits for, a decorator, the head of what handles signals."""
+PAST, AT, _MADE = "past: ", "at: ", "made: "
+_NOT_AROUND = (PAST, AT, _MADE, "@", *_HEAD)
+"""How what is no condition around a line begins, as the probe writes it (hangtop_probe/sources.py):
+one that others left at, a line, what has started what it waits for, a decorator, the head of what
+handles signals."""
 _FLAG = "  # "
 """Before what the program has that keeps the rank: `if verbose:  # verbose = rank == 0`."""
 _NAME = re.compile(r"\w+")
@@ -121,13 +122,13 @@ def conditions(frame: Frame) -> tuple[Block, ...]:
 
 def guards(frame: Frame) -> tuple[Block, ...]:
     """What would have turned it back before where it is: `past: if not ready: return`."""
-    return tuple(block for block in frame.within or () if block[1].startswith("past: "))
+    return tuple(block for block in frame.within or () if block[1].startswith(PAST))
 
 
 def started(frame: Frame) -> Block | None:
     """The line that starts the sends and receives on which a frame waits: `x = isend(y)`."""
     found = (block for block in frame.within or () if block[1].startswith(_MADE))
-    return next(((line, text[len(_MADE) :]) for line, text in found), None)
+    return next(((line, text.removeprefix(_MADE)) for line, text in found), None)
 
 
 def rank_conditions(frame: Frame, called: Container[str] = ()) -> tuple[Block, ...]:
@@ -138,9 +139,9 @@ def rank_conditions(frame: Frame, called: Container[str] = ()) -> tuple[Block, .
     """
     found = [*conditions(frame)]
     for block in frame.within or ():
-        kind, _, text = block[1].partition(": ")
-        decorates = block[1].startswith("@")
-        if decorates or kind == "past" or (kind == "at" and _depends(text, called)):
+        text = block[1]
+        depends = text.startswith(AT) and _depends(text.removeprefix(AT), called)
+        if depends or text.startswith(("@", PAST)):
             found.append(block)
     found += [one for one in frame.beside or () if "process_first" in one[1]]
     found.sort()
@@ -152,8 +153,8 @@ def _asks(text: str) -> bool:
     if text.startswith("@"):
         return _ON_ONE.match(text) is not None
     text, _, flag = text.partition(_FLAG)
-    if text.startswith("past: "):
-        text = _LEAVES.sub("", text[len("past: ") :])
+    if text.startswith(PAST):
+        text = _LEAVES.sub("", text.removeprefix(PAST))
     name = _NAME.match(flag)
     if name is not None and re.search(rf"\b{name[0]}\b", text):
         return True
@@ -190,7 +191,7 @@ def worded(text: str) -> str:
     """A condition in a sentence: under `if rank == 0:`, or under the `else` of it."""
     text, _, flag = text.partition(_FLAG)
     kept = f" with `{flag}`" if flag else ""
-    for start, how in (("past: ", "past"), ("at: ", "in")):
+    for start, how in ((PAST, "past"), (AT, "in")):
         if text.startswith(start):
             return f"{how} `{text.removeprefix(start)}`{kept}"
     before, other, condition = text.rpartition("else: ")

@@ -239,8 +239,8 @@ def _gone_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
         yield fact(
             "process",
             subject.number,
-            f"child pid {child.pid} was started {case.ago(child.started_at)[4:] or '0 s'} ago and "
-            f"was gone {duration(max(lived, 0.0))} later",
+            f"child pid {child.pid} was started {duration(case.at - child.started_at)} ago and was "
+            f"gone {duration(max(lived, 0.0))} later",
         )
 
 

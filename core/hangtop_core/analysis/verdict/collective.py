@@ -133,7 +133,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         minority = list(classes[1][1])
     else:
         minority = list(in_own_branch(case, [some for _, some in classes[1:]])) or minority
-    starting = [s for s in case.waiters if s.activity.kind == "init"]
+    starting = list(case.joining)
     minority = starting or minority
     if not minority or len(starting) == len(case.waiters):
         return
@@ -278,17 +278,20 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     told_size = f"{size_name(case.job)} is {size}"
     told = f"but {told_size}: look on the other nodes"
     everybody, starts = f"all {len(members)} ranks seen wait", members[0].activity.kind == "init"
+    same = "nothing differs between them"
+    if len(members) == 1:
+        everybody, same = "the only rank seen waits", "there is none to compare it with"
     if len(case.heard(members)) < len(members):
-        everybody = f"all {len(members)} ranks waited when last seen"
+        everybody = f"{everybody.partition(' seen')[0]} waited when last seen"
     yield Hit(
         subjects=(),
         explained=case.waiters,
         summary=(
-            f"{everybody} {text} {case.ago(case.progress.since)}; nothing "
+            f"{everybody} {text} {case.ago(case.progress.since)}; {same}, "
             + (
-                f"differs between them, {told}"
+                told
                 if partial
-                else "differs between them, as far as stacks and processes tell: ruled out are "
+                else "as far as stacks and processes tell: ruled out are "
                 f"{'' if size is None else f'a rank that stays away ({told_size}), '}another call "
                 f"site, stopped and lost processes. What is left is {_what_is_left(case, members)}"
             )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.frames import is_library, place, plain_name, where
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import (
+    AT,
+    PAST,
     Block,
     calls,
     rank_conditions,
@@ -36,9 +38,11 @@ if TYPE_CHECKING:
     from hangtop_core.model import Frame
 
 _WITH = ("with", "async with")
-_NO_IF = ("at: ", "@", *_WITH)
+_NO_IF = (AT, "@", *_WITH)
 _OF_GROUP = re.compile(
-    r"\bin\s+[a-zA-Z_]|[<>]=?\s*(?:[a-zA-Z_]|[1-9])|//|%|\bor\b|^past: .*(?:\band\b|: break\b)"
+    r"\bin\s+[a-zA-Z_]|[<>]=?\s*(?:[a-zA-Z_]|[1-9])|//|%|\bor\b|^"
+    + PAST
+    + r".*(?:\band\b|: break\b)"
 )
 """What tells ranks of a group from others, or a rank in one case, not one rank from all."""
 Condition = tuple["Frame", Block]
@@ -128,7 +132,7 @@ def _conditional(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _mended(op: str, text: str) -> str:
-    if text.startswith("past: "):
+    if text.startswith(PAST):
         return f"move {op} before that condition, at"
     return f"move {op} out of {'that' if text.startswith(_NO_IF) else 'the `if`'} at"
 
@@ -174,7 +178,7 @@ def conditions(
 def _called(case: Case, key: str, frame: Frame) -> set[str]:
     """Names of what a frame calls, and through libraries, until there is one of its kind again."""
     found: set[str] = set()
-    own_line = any(text.startswith("at: ") for _, text in frame.within or ())
+    own_line = any(text.startswith(AT) for _, text in frame.within or ())
     for one in case.snapshot.stacks[key] if own_line else ():
         if one is frame:
             break

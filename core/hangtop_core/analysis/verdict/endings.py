@@ -45,7 +45,7 @@ def dead_thread(case: Case, subject: Subject, threads: Sequence[OneThread]) -> D
     there = {one.stack.name for one in threads}
     files = {frame.file.rpartition("/")[2] for one in threads for frame in one.frames}
     found: Record | None = None
-    for record in case.said.tracebacks:
+    for record in _printed(case, subject.number):
         name = record.fields.get("thread")
         if not name:
             continue
@@ -67,13 +67,19 @@ def dead_thread(case: Case, subject: Subject, threads: Sequence[OneThread]) -> D
     )
 
 
+def _printed(case: Case, rank: int) -> tuple[Record, ...]:
+    """The tracebacks that a rank has printed, and those of nobody that is known."""
+    printed = case.said.tracebacks
+    return (*printed.get(rank, ()), *printed.get(None, ()))
+
+
 def dead_child(case: Case, subject: Subject) -> Dead | None:
     """The last child of a rank that has printed with what it died, where one may have.
 
     Of a line that does not tell its rank only where no other rank has lost a child. Who has live
     children and has lost none may have printed it long ago.
     """
-    printed = [one for one in case.said.tracebacks if _of_child(one)]
+    printed = [one for one in _printed(case, subject.number) if _of_child(one)]
     if not printed or (_live(subject) and not lost_children(subject)):
         return None
     alone = not any(lost_children(s) for s in case.subjects if s is not subject)
@@ -111,9 +117,8 @@ def error_of_somebody(case: Case, number: int) -> Record | None:
         return None
     some = [
         one
-        for one in case.said.tracebacks
-        if one.rank is None
-        and one.part in ("root", "survived")
+        for one in case.said.tracebacks.get(None, ())
+        if one.part in ("root", "survived")
         and one.how in ("", "child")
         and not (failed and _long_before(case, failed[0], one))
     ]

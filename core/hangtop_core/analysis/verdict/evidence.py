@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.descriptors import Descriptor, FilePosition, FileServer, Holder
+    from hangtop_core.hardware import Gpu
     from hangtop_core.model import Process
 
 MAX_ABSENT = 64
@@ -229,22 +230,22 @@ def gpu_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
 
 def waiting_gpus(case: Case, members: Sequence[Subject]) -> Iterator[Evidence]:
     """What the GPUs of ranks do that wait: busy by 100 % at low power is waiting, too."""
-    groups: dict[str, list[Subject]] = defaultdict(list)
+    groups: dict[str, list[tuple[Subject, Gpu]]] = defaultdict(list)
     for subject in members if case.slots else ():
         for gpu in case.gpus(subject):
-            groups[doing(gpu)].append(subject)
+            groups[doing(gpu)].append((subject, gpu))
     said = {
         "spins": "busy by 100 % at {power}: a kernel waits on them",
         "computes": "computing, at {power}",
         "idle": "idle, at {power}",
     }
     for how, some in groups.items():
-        watts = {g.power_w for s in some for g in case.gpus(s) if g.power_w is not None}
+        watts = {gpu.power_w for _, gpu in some if gpu.power_w is not None}
         ends = sorted({min(watts), max(watts)}) if watts else ()
         power = f"{'-'.join(map(str, ends))} W" if ends else "unknown power"
         if how in said:
             text = said[how].format(power=power)
-            yield fact("gpu", None, f"GPUs of {name_ranks(some)} are {text}")
+            yield fact("gpu", None, f"GPUs of {name_ranks(s for s, _ in some)} are {text}")
 
 
 def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:

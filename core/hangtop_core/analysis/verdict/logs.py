@@ -123,20 +123,19 @@ class Said:
         return frozenset(r for one in folds if one.record.part == "timeout" for r in one.ranks)
 
     @cached_property
-    def tracebacks(self) -> tuple[Record, ...]:
-        """All that were printed."""
-        return tuple(r for one in self._folds for r in one.members if r.code == "traceback")
+    def tracebacks(self) -> Mapping[int | None, Sequence[Record]]:
+        """All that were printed, by rank; by None those of nobody that is known."""
+        found: dict[int | None, list[Record]] = defaultdict(list)
+        for record in (r for one in self._folds for r in one.members if r.code == "traceback"):
+            found[record.rank].append(record)
+        return found
 
-    def error_of(self, rank: int) -> Record | None:
-        """The first error that a rank has printed itself.
+    @cached_property
+    def errors(self) -> Mapping[int, Record]:
+        """The first error that each rank has printed itself.
 
         Those that follow from others come after it, and those that it has survived last.
         """
-        return self._errors.get(rank)
-
-    @cached_property
-    def _errors(self) -> Mapping[int, Record]:
-        """The same, by rank."""
         found: dict[int, Record] = {}
         judged = self.judged
         if judged is None:
@@ -187,7 +186,7 @@ def log_facts(case: Case, subjects: Sequence[Subject]) -> Iterator[Evidence]:
         return
     for subject in subjects[:SHOWN]:
         rank = subject.number
-        error = case.said.error_of(rank)
+        error = case.said.errors.get(rank)
         if error is not None:
             where = f" at {error.where.text}" if error.where is not None else ""
             yield fact("log", rank, f"it printed {error.text}{where}")
@@ -209,7 +208,7 @@ def overtaken(case: Case, times: Iterable[float | None]) -> bool:
 
 def error_text(case: Case, rank: int) -> str:
     """`KeyError: 'labels' at job.py:13 (step)`, what a rank printed that has left; or empty."""
-    error = case.said.error_of(rank)
+    error = case.said.errors.get(rank)
     if error is None or error.code != "traceback":
         return ""
     where = f" at {error.where.text}" if error.where is not None else ""

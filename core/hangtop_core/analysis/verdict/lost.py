@@ -27,7 +27,7 @@ _STEPS = (
 
 def lost(case: Case, subject: Subject) -> Record | None:
     """The error by which a rank has printed that the other end of a connection has left."""
-    error = case.said.error_of(subject.number)
+    error = case.said.errors.get(subject.number)
     if error is None or error.part != "cascade":
         return None
     return error if error.fields.get("known", error.code) in _LOST else None

@@ -85,7 +85,7 @@ def _stayed_away(case: Case) -> Iterator[Verdict]:
     """Ranks that are seen here and of which logs say nothing, where others gave up waiting."""
     numbers = {s.number for s in case.gave_up}
     silent = [s for s in case.subjects if s.number not in numbers and lost(case, s) is None]
-    errors = [e for s in case.gave_up if (e := case.said.error_of(s.number)) is not None]
+    errors = [e for s in case.gave_up if (e := case.said.errors.get(s.number)) is not None]
     if not errors or not silent or len(silent) * 2 > len(case.subjects):
         return
     where = f" at {errors[0].where.text}" if errors[0].where is not None else ""

@@ -115,7 +115,7 @@ def _first_to_leave(case: Case, gone: Sequence[Subject]) -> list[Subject]:
 
 def _follows(case: Case, subject: Subject) -> bool:
     """Whether a rank has printed that it left because of another one."""
-    error = case.said.error_of(subject.number)
+    error = case.said.errors.get(subject.number)
     return error is not None and (error.part == "timeout" or lost(case, subject) is not None)
 
 
@@ -127,7 +127,7 @@ def _said(case: Case, group: Sequence[Subject]) -> str:
 def _guessed(case: Case, number: int) -> str:
     """Of what a rank has most likely died of which no line of a log tells that it is its own."""
     error = None
-    if case.said.error_of(number) is None:
+    if case.said.errors.get(number) is None:
         error = error_of_somebody(case, number)
     if error is None:
         return ""
@@ -136,7 +136,7 @@ def _guessed(case: Case, number: int) -> str:
 
 def _told(case: Case, group: Sequence[Subject]) -> Iterator[Evidence]:
     """What others say of how some have left that have printed no error themselves."""
-    if any(case.said.error_of(s.number) is not None for s in group):
+    if any(case.said.errors.get(s.number) is not None for s in group):
         return
     for verdict in case.said.verdicts[:1]:
         if {one.rank for one in verdict.culprits} & {s.number for s in group}:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hangtop_core.analysis.frames import is_library, place, plain_name
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import (
+    PAST,
     block_at,
     conditions,
     guards,
@@ -290,7 +291,7 @@ def _never_in(loop: tuple[Frame, Block], here: Frame, there: Frame) -> bool:
 def _ways_out(frame: Frame, loop: Block) -> str:
     """Where a loop is left early, above the line at which a frame is in it."""
     found = [b for b in guards(frame) if b > loop and _LEAVES.search(b[1])]
-    told = (f"`{text.removeprefix('past: ')}` (line {line})" for line, text in found[:2])
+    told = (f"`{text.removeprefix(PAST)}` (line {line})" for line, text in found[:2])
     # Of a longer block it is not known how it leaves.
     how = "perhaps " if any(text.endswith(":") for _, text in found) else ""
     return f" ({how}it is left early at {' and '.join(told)})" if found else ""

@@ -47,6 +47,22 @@ def test_ranks_that_spin_with_gpus_that_spin_are_hung() -> None:
     assert "GPUs of ranks 0-3 are busy by 100 % at 118 W: a kernel waits on them" in texts
 
 
+def test_what_is_told_of_gpus_is_of_those_that_do_so() -> None:
+    # GIVEN a rank with two GPUs, of which one does nothing
+    world = World()
+    world.waiters(1, facts=RUN)
+    pid = world.ranks[0].process.pid
+    pair = [
+        gpu(index, processes=(GpuProcess(pid, 0),), **does)
+        for index, does in enumerate((SPINS, IDLE))
+    ]
+    world.nodes["n1"] = Node("n1", "ready", gpus=tuple(pair))
+    (verdict,) = judged(world).verdicts
+    texts = [one.text for one in verdict.evidence]
+    assert "GPUs of rank 0 are busy by 100 % at 118 W: a kernel waits on them" in texts
+    assert "GPUs of rank 0 are idle, at 88 W" in texts
+
+
 def test_the_same_ranks_are_not_hung_while_a_gpu_works() -> None:
     assert judged(all_wait(g2=on(2, **BUSY, worked_at=NOW - 1))).state == "progressing"
 

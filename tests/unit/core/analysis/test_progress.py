@@ -367,3 +367,20 @@ def test_a_loop_that_those_who_wait_are_in_as_well_is_the_training_loop() -> Non
     moves = {"same_functions_since": NOW - 1.0}
     world.add((frame("load", "train.py", 5), *base), RUN, moved_at=NOW, sample=moves)
     assert judged(world).state == "progressing"
+
+
+@pytest.mark.parametrize("ago", [1.0, 200.0])
+def test_threads_that_were_at_work_when_last_seen_are_no_progress_now(ago: float) -> None:
+    world = World()
+    world.waiters(2)
+    world.add(build.JOIN, FUTEX, node="n2", cpu_share=0.2, main_cpu_share=0.2)
+    world.nodes["n2"] = Node("n2", "slow", last_seen=NOW - ago)
+    assert judged(world).state == ("progressing" if ago < 10.0 else "unknown")
+
+
+def test_the_only_rank_seen_is_compared_with_none() -> None:
+    world = World()
+    world.waiters(1)
+    (verdict,) = judged(world, world_size=2).verdicts
+    assert verdict.summary.startswith("the only rank seen waits in all_reduce at ")
+    assert "; there is none to compare it with, but WORLD_SIZE is 2: look on" in verdict.summary

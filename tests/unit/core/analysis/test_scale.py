@@ -194,6 +194,31 @@ ValueError: bad value
 RETRY = "upload failed: Service Unavailable, retry in 3 s\n" * 5
 
 
+CHILD_DIED = """Process SpawnProcess-1:
+Traceback (most recent call last):
+  File "/usr/lib/python3.11/multiprocessing/process.py", line 314, in _bootstrap
+    self.run()
+ValueError: bad value
+"""
+
+
+def with_dead_children(ranks: int) -> Snapshot:
+    """Half of them wait for a child that has died, as the log of each tells."""
+    world, outputs = World(), Outputs()
+    for number in range(ranks):
+        path, node, odd = f"/logs/{number}.out", f"n{number}", number % 2
+        stack = build.QUEUE if odd else c10d("all_reduce")
+        rank = world.add(stack, FUTEX, node=node, process={"outputs": (path,)})
+        pid = rank.process.pid
+        if odd:
+            zombie = world.process(pid + 5000, ("Z", *[None] * 4), role="subprocess", ppid=pid)
+            world.give_children(rank, [(zombie, None)])
+            text = CHILD_DIED
+            piece = LogPiece(NOW, path, pid, 1, "1:2", len(text), NOW - 1.0, text=text)
+            outputs.fold(node, piece, 0.0)
+    return msgspec.structs.replace(world.snapshot(), outputs=outputs.read())
+
+
 def with_logs(ranks: int, text: str, dead: bool) -> Snapshot:
     """Each has a log of its own."""
     world, outputs = World(), Outputs()
@@ -218,6 +243,7 @@ SITUATIONS: dict[str, Callable[[int], Snapshot]] = {
     "in loops": in_loops,
     "died, as they printed": lambda ranks: with_logs(ranks, ERROR, True),
     "try again, as they print": lambda ranks: with_logs(ranks, RETRY, False),
+    "with dead children": with_dead_children,
     "with locks": with_locks,
     "with workers": with_workers,
 }
