@@ -205,6 +205,19 @@ def test_a_rank_that_receives_elsewhere_waits_for_those_that_stand_together() ->
     assert verdict.victims == (2,)
 
 
+def test_two_that_receive_in_different_lines_while_all_others_are_in_one_collective() -> None:
+    world = World()
+    world.waiters(4)
+    for line in (61, 71):
+        world.add(c10d("recv", 2799, line), FUTEX)
+    (verdict,) = judged(world).verdicts
+    assert (verdict.cause, blamed(verdict)) == ("p2p-deadlock", [4, 5])
+    assert verdict.confidence == 0.7
+    assert "rank 5 waits in recv at train.py:71 (train_step), and nobody is in a send" in (
+        verdict.summary
+    )
+
+
 def test_of_ranks_that_receive_from_nobody_knows_whom_none_is_told_from_the_others() -> None:
     world = World()
     world.waiters(2, RECV)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.analysis.verdict.logs import Said
 from hangtop_core.descriptors import Descriptor, DescriptorTable, Holder, Socket
-from hangtop_core.logs.output import Output
 from support import build
 from support.build import NOW, World, user, worker_in
 from support.large import operations
-from support.logs import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,26 +87,4 @@ def test_ranks_that_are_elsewhere(
         job = snapshot.jobs[0]
         cost[ranks] = operations(lambda of=(snapshot, job): found.append(diagnose(*of)))
     assert len(found[-1].verdicts) == verdicts
-    assert cost[MANY] < 1.5 * MANY / FEW * cost[FEW]
-
-
-def test_the_first_error_of_a_rank_is_looked_up() -> None:
-    cost = {}
-    for ranks in (FEW, MANY):
-        world = World()
-        world.waiters(ranks)
-        text = "".join(
-            f"[rank{number}]: Traceback (most recent call last):\n"
-            f'[rank{number}]:   File "train.py", line 4, in <module>\n'
-            f"[rank{number}]: RuntimeError: no {number}\n"
-            for number in range(ranks)
-        )
-        pids = tuple(rank.process.pid for rank in world.ranks)
-        output = Output("n1", "1:1", "/job/log.txt", pids=pids, log=parsed(text))
-        snapshot = msgspec.structs.replace(world.snapshot(), outputs=(output,))
-        said = Said(snapshot, snapshot.jobs[0])
-        last = said.error_of(ranks - 1)
-        assert last is not None
-        assert last.text == f"RuntimeError: no {ranks - 1}"
-        cost[ranks] = operations(lambda of=said, all_=ranks: [*map(of.error_of, range(all_))])
     assert cost[MANY] < 1.5 * MANY / FEW * cost[FEW]
