@@ -162,31 +162,28 @@ def read(stack: tuple[Frame, ...]) -> Reading:
     outer = stack[len(run) :]
     loading = any("/torch/utils/data/_utils/fetch.py" in frame.file for frame in outer)
     top = next((frame for frame in stack if not frame.native), None)
-    natives = tuple(takewhile(lambda one: one.native, stack))
-    after = top is not None and not any(frame.name in _PROGRAM for frame in stack)
-    endless = tuple(endless_loops(stack))
-    if met is None:
-        kind: Kind | None = "init" if makes_store(top) else None
-        text = "waits in TCPStore" if kind else ""
-        rest = (loading, not frames, natives, after, endless)
-        return Reading(top, site(stack), kind, text, None, *rest)
-    pattern, frame = met
-    name = plain_name(frame.name)
-    name = "wait_tensor" if pattern.kind == "collective" and name in _AWAITS else name
-    text = pattern.text.format(name=name)
-    if pattern.kind == "prompt" and any(map(_is_distributed_breakpoint, frames)):
-        text = DISTRIBUTED_BREAKPOINT
+    kind: Kind | None = None
+    text, op = "", None
+    if met is not None:
+        pattern, frame = met
+        kind, op = pattern.kind, plain_name(frame.name)
+        op = "wait_tensor" if kind == "collective" and op in _AWAITS else op
+        text = pattern.text.format(name=op)
+        if kind == "prompt" and any(map(_is_distributed_breakpoint, frames)):
+            text = DISTRIBUTED_BREAKPOINT
+    elif makes_store(top):
+        kind, text = "init", "waits in TCPStore"
     return Reading(
         top=top,
         site=site(stack),
-        kind=pattern.kind,
+        kind=kind,
         text=text,
-        op=name,
-        loading=loading or pattern.kind == "inline-data",
-        own=False,
-        natives=natives,
-        after=after,
-        endless=endless,
+        op=op,
+        loading=loading or kind == "inline-data",
+        own=not frames,
+        natives=tuple(takewhile(lambda one: one.native, stack)),
+        after=top is not None and not any(frame.name in _PROGRAM for frame in stack),
+        endless=tuple(endless_loops(stack)),
     )
 
 

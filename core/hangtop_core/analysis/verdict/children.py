@@ -9,7 +9,15 @@ from hangtop_core.analysis.frames import is_library, library_run, plain_name
 from hangtop_core.analysis.standing import FLOOR_S, GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
-from hangtop_core.analysis.verdict.doing import POOLS, QUEUES, does, drains, frames_of, waits_back
+from hangtop_core.analysis.verdict.doing import (
+    POOLS,
+    QUEUES,
+    READS,
+    does,
+    drains,
+    frames_of,
+    waits_back,
+)
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     descriptor,
@@ -35,7 +43,6 @@ if TYPE_CHECKING:
     from hangtop_core.model import Frame, Process
 
 _HELPERS = ("dataloader-worker", "resource-tracker", "forkserver", "debug-server")
-_READS = frozenset({"pipe-read", "read", "socket"})
 _MAY_WAIT = frozenset({"sleep", "queue", "join", "lock", "waiting"})
 LATER_S = 2.0
 """Seconds by which workers of one pool are started apart at most; later ones replace others."""
@@ -97,7 +104,7 @@ def _piped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """Who reads what a child of its own writes, by a pipe or a socket between them."""
     for subject in left:
         activity = subject.activity
-        if activity.kind not in ("io", "remote") or activity.family not in _READS:
+        if activity.kind not in ("io", "remote") or activity.family not in READS:
             continue
         one, children = descriptor(subject), _stopped_first(other_end(subject))
         if one is None or not children:

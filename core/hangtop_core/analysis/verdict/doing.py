@@ -24,7 +24,7 @@ _BEGINS = ("_bootstrap", "spawn_main")
 """Functions that a process begins in which multiprocessing has started."""
 _WORKS = (*POOLS, "/concurrent/futures/process.py")
 _WORKERS = ("worker", "_process_worker")
-_READS = frozenset({"pipe-read", "read", "socket"})
+READS = frozenset({"pipe-read", "read", "socket"})
 _WRITES = frozenset({"pipe-write", "write", "socket"})
 _SENDS = frozenset({"sendto", "sendmsg"})
 
@@ -121,9 +121,9 @@ def waits_back(subject: Subject, child: Process) -> str:
     """That a child waits for its rank in turn, by a pipe between them; empty where it does not."""
     main = child.main_thread
     family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
-    if main is None or main.fd is None or family not in _READS | _WRITES:
+    if main is None or main.fd is None or family not in READS | _WRITES:
         return ""
-    verb, ends = ("write", "reads") if family in _WRITES - _READS else ("read", "writes")
+    verb, ends = ("write", "reads") if family in _WRITES - READS else ("read", "writes")
     names = {0: "stdin", 1: "stdout", 2: "stderr"}
     told = f"its {names[main.fd]}" if main.fd in names else f"fd {main.fd}"
     others = _at_other_end(subject, child, main.fd, ends)
