@@ -134,8 +134,6 @@ class Watcher:
         moves_data = kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE
         if moves_data or kind in _MOVES_DATA:
             found = self._or_moved(found, latest((rank.io_moved_at, rank.file_moved_at)))
-        if activity.kind in _FOR_THREADS:
-            found = self._or_helpers(rank, activity, found)
         found = self._or_moved(found, self._flowed(rank, activity))
         return self._or_threads(rank, found) if activity.by_thread else found
 
