@@ -26,6 +26,11 @@ def is_address(host: str) -> bool:
     return _ADDRESS.fullmatch(host) is not None
 
 
+def port_of(address: str) -> str:
+    """The port of `10.0.0.7:443`."""
+    return address.rpartition(":")[2]
+
+
 class Places:
     """The names and addresses of the nodes that are observed."""
 

@@ -222,7 +222,9 @@ def _halted(process: Process, main: Thread | None, letter: str) -> Activity | No
     if process.frozen:
         return Activity("frozen", f"is frozen by its cgroup {process.cgroup or ''}".rstrip())
     if letter == "t":
-        by = f"{process.tracer or 'a debugger'} (pid {process.tracer_pid})"
+        by = "a debugger that is not seen from here"
+        if process.tracer_pid:
+            by = f"{process.tracer or 'a debugger'} (pid {process.tracer_pid})"
         return Activity("traced", f"is held by {by}, which traces it", main=main)
     if letter == "T":
         return Activity("stopped", "is stopped by a signal (state T)", main=main)

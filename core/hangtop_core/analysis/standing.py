@@ -67,8 +67,7 @@ _PRINTS: frozenset[Kind] = frozenset(
 )
 """What a main thread may do for which a log that it writes itself means that it gets on."""
 PRINTS_S = 600.0
-"""Seconds for which a growing log alone, or a child at work, in the same functions, passes for
-progress."""
+"""Seconds for which a growing log, or a child at work, in the same functions is progress."""
 
 
 class Standing(Struct, frozen=True):
@@ -77,8 +76,7 @@ class Standing(Struct, frozen=True):
     since: float
     until: float
     moved: bool  # seen to get on at `since`, while it was watched
-    seen: float
-    """When its node was last read: between `until` and then nothing spoke against stillness."""
+    seen: float  # its node was last read: from `until` to then nothing spoke against stillness
 
     @property
     def still_s(self) -> float:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 STALLED: frozenset[JobState] = frozenset({"hung", "unknown"})
 """States in which causes of hangs are looked for; in `unknown` they are suspects."""
+AT_START: frozenset[JobState] = STALLED | {"starting"}
+"""For causes that may keep ranks from meeting."""
+START_OR_END: frozenset[JobState] = AT_START | {"exited"}
+"""For causes that are also looked for once the job has ended."""
 ALWAYS: frozenset[JobState] = frozenset({"hung", "unknown", "progressing"})
 """For causes that also explain a job which gets on slowly."""
 

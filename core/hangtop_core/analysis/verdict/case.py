@@ -17,7 +17,6 @@ from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import Seat, seats
 from hangtop_core.analysis.native import called
-from hangtop_core.analysis.openers import names_by_node
 from hangtop_core.analysis.peers import End, Peer, peers
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.ras import Report, report
@@ -29,6 +28,7 @@ from hangtop_core.analysis.verdict.handles import PASSING, passes
 from hangtop_core.analysis.verdict.helpers import FOR_THREADS, with_helper
 from hangtop_core.analysis.verdict.knots import Knot, knot
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
+from hangtop_core.analysis.verdict.owners import Owners
 from hangtop_core.analysis.verdict.presumed import with_presumed, with_threads
 from hangtop_core.analysis.verdict.recorded import by_recorders
 from hangtop_core.analysis.verdict.uneven import left_early, uneven
@@ -114,17 +114,9 @@ class Case:
         return peers(self.snapshot)
 
     @cached_property
-    def by_pid(self) -> Mapping[tuple[str, int], Subject]:
-        """Subjects by node and process id."""
-        return {(s.rank.node, s.pid): s for s in self.subjects}
-
-    @cached_property
-    def _names(self) -> Mapping[str, Mapping[int, str]]:
-        return names_by_node(self.snapshot)
-
-    def names(self, node: str) -> Mapping[int, str]:
-        """What processes of jobs on a node are called, by process id."""
-        return self._names.get(node, {})
+    def owners(self) -> Owners:
+        """Which processes are those of the job."""
+        return Owners(self)
 
     @cached_property
     def logs(self) -> Mapping[int, Sequence[Log]]:

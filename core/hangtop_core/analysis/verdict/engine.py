@@ -123,7 +123,7 @@ def _in_order(
     made.sort(key=lambda one: -one[0].confidence)
     verdicts = [made[0][0]] if made else []
     for verdict, hit in made[1:]:
-        how = beside(made[0], (verdict, hit))
+        how = beside(case, made[0], (verdict, hit))
         verdicts.append(msgspec.structs.replace(verdict, weaker=how.weaker, apart=how.apart))
     return tuple(verdicts), tuple(hit for _, hit in made)
 

@@ -141,8 +141,7 @@ def _unkilled(case: Case) -> str | None:
     able = [node.capabilities.get("kernel log") for node in nodes]
     if not nodes or not case.subjects or not all(one is not None and one.ok for one in able):
         return None
-    began = min((s.rank.process.started_at for s in case.subjects), default=case.at)
-    lines = [line for node in nodes for line in node.kernel_lines if line.at >= began]
+    lines = [line for node in nodes for line in node.kernel_lines if line.at >= case.began]
     if any(read(line) is not None for line in lines):
         return None
     return f"the kernel log of {shorten(nodesets.fold(n.name for n in nodes), 60)} has no such line"
@@ -228,8 +227,8 @@ def _not_slow(case: Case) -> str | None:
         return None
     if not case.subjects or not _heard(case):
         return None
-    told = duration(case.progress.stalled_for_s)
-    return f"CPU time, stacks and bytes of all ranks: none has got on for {told}"
+    told, stacks = duration(case.progress.stalled_for_s), ", stacks" if _all_seen(case) else ""
+    return f"CPU time{stacks} and bytes of all ranks: none has got on for {told}"
 
 
 _CHECKS = (

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, alike, common_facts, fact, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import on, strace_step
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
-    from hangtop_core.diagnosis import JobState
     from hangtop_core.model import Process
 
-_STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
 _URL = re.compile(r"\bfile:/{1,3}\S+")
 BY_FOLDER = 0.6
 """Confidence where nothing tells the file but the folder in which ranks run."""
@@ -105,5 +103,5 @@ OTHER_FILE = Rule(
     confidence=0.9,
     next_steps=("Give all ranks one whole path", "Delete the file that an earlier run has left"),
     find=_other_file,
-    states=_STATES,
+    states=AT_START,
 )

@@ -11,7 +11,7 @@ from hangtop_core.analysis.gpus import (
     new_link_errors,
 )
 from hangtop_core.analysis.standing import GONE
-from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
 from hangtop_core.analysis.verdict.steps import Command, as_host, on
 from hangtop_core.logs.steps import KERNEL_LOG
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.analysis.xids import Class, Event
-    from hangtop_core.diagnosis import Evidence, JobState
+    from hangtop_core.diagnosis import Evidence
     from hangtop_core.hardware import Gpu
 
-_FAILING: frozenset[JobState] = STALLED | {"starting", "exited"}
 _AT_THE_GPU: frozenset[Kind] = COMMUNICATION | {
     "busy", "io", "unknown", "waiting", "teardown", "exited", "zombie",
 }  # fmt: skip
 """What a rank may do that a failing GPU explains; who sleeps or is stopped has another reason."""
 BEFORE_S = 120.0
 """Seconds before the last progress from which an error may still have to do with the hang."""
-_GONE = frozenset({"lost", "silent", "reset-required", "gone", "error"})
+_UNUSABLE = frozenset({"lost", "silent", "reset-required", "gone", "error"})
+"""States of GPUs."""
 _KERNEL_LOG = f"{KERNEL_LOG} | grep -i -e nvrm -e nvswitch"
 
 
@@ -51,7 +51,7 @@ def _lost_event(case: Case, subject: Subject, gpu: Gpu) -> Event | None:
 def _on_working_gpus(case: Case) -> Iterator[tuple[Subject, Gpu]]:
     """Those that are not lost."""
     for subject, gpu in _on_gpus(case):
-        if gpu.state not in _GONE and _lost_event(case, subject, gpu) is None:
+        if gpu.state not in _UNUSABLE and _lost_event(case, subject, gpu) is None:
             yield subject, gpu
 
 
@@ -115,7 +115,7 @@ def _hit(
 def _lost(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject, gpu in _on_gpus(case):
         event = _lost_event(case, subject, gpu)
-        if gpu.state not in _GONE and event is None:
+        if gpu.state not in _UNUSABLE and event is None:
             continue
         text = "is lost"
         if gpu.state == "silent":
@@ -124,7 +124,7 @@ def _lost(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             text = "needs to be reset"
         elif gpu.state == "error":
             text = f"cannot be read any more: {clean(gpu.error or 'no reason given', 80)}"
-        sure = 0.97 if event is not None and gpu.state in _GONE else 0.93
+        sure = 0.97 if event is not None and gpu.state in _UNUSABLE else 0.93
         confidence = 0.6 if gpu.state == "error" and event is None else sure
         yield _hit(case, subject, gpu, text, _steps(subject, gpu), confidence, event)
 
@@ -153,7 +153,7 @@ def _nvlink(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     hurt = {
         s.rank.node
         for s, gpu in _on_gpus(case)
-        if gpu.state in _GONE or _lost_event(case, s, gpu) is not None
+        if gpu.state in _UNUSABLE or _lost_event(case, s, gpu) is not None
     }
     for subject, gpu in _on_working_gpus(case):
         event = _recent(case, subject, gpu, frozenset({"nvlink"}))
@@ -221,7 +221,7 @@ LOST = Rule(
     confidence=0.93,
     next_steps=("Read the kernel log (NVRM)", "Drain the node, reset or replace the GPU"),
     find=_lost,
-    states=_FAILING,
+    states=START_OR_END,
     decisive=True,
 )
 ECC = Rule(
@@ -234,7 +234,7 @@ ECC = Rule(
     confidence=0.9,
     next_steps=("nvidia-smi -q -d ECC,ROW_REMAPPER", "Drain the node, reset or replace the GPU"),
     find=_ecc,
-    states=_FAILING,
+    states=START_OR_END,
 )
 NVLINK = Rule(
     cause="gpu-nvlink",
@@ -245,7 +245,7 @@ NVLINK = Rule(
     confidence=0.9,
     next_steps=("nvidia-smi nvlink -s", "nvidia-smi nvlink -e", "Look at the fabric manager"),
     find=_nvlink,
-    states=_FAILING,
+    states=START_OR_END,
 )
 XID = Rule(
     cause="gpu-xid",
@@ -256,7 +256,7 @@ XID = Rule(
     confidence=0.85,
     next_steps=("Read the kernel log (NVRM)", "CUDA_LAUNCH_BLOCKING=1, compute-sanitizer"),
     find=_xid,
-    states=_FAILING,
+    states=START_OR_END,
 )
 FAILING = (LOST, ECC, NVLINK, XID)
 """In this order, before what only follows from them."""

@@ -14,14 +14,14 @@ from hangtop_core.analysis.gpus import (
     slow,
     usual_clock,
 )
-from hangtop_core.analysis.verdict.base import ALWAYS, STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import ALWAYS, AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.text import clean, duration, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.hardware import Gpu
@@ -100,19 +100,14 @@ def _throttled(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _shared(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    places: dict[tuple[str, int, str | None], list[Subject]] = {}
+    places: dict[tuple[str, int], tuple[Gpu, list[Subject]]] = {}
     for subject in case.on_gpus:
-        for slot in case.slots.get(id(subject), ()):
-            if slot.how == "process":
-                place = (subject.rank.node, slot.gpu.index, slot.part)
-                places.setdefault(place, []).append(subject)
-    if not places:
-        return
-    own = {s.pid for s in case.subjects} | {one.pid for one in case.job.launchers}
-    own |= {child.pid for s in case.subjects for child in s.rank.children}
-    for (node, index, part), some in places.items():
-        gpu = next(one for one in case.nodes[node].gpus if one.index == index)
-        if len(some) > 1 and part is None:
+        for slot in case.slots[id(subject)]:
+            if slot.how == "process" and slot.part is None:
+                place = (subject.rank.node, slot.gpu.index)
+                places.setdefault(place, (slot.gpu, []))[1].append(subject)
+    for (node, _), (gpu, some) in places.items():
+        if len(some) > 1:
             yield Hit(
                 subjects=tuple(some),
                 summary=sentence(
@@ -126,8 +121,8 @@ def _shared(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 ),
                 confidence=0.8 if case.waiters and _starting(case) else 0.4,
             )
-        elif part is None:
-            yield from _foreign(case, some[0], gpu, own)
+        else:
+            yield from _foreign(case, some[0], gpu)
 
 
 def _starting(case: Case) -> bool:
@@ -135,12 +130,13 @@ def _starting(case: Case) -> bool:
     return any(s.activity.kind in ("init", "new-group") for s in case.waiters)
 
 
-def _foreign(case: Case, subject: Subject, gpu: Gpu, own: Container[int]) -> Iterator[Hit]:
+def _foreign(case: Case, subject: Subject, gpu: Gpu) -> Iterator[Hit]:
     """A process that is not of the job, with much memory on the GPU of a rank."""
+    own = {one.pid for one in gpu.processes or () if case.owners.has(subject.rank.node, one.pid)}
     others = [
         one for one in gpu.processes or () if one.pid not in own and (one.memory or 0) >= MANY_BYTES
     ]
-    if not others or not any(one.pid in own for one in gpu.processes or ()):
+    if not others or not own:
         return
     names = ", ".join(
         f"pid {one.pid} ({clean(one.comm or 'not seen from here', 40)}, {size(one.memory)})"
@@ -193,5 +189,5 @@ SHARED = Rule(
     confidence=0.8,
     next_steps=("torch.cuda.set_device(LOCAL_RANK) before anything touches CUDA",),
     find=_shared,
-    states=STALLED | {"starting"},
+    states=AT_START,
 )

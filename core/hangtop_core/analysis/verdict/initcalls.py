@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import on
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
-    from hangtop_core.diagnosis import JobState
-
-_STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
 
 
 def _mistold(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -108,7 +105,7 @@ def _told_wrong(case: Case, odd: Sequence[Subject], text: str, *steps: str) -> H
                     s.number,
                     f"joins as rank {s.rank.process.told_rank} of {s.rank.process.told_size}",
                 )
-                for s in [*odd, *(one for one in told if one not in odd)][:SHOWN]
+                for s in [*odd, *besides(told, odd)][:SHOWN]
                 if s.rank.process.told_rank is not None
             ),
             *((fact("environment", None, f"WORLD_SIZE={variable}"),) if variable else ()),
@@ -132,5 +129,5 @@ MISTOLD = Rule(
     confidence=0.9,
     next_steps=("Give all ranks one world_size, and each a rank of its own",),
     find=_mistold,
-    states=_STATES,
+    states=AT_START,
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
 from hangtop_core.analysis.activity import uses_cuda
-from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import on
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.versions import Difference
-    from hangtop_core.diagnosis import Evidence, JobState
+    from hangtop_core.diagnosis import Evidence
 
-_STARTING: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
 _CONFIDENCE = {"nccl": 0.7, "torch": 0.7, "torch_folder": 0.5, "python": 0.4}
 _BESIDE = 0.3
 _SHOWN = 3
@@ -178,7 +177,7 @@ SETTINGS = Rule(
     confidence=0.45,
     next_steps=("Give all ranks the same settings, from one place",),
     find=_settings,
-    states=_STARTING,
+    states=AT_START,
     last=True,
 )
 SAME_GPU = Rule(
@@ -191,7 +190,7 @@ SAME_GPU = Rule(
     confidence=0.5,
     next_steps=("Leave all GPUs of a node to all its ranks, or each rank one of its own",),
     find=_same_gpu,
-    states=_STARTING,
+    states=AT_START,
     last=True,
 )
 MISCONFIGURED = Rule(
@@ -209,7 +208,7 @@ MISCONFIGURED = Rule(
         "End what is left of an earlier run",
     ),
     find=_misconfigured,
-    states=_STARTING,
+    states=AT_START,
     decisive=True,
 )
 VERSIONS = Rule(
@@ -224,5 +223,5 @@ VERSIONS = Rule(
     confidence=0.7,
     next_steps=("Use one environment on all nodes",),
     find=_versions,
-    states=STALLED | _STARTING,
+    states=AT_START,
 )

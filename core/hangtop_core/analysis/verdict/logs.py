@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import GONE
-from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
 from hangtop_core.analysis.verdict.meeting import Binder, binder, port_holder
 from hangtop_core.analysis.verdict.needs import More
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
-    from hangtop_core.diagnosis import Evidence, JobState, Verdict
+    from hangtop_core.diagnosis import Evidence, Verdict
     from hangtop_core.logs.judge import Fold
     from hangtop_core.logs.record import Record
     from hangtop_core.model import Job, Snapshot
 
-_STATES: frozenset[JobState] = STALLED | {"starting", "exited"}
 _AT_START = frozenset({"store-unreachable", "store-port-taken", "wrong-interface"})
 """Causes that matter only until ranks have met."""
 _BY_DRIVER = frozenset({"gpu-xid", "gpu-ecc", "gpu-nvlink"})
@@ -308,7 +307,7 @@ def _rule(cause: str, title: str, seen: str, excluded: str, confidence: float) -
         confidence=confidence,
         next_steps=STEPS[cause],
         find=lambda case, left: _find(cause, case, left),
-        states=_STATES,
+        states=START_OR_END,
     )
 
 

@@ -21,6 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.places import port_of
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from hangtop_core.descriptors import Descriptor
 
 _WAITS: frozenset[Kind] = frozenset({"queue", "join", "lock"})
-_OPEN = ("ESTABLISHED", "ESTAB", "SYN_SENT", "CLOSE_WAIT")
+_OPEN = ("ESTABLISHED", "SYN_SENT", "CLOSE_WAIT")
 
 
 def _in_loop(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -41,10 +42,9 @@ def _in_loop(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             continue
         thread, number = _loop(case, subject)
         loop = descriptor(subject, number) if number is not None else None
-        asked = _asked(case, subject, loop) if loop is not None else []
+        remote, asked = _asked(case, subject, loop) if loop is not None else ("", [])
         if not asked:
             continue
-        where = asked[0].socket.remote if asked[0].socket is not None else ""
         yield Hit(
             subjects=(subject,),
             summary=sentence(
@@ -52,7 +52,7 @@ def _in_loop(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{who([subject])} waits in {subject.activity.op or 'an event loop'} at "
                 f"{subject.activity.at}{thread}",
                 f"{case.since(subject)}: nothing comes on".lstrip(": "),
-                f"{plural(len(asked), 'connection')} to {clean(where, 60)}"
+                f"{plural(len(asked), 'connection')} to {clean(remote, 60)}"
                 f"{_at_other_end(case, subject, asked[0])}",
             ),
             evidence=(
@@ -84,28 +84,27 @@ def _loop(case: Case, subject: Subject) -> tuple[str, int | None]:
     return f" for its {others[0].name}, which runs an event loop,", others[0].facts.fd
 
 
-def _asked(case: Case, subject: Subject, loop: Descriptor) -> list[Descriptor]:
-    """Connections of a loop to the one end that it may wait for; empty where that is not clear.
+def _asked(case: Case, subject: Subject, loop: Descriptor) -> tuple[str, list[Descriptor]]:
+    """The one end that a loop may wait for, and its connections there; none where that is unclear.
 
     Who called at a port of its own asks it, and ranks wait for one another by other means.
     """
     table = subject.rank.descriptors
     some = table.descriptors if table is not None else ()
-    serves = {_port(s.local) for d in some if (s := d.socket) is not None and s.state == "LISTEN"}
+    serves = {port_of(s.local) for d in some if (s := d.socket) is not None and s.state == "LISTEN"}
     store = subject.rank.process.env.get("MASTER_PORT", "-")
-    ranks = {(one.rank.node, one.pid) for one in case.subjects}
     ends: dict[str, list[Descriptor]] = defaultdict(list)
     for one in some:
         socket = one.socket
         if socket is None or socket.family != "tcp" or socket.state not in _OPEN:
             continue
-        if one.fd not in loop.watches or _port(socket.local) in serves:
+        if one.fd not in loop.watches or port_of(socket.local) in serves:
             continue
         other = peer(case, subject, one)
-        of_rank = other is not None and (other.node, other.pid) in ranks
-        if not of_rank and _port(socket.remote) != store:
+        rank = case.owners.rank(other.node, other.pid) if other is not None else None
+        if rank is None and port_of(socket.remote) != store:
             ends[socket.remote].append(one)
-    return next(iter(ends.values())) if len(ends) == 1 else []
+    return next(iter(ends.items())) if len(ends) == 1 else ("", [])
 
 
 def _at_other_end(case: Case, subject: Subject, one: Descriptor) -> str:
@@ -118,10 +117,6 @@ def _at_other_end(case: Case, subject: Subject, one: Descriptor) -> str:
         return f", {other.text}" if other.pid is None else f", {other.text} (pid {other.pid})"
     doing = does(case, subject, child)
     return f", its {name_child(case, subject, child)}{f', which {doing}' if doing else ''}"
-
-
-def _port(address: str) -> str:
-    return address.rpartition(":")[2]
 
 
 IN_LOOP = Rule(

@@ -7,11 +7,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core import nodesets
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.steps import Command, answers, as_host, word
+from hangtop_core.analysis.verdict.steps import Command, answers, as_host, thaw, word
 from hangtop_core.analysis.verdict.storestart import in_store
+from hangtop_core.jobs import AGENT
 from hangtop_core.joining import world_size
 from hangtop_core.places import Places
 from hangtop_core.text import clean, plural
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.descriptors import Socket
-    from hangtop_core.diagnosis import Evidence, JobState
+    from hangtop_core.diagnosis import Evidence
     from hangtop_core.meters import Stalled
+    from hangtop_core.model import Process
 
 _MEETING: frozenset[Kind] = frozenset({"init", "new-group", "store", "collective", "recv", "send"})
-_STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
 TEST_PORT = 29617
 """Not the default of torch, which the job may have."""
+_ELASTIC = frozenset({"torchrun", "accelerate", AGENT})
+"""Launchers that have the store themselves: torchrun's agent runs in them."""
 _BY_STORE: frozenset[Kind] = frozenset({"init", "new-group", "store"})
 
 
@@ -174,12 +177,13 @@ def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _store_held(case: Case) -> Iterator[Hit]:
     """Ranks that wait for a store which is in a launcher that does not run."""
     subjects = tuple(s for s in case.waiters if s.activity.kind in _BY_STORE)
-    held = [one for one in case.job.launchers if one.state in ("T", "t") or one.frozen]
+    agents = [one for one in case.job.launchers if one.launcher in _ELASTIC]
+    held = [one for one in agents if one.state in ("T", "t") or one.frozen]
     if not subjects or not held or len(subjects) < len(case.waiters) or case.suspects:
         return
     one = held[0]
     how = "frozen" if one.frozen else "traced" if one.state == "t" else "stopped by a signal"
-    name = clean(f"{one.launcher or 'the launcher'} (pid {one.pid} on {one.node})", 200)
+    name = clean(f"{one.launcher} (pid {one.pid} on {one.node})", 200)
     yield Hit(
         subjects=(),
         explained=subjects,
@@ -190,8 +194,17 @@ def _store_held(case: Case) -> Iterator[Hit]:
             f"{case.since(subjects[0])}".rstrip(),
         ),
         evidence=(fact("process", None, f"launcher pid {one.pid}: state {one.state}"),),
-        steps=(Command(one.node, f"kill -CONT {one.pid}"),),
+        steps=_let_run(one),
     )
+
+
+def _let_run(one: Process) -> tuple[Command, ...]:
+    if one.frozen:
+        return thaw(one, one.node)
+    if one.state == "T":
+        return (Command(one.node, f"kill -CONT {one.pid}"),)
+    command = f"ps -o pid,user,etime,args -p {one.tracer_pid}"
+    return (Command(one.node, command, "see who traces it"),) if one.tracer_pid else ()
 
 
 def _is_store(subject: Subject, one: Stalled) -> bool:
@@ -211,12 +224,11 @@ def _taken(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not lacking or case.job.launchers:
         # torchrun may host the store, and says itself whether it can.
         return
-    ours = {(s.rank.node, s.pid) for s in case.subjects}
     found = [
         (subject, socket)
         for subject in joining
         for socket in _to_store(subject)
-        if socket.peer_pid is not None and (subject.rank.node, socket.peer_pid) not in ours
+        if socket.peer_pid is not None and not case.owners.has(subject.rank.node, socket.peer_pid)
     ]
     if not found:
         return
@@ -252,13 +264,11 @@ class PortHolder(NamedTuple):
 
 def port_holder(case: Case) -> PortHolder | None:
     """Who listens on the port of the store where ranks are, if that is no process of the job."""
-    ours = {(launcher.node, launcher.pid) for launcher in case.job.launchers}
-    for rank in case.job.ranks:
-        ours |= {(rank.node, one.pid) for one in (rank.process, *rank.children)}
     for subject in case.subjects:
         node, table = subject.rank.node, subject.rank.descriptors
         one = table.store_port if table is not None else None
-        others = [h for h in (one.holders if one is not None else ()) if (node, h.pid) not in ours]
+        holders = one.holders if one is not None else ()
+        others = [h for h in holders if not case.owners.has(node, h.pid)]
         if one is None or one.socket is None or not others:
             continue
         name = f"pid {others[0].pid} ({clean(others[0].comm, 40)}) on {node}"
@@ -328,7 +338,7 @@ TAKEN = Rule(
     confidence=0.92,
     next_steps=("End that process, or choose another MASTER_PORT",),
     find=_taken,
-    states=_STATES,
+    states=AT_START,
 )
 STORE_DEAD = Rule(
     cause="store-dead",
@@ -340,7 +350,7 @@ STORE_DEAD = Rule(
     confidence=0.85,
     next_steps=("End the job", "Look why its host has left"),
     find=_store_dead,
-    states=_STATES,
+    states=AT_START,
 )
 NO_STORE = Rule(
     cause="store-unreachable",
@@ -354,7 +364,7 @@ NO_STORE = Rule(
         "Look whether rank 0 runs there",
     ),
     find=_no_store,
-    states=_STATES,
+    states=AT_START,
 )
 PORT_BLOCKED = Rule(
     cause="port-blocked",
@@ -365,5 +375,5 @@ PORT_BLOCKED = Rule(
     confidence=0.85,
     next_steps=("Connect to that port from there", "Open the ports between the nodes"),
     find=_blocked,
-    states=_STATES,
+    states=AT_START,
 )

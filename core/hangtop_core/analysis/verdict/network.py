@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule
+from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import Command, Step, as_host
@@ -174,7 +174,7 @@ WRONG_INTERFACE = Rule(
     confidence=0.92,
     next_steps=("Name the interface that leads to the other nodes: GLOO_SOCKET_IFNAME=eth0",),
     find=_wrong_interface,
-    states=STALLED | {"starting", "exited"},
+    states=START_OR_END,
 )
 PEER_DEAD = Rule(
     cause="tcp-peer-dead",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.attempts import NO_SPACE, fails_again, said_again
+from hangtop_core.analysis.attempts import NO_SPACE, fails_again
 from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.standing import GONE, wakes_up
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, full_facts, sentence, who
-from hangtop_core.analysis.verdict.refusals import refusal
+from hangtop_core.analysis.verdict.refusals import refusal, repeated
 from hangtop_core.analysis.verdict.retrying import (
     SERVICE,
     again_by,
@@ -19,18 +19,14 @@ from hangtop_core.analysis.verdict.retrying import (
     quoted,
     round_in,
 )
-from hangtop_core.analysis.verdict.steps import on, word
+from hangtop_core.analysis.verdict.steps import on, room_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.attempts import Again
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Frame
 
-_SLACK_S = 2.0
-"""Who prints and then sleeps has printed that long before it is seen to sleep, at most."""
-_TIMES = 2
 _CALLERS = 4
 """Own frames that may name what is tried."""
 _SAVES = re.compile(
@@ -54,10 +50,10 @@ def _no_room(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             continue
         node = case.nodes.get(subject.rank.node)
         mounts = node.full_mounts if node is not None else ()
-        said = _says(case, subject, _tells)
+        said = repeated(case, subject, _tells)
         tried, line = "", said
         if said is None and mounts:
-            line = _says(case, subject, fails_again)
+            line = repeated(case, subject, fails_again)
             tried = _writes(case, subject, line.line if line is not None else "")
         if said is None and not tried:
             continue
@@ -70,24 +66,18 @@ def _no_room(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         text += f" meanwhile: {tried}" if tried else ""
         text += quoted(line, [subject])
         text += f"; nothing is left on {full}" if full else " (a disk, or what one may have of it)"
-        shown = " ".join(filter(None, map(word, (named or mounts)[:SHOWN])))
+        look = room_steps(subject, (named or mounts)[:SHOWN])
         yield Hit(
             subjects=(subject,),
             summary=sentence(case, text),
             evidence=(*full_facts(case, subject), *common_facts(case, [subject])),
             steps=(
-                on(subject, f"df -h {shown}; df -i {shown}" if shown else "df -h; df -i; quota -s"),
+                *(look or (on(subject, "df -h; df -i; quota -s"),)),
                 "make room there; what the rank retries goes on by itself",
                 "let attempts end after some time, with the error that they met",
             ),
             confidence=None if said else BY_NAME,
         )
-
-
-def _says(case: Case, subject: Subject, tells: Callable[[str], bool]) -> Again | None:
-    """The line of its log that tells of a full disk, or that something fails again and again."""
-    since = subject.standing.since - _SLACK_S
-    return said_again(case.logs.get(id(subject.rank), ()), tells, _TIMES, since)
 
 
 def _tells(line: str) -> bool:

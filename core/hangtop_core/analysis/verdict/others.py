@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.timeline import knows_since
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Hit
+    from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Verdict
 
 OWN = 0.6
@@ -33,10 +35,11 @@ class Beside(NamedTuple):
     apart: bool
 
 
-def beside(first: tuple[Verdict, Hit], other: tuple[Verdict, Hit]) -> Beside:
+def beside(case: Case, first: tuple[Verdict, Hit], other: tuple[Verdict, Hit]) -> Beside:
     """Say why a verdict comes after the first, and whether both can be true.
 
     Args:
+        case: what was observed.
         first: the first verdict, and what it was made of.
         other: the same of the other.
     """
@@ -51,7 +54,7 @@ def beside(first: tuple[Verdict, Hit], other: tuple[Verdict, Hit]) -> Beside:
     if mine & others:
         both = name_ranks(sorted(mine & others))
         return Beside(f"{how}: it blames {both}, too, which the first explains", False)
-    when = _when(one_hit, two_hit)
+    when = _when(case, one_hit, two_hit)
     if two.cause == one.cause:
         return Beside(f"the same again, of {who}: perhaps for the same reason{when}", False)
     if not mine or two.confidence < OWN or two.cause not in BY_ITSELF:
@@ -64,8 +67,10 @@ def _ranks(verdict: Verdict) -> set[int]:
     return {one.rank for one in verdict.culprits if one.rank is not None}
 
 
-def _when(first: Hit, other: Hit) -> str:
+def _when(case: Case, first: Hit, other: Hit) -> str:
     """`; it began 0:12 later`, where both times are known."""
+    if not all(knows_since(case, s) for s in (*first.subjects, *other.subjects)):
+        return ""
     one = min((s.standing.since for s in first.subjects), default=None)
     two = min((s.standing.since for s in other.subjects), default=None)
     if one is None or two is None or abs(two - one) < TOGETHER_S:

@@ -13,7 +13,7 @@ from hangtop_core.analysis.verdict.steps import Command, word
 from hangtop_core.text import clean, plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
@@ -98,7 +98,7 @@ def absent_by_groups(case: Case) -> Iterator[Hit]:
         if seat.node is not None and seat.beside and seat.unseen is None:
             by_node.setdefault(seat.node, []).append(seat)
     for node, lacking in by_node.items():
-        beside = [rank for rank in case.job.ranks if rank.node == node]
+        beside = case.by_node.get(node, ())
         counted = _shared(case, beside)
         killed = (counted.counts.oom_kills or 0) if counted is not None else 0
         if counted is None or killed < len(lacking):
@@ -125,7 +125,7 @@ def absent_by_groups(case: Case) -> Iterator[Hit]:
         )
 
 
-def _shared(case: Case, beside: list[Rank]) -> Cgroup | None:
+def _shared(case: Case, beside: Sequence[Rank]) -> Cgroup | None:
     """The own group of all these ranks that has counted kills under a limit."""
     groups = _groups(case, beside[0]) if beside else ()
     if cgroups.limited(groups) is None:

@@ -44,8 +44,13 @@ def out_of_step(case: Case) -> Hit | None:
     if len(set(groups.values())) < 3 or told:
         return None
     stacks = {id(some[0]): stack_of(case.snapshot.stacks, some[0]) for some in classes}
-    back = next((some for some in classes if _behind_all(some, classes, stacks)), None)
-    front = next((some for some in classes if _before_all(some, classes, stacks)), None)
+    further = [
+        [one is other or _further(stacks[id(one[0])], stacks[id(other[0])]) for other in classes]
+        for one in classes
+    ]
+    back = next((some for some, row in zip(classes, further, strict=True) if all(row)), None)
+    columns = zip(*further, strict=True)
+    front = next((some for some, one in zip(classes, columns, strict=True) if all(one)), None)
     if back is None or front is None or not groups[id(back[0])]:
         return None
     group = groups[id(back[0])]
@@ -115,35 +120,16 @@ def _further(one: Sequence[Frame], other: Sequence[Frame]) -> bool | None:
     return here.line < there.line if same else None
 
 
-def _behind_all(
-    some: Sequence[Subject],
-    classes: Sequence[Sequence[Subject]],
-    stacks: dict[int, tuple[Frame, ...]],
-) -> bool:
-    mine = stacks[id(some[0])]
-    return all(one is some or _further(mine, stacks[id(one[0])]) for one in classes)
-
-
-def _before_all(
-    some: Sequence[Subject],
-    classes: Sequence[Sequence[Subject]],
-    stacks: dict[int, tuple[Frame, ...]],
-) -> bool:
-    mine = stacks[id(some[0])]
-    return all(one is some or _further(stacks[id(one[0])], mine) for one in classes)
-
-
 def _neighbours(
     case: Case, back: Sequence[Subject], front: Sequence[Subject]
 ) -> tuple[Subject, ...]:
     """Those in front in the smallest blocks of ranks that have some of both."""
-    world, wide = case.job.world_size or len(case.subjects), 2
-    while wide < world:
+    world = case.job.world_size or len(case.subjects)
+    for wide in (one for one in range(2, world) if world % one == 0):
         blocks = {s.number // wide for s in back}
         found = tuple(s for s in front if s.number // wide in blocks)
-        if found and world % wide == 0:
+        if found:
             return found
-        wide += 1
     return ()
 
 

@@ -72,8 +72,8 @@ def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _linked(case: Case, chain: Knot) -> Hit:
     """Each of some waits for the next, and the last one for a rank in a collective."""
     found, first = chain.subjects, chain.subjects[0].activity
-    heads = {s.number for s in found}
-    last = [s for s in chain.passing if chain.peers[s.number] in heads]
+    numbers = {s.number for s in found}
+    last = [s for s in chain.passing if chain.peers[s.number] in numbers]
     said = "; ".join(
         f"{name_ranks([s])} {s.activity.text.rstrip(',')} at {s.activity.at}, for rank "
         f"{chain.peers[s.number]} (`{chain.names[s.number]}`)"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence, who
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import Command, Step, word
 from hangtop_core.hardware import UP
 from hangtop_core.logs.steps import KERNEL_LOG
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.hardware import Nic
-
-SHOWN = 4
 
 
 def _down(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -110,5 +108,5 @@ DOWN = Rule(
     confidence=0.9,
     next_steps=("Look at the port: ibstat", "Look at cable, transceiver and switch port"),
     find=_down,
-    states=STALLED | {"starting"},
+    states=AT_START,
 )

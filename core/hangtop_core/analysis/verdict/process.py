@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.layout import by_node, place_text
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.endings import error_of_somebody, of_what
 from hangtop_core.analysis.verdict.evidence import (
     absent,
@@ -23,7 +23,7 @@ from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.lost import lost
 from hangtop_core.analysis.verdict.naming import tracer
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.steps import Command, on, tails, word
+from hangtop_core.analysis.verdict.steps import Command, on, tails, thaw
 from hangtop_core.logs.ended import LATER, TOLD_TO
 from hangtop_core.logs.steps import KERNEL_LOG
 
@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
-    from hangtop_core.diagnosis import Evidence, JobState
+    from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Rank
-
-_EXITED_STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting", "exited"})
 
 TOGETHER_S = 5.0
 """Seconds within which ranks leave that have done their work, or are ended by their launcher."""
@@ -167,7 +165,7 @@ def _vanished(case: Case) -> Iterator[Hit]:
         node = some[0].node
         if node is None or not case.waiters:
             continue
-        beside = [rank for rank in case.job.ranks if rank.node == node]
+        beside = case.by_node.get(node, ())
         if some[0].beside:
             # A process that was told another one's rank is there in the place of one that lacks.
             twice = len(beside) - len({rank.rank for rank in beside})
@@ -215,7 +213,7 @@ def _traced(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     held = [s for s in left if s.activity.kind == "traced"]
     for group in alike(held, lambda s: (s.rank.process.tracer_pid, s.rank.node)):
         process = group[0].rank.process
-        by = tracer(process)
+        by = tracer(process) or "a debugger that is not seen from here"
         yield Hit(
             subjects=group,
             summary=sentence(
@@ -227,22 +225,24 @@ def _traced(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case.since(group[0]),
             ),
             evidence=common_facts(case, group),
-            steps=(
-                on(group[0], f"ps -o pid,user,etime,args -p {process.tracer_pid}"),
-                on(
-                    group[0],
-                    f"kill {process.tracer_pid}",
-                    words="detach in that debugger, or end it",
-                ),
-            ),
+            steps=_letting_go(group[0]),
         )
+
+
+def _letting_go(subject: Subject) -> tuple[Step, ...]:
+    pid = subject.rank.process.tracer_pid
+    if not pid:  # so the kernel tells it where the tracer is in no namespace of this node's probe
+        return ("look for the debugger outside of the container that this rank is in",)
+    return (
+        on(subject, f"ps -o pid,user,etime,args -p {pid}"),
+        on(subject, f"kill {pid}", words="detach in that debugger, or end it"),
+    )
 
 
 def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     frozen = [s for s in left if s.activity.kind == "frozen"]
     for group in alike(frozen, lambda s: (_frozen_by(s), s.rank.node)):
         path = _frozen_by(group[0])
-        thaw = _thaw(group[0].rank.process.frozen_by)
         yield Hit(
             subjects=group,
             summary=sentence(
@@ -257,7 +257,7 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *(_below(s, path) for s in group[:4] if s.rank.process.cgroup),
             ),
             steps=(
-                *(on(group[0], step) for step in thaw),
+                *thaw(group[0].rank.process, group[0].rank.node),
                 Command(group[0].rank.node, "scontrol show job", "Slurm suspends jobs like this"),
             ),
         )
@@ -277,15 +277,6 @@ def _below(subject: Subject, path: str) -> Evidence:
     )
 
 
-def _thaw(folder: str | None) -> tuple[str, ...]:
-    """How to see who is in a frozen group, and to thaw it; version 1 has a freezer of its own."""
-    if folder is None:
-        return ()
-    name, text = ("cgroup.freeze", "0") if "freezer" not in folder else ("freezer.state", "THAWED")
-    file, members = word(f"{folder}/{name}"), word(f"{folder}/cgroup.procs")
-    return (f"cat {members}", f"echo {text} > {file}") if file and members else ()
-
-
 RULES = (
     Rule(
         cause="rank-exited",
@@ -302,7 +293,7 @@ RULES = (
         confidence=0.95,
         next_steps=("Read the end of that rank's log", "Ask the kernel log for OOM kills"),
         find=_exited,
-        states=_EXITED_STATES,
+        states=START_OR_END,
         decisive=True,
     ),
     Rule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.activity import DISTRIBUTED_BREAKPOINT
@@ -35,7 +36,7 @@ from hangtop_core.analysis.verdict.steps import on, strace_step, tails
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
@@ -52,6 +53,8 @@ _COMPILERS = frozenset(
     {"ptxas", "cicc", "cc1plus", "cc1", "gcc", "g++", "ninja", "nvcc", "clang", "clang++", "c++"}
 )
 _SENDS = frozenset({"sendto", "sendmsg", "write", "writev", "sendfile"})
+_SENDING = re.compile(r"^(?:\w+\.)*(?:send\w*|write)\(|\.send\w*\(")
+"""A function, or a line, that sends: with a timeout it waits in poll until it can."""
 
 
 def _prompt(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -160,10 +163,11 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     polling = [s for s in left if s.activity.kind == "waiting" and s.activity.family == "poll"]
     # One table tells for all that are in the same line: those of others are not asked for.
     groups += alike(polling, lambda s: s.activity.site)
+    hosts = {address for node in case.seen_nodes for address in node.addresses} if groups else ()
     for group in groups:
         subject, one = group[0], descriptor(group[0])
         if one is None or one.socket is None:
-            guesses = ((s, _guess(case, s)) for s in group)
+            guesses = ((s, _guess(case, s, hosts)) for s in group)
             subject, one = next((g for g in guesses if g[1] is not None), (subject, one))
         if one is None and subject.activity.kind != "remote":
             continue
@@ -202,31 +206,27 @@ def _silence(subject: Subject, socket: Socket) -> str:
     """How the other end keeps a subject waiting, as far as the socket tells."""
     if socket.state == "SYN_SENT":
         return ", which does not answer its attempts to connect"
-    main = subject.activity.main
-    if main is not None and main.syscall in _SENDS:
+    main, top = subject.activity.main, subject.activity.top
+    sends = main is not None and main.syscall in _SENDS
+    if sends or (top is not None and _SENDING.search(f"{top.name}( {top.source}")):
         return ", which takes no more of what is sent" if socket.send_queue else ""
     return "" if socket.recv_queue else ", which sends nothing"
 
 
-def _guess(case: Case, subject: Subject) -> Descriptor | None:
+def _guess(case: Case, subject: Subject, hosts: Container[str]) -> Descriptor | None:
     """The one connection that leads neither to the store nor to a process or node of the job."""
     table = subject.rank.descriptors
     if table is None:
         return None
     port = subject.rank.process.env.get("MASTER_PORT", "-")
-    mine = [rank for rank in case.job.ranks if rank.node == subject.rank.node]
-    pids = {child.pid for rank in mine for child in (rank.process, *rank.children)}
-    pids |= {launcher.pid for launcher in case.job.launchers}
-    nodes = [case.nodes[name] for name in case.job.nodes if name in case.nodes]
-    hosts = {address for node in nodes for address in node.addresses}
     open_ = [
         one
         for one in table.descriptors
         if one.socket is not None
         and one.socket.family == "tcp"
-        and one.socket.state in ("ESTABLISHED", "ESTAB", "SYN_SENT")
+        and one.socket.state in ("ESTABLISHED", "SYN_SENT")
         and not one.socket.remote.endswith(f":{port}")
-        and one.socket.peer_pid not in pids
+        and not case.owners.has(subject.rank.node, one.socket.peer_pid)
         and (one.socket.peer_pid is not None or one.socket.remote.rpartition(":")[0] not in hosts)
     ]
     return open_[0] if len(open_) == 1 else None

@@ -113,9 +113,9 @@ def _printed(
     ranks = {s.number for s in past}
     found = [
         one
-        for one in case.said.tracebacks
-        if (one.rank is None or one.rank in ranks)
-        and one.how not in GOES_ON
+        for rank in (None, *sorted(ranks))
+        for one in case.said.tracebacks.get(rank, ())
+        if one.how not in GOES_ON
         and one.fields.get("known") not in _FOLLOWS
         and _through(one.calls, here, caller)
     ]

@@ -164,14 +164,11 @@ def _left_loop(
     found: dict[int, str] = {}
     for operation in operations:
         others = [by_number[rank] for rank in operation.entries if rank in by_number]
+        waits = f"{name_ranks(others)} {is_are(others, 'waits', 'wait')} in {named(operation)}"
         for rank in operation.missing if others else ():
             loop = _loop_left(case, by_number[rank], others[0]) if rank in by_number else None
             if loop is not None:
-                found.setdefault(
-                    rank,
-                    f"through with the loop at {loop}, in which {name_ranks(others)} "
-                    f"{is_are(others, 'waits', 'wait')} in {named(operation)}",
-                )
+                found.setdefault(rank, f"through with the loop at {loop}, in which {waits}")
     ranks = tuple(by_number[rank] for rank in sorted(found))
     if not ranks or 2 * len(ranks) > len(case.waiters):
         return None

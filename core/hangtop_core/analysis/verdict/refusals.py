@@ -1,4 +1,4 @@
-"""What the log of a rank that sleeps by turns says again and again: that a service refuses it."""
+"""What the log of a rank that tries again says again and again, as that a service refuses it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.attempts import said_again
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hangtop_core.analysis.attempts import Again
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
@@ -36,8 +38,13 @@ _TORCH = re.compile(r"c10d|TCPStore|NCCL|[Gg]loo|ProcessGroup|rendezvous|\[rank\
 
 def refusal(case: Case, subject: Subject) -> Again | None:
     """The newest line that tells why a rank tries again, if it printed it more than once."""
+    return repeated(case, subject, _tells)
+
+
+def repeated(case: Case, subject: Subject, tells: Callable[[str], bool]) -> Again | None:
+    """The newest line of a rank's log that ``tells``, if it printed it more than once."""
     since = subject.standing.since - _SLACK_S
-    return said_again(case.logs.get(id(subject.rank), ()), _tells, _TIMES, since)
+    return said_again(case.logs.get(id(subject.rank), ()), tells, _TIMES, since)
 
 
 def _tells(line: str) -> bool:

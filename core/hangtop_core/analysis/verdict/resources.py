@@ -21,7 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.outofmemory import limit_steps
-from hangtop_core.analysis.verdict.steps import Step, on, word
+from hangtop_core.analysis.verdict.steps import Step, on, room_steps, word
 from hangtop_core.text import size
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ PERHAPS = 0.3
 """Confidence where nothing but a full file system on its node speaks for it."""
 TRIES_S = 20.0
 """Who has written much this lately, and sleeps, tries again what did not succeed."""
-
-
 HELD_UP = 0.92
 """Confidence where the main thread sleeps in the kernel for that."""
 HELD_BACK = 0.5
@@ -56,19 +54,18 @@ def _disk_full(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         activity = subject.activity
         if activity.kind not in _WRITES or activity.family in _NOT_WRITING:
             continue
-        one, mount = _full_file(subject), ""
+        one = _full_file(subject)
         if one is not None:
-            mount = one.mount or ""
+            mounts: tuple[str, ...] = (one.mount or "",)
             what = "inodes" if one.full == "inodes" else "space"
-            told = f"has {one.target} open for writing on {mount} ({one.fstype}), which has no "
+            told = f"has {one.target} open for writing on {one.mount} ({one.fstype}), which has no "
             told += f"{what} left"
         else:
-            mount = _full_mount(case, subject)
-            told = f"works on {mount}, which is full"
-        if not mount:
+            mounts = _full_mounts(case, subject)
+            told = f"works on {' or '.join(mounts)}, which is full"
+        if not mounts:
             yield from _perhaps_full(case, subject)
             continue
-        quoted = word(mount)
         yield Hit(
             subjects=(subject,),
             summary=sentence(
@@ -81,7 +78,7 @@ def _disk_full(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
             ),
             steps=(
-                *((on(subject, f"df -h {quoted}; df -i {quoted}"),) if quoted else ()),
+                *room_steps(subject, mounts),
                 "make room there; what the rank retries goes on by itself",
             ),
             confidence=None if one is not None else 0.7,
@@ -96,7 +93,6 @@ def _perhaps_full(case: Case, subject: Subject) -> Iterator[Hit]:
         return
     if not wakes_up(subject.rank, subject.standing):
         return
-    quoted = " ".join(filter(None, map(word, mounts)))
     yield Hit(
         subjects=(),
         summary=sentence(
@@ -105,7 +101,7 @@ def _perhaps_full(case: Case, subject: Subject) -> Iterator[Hit]:
             f"as it fails to make a file: nothing is left on {', '.join(mounts)}",
         ),
         evidence=tuple(full_facts(case, subject)),
-        steps=((on(subject, f"df -h {quoted}; df -i {quoted}"),) if quoted else ()),
+        steps=room_steps(subject, mounts),
         confidence=PERHAPS,
     )
 
@@ -117,25 +113,25 @@ def _full_file(subject: Subject) -> Descriptor | None:
     return next((d for d in found if d.mount and d.fd > 2), None)
 
 
-def _full_mount(case: Case, subject: Subject) -> str:
-    """A full file system on which the rank has its directory, or any file."""
+def _full_mounts(case: Case, subject: Subject) -> tuple[str, ...]:
+    """The full file systems on one of which the rank has its directory, or any file."""
     node = case.nodes.get(subject.rank.node)
     table = subject.rank.descriptors
     used = {d.mount for d in (table.descriptors if table is not None else ()) if d.fd > 2}
     mounts = node.full_mounts if node is not None else ()
     process = subject.rank.process
     if subject.activity.kind == "sleep" and not wakes_up(subject.rank, subject.standing):
-        return ""  # who sleeps for long does not try
+        return ()  # who sleeps for long does not try
     named = [process.cwd or "", *(one.rpartition("=")[2] for one in process.cmdline[1:])]
     for mount in mounts:
         under = any(one == mount or one.startswith(f"{mount}/") for one in named)
         if mount != "/" and (under or mount in used):
-            return mount
+            return (mount,)
     wrote = subject.rank.wrote_at
     lately = wrote is not None and case.at - wrote < TRIES_S
     stack = stack_of(case.snapshot.stacks, subject)
     tries = subject.activity.kind == "sleep" and lately and retries(subject.rank, stack)
-    return " or ".join(mounts[:SHOWN]) if tries else ""
+    return mounts[:SHOWN] if tries else ()
 
 
 def _thrashing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

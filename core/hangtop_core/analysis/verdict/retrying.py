@@ -30,7 +30,7 @@ from hangtop_core.analysis.verdict.refusals import refusal
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.attempts import Again
     from hangtop_core.analysis.verdict.callers import Block
@@ -95,11 +95,6 @@ class Round(NamedTuple):
         return " ".join(block[1] for block in blocks if block)
 
 
-def round_of(stacks: Mapping[str, tuple[Frame, ...]], subject: Subject) -> Round | None:
-    """The innermost loop in which a subject sleeps, where what is in it is known."""
-    return round_in(stack_of(stacks, subject))
-
-
 def round_in(stack: Sequence[Frame]) -> Round | None:
     """The innermost loop in which a thread sleeps, where what is in it is known."""
     own = [frame for frame in stack if not is_library(frame)]
@@ -134,7 +129,7 @@ def _goes_round(case: Case, left: Sequence[Subject]) -> Iterator[tuple[Subject, 
     for subject in left:
         if subject.activity.kind != "sleep" or not wakes_up(subject.rank, subject.standing):
             continue
-        found = round_of(case.snapshot.stacks, subject)
+        found = round_in(stack_of(case.snapshot.stacks, subject))
         if found is not None:
             yield subject, found
 

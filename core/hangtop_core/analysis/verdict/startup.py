@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 from hangtop_core import nodesets
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.layout import by_node, place_text
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
     absent,
+    alike,
     common_facts,
     fact,
+    is_are,
     place_facts,
     sentence,
+    several,
     who,
 )
 from hangtop_core.analysis.verdict.logs import overtaken
@@ -35,12 +38,11 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.diagnosis import Evidence, JobState
+    from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Node, Process
 
 _TOGETHER_S = 20.0
 """A node that is seen for longer after the job stopped did not stop it by going away."""
-_STARTING: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
 MAX_LAUNCHERS = 8
 """Launchers that are named one by one."""
 _OWN_STORE = "_create_tcp_store_server"
@@ -240,19 +242,19 @@ def _outside(meeting: Kind, case: Case, left: Sequence[Subject]) -> Iterator[Hit
         return
     what = "new_group" if meeting == "new-group" else "init_process_group"
     # Ranks of a node that went away may be the ones that this one waits for as well.
-    away = {node.name for node in case.snapshot.nodes if node.state in AWAY}
-    doubtful = any(s.rank.node in away for s in case.subjects)
-    for subject in late:
+    doubtful = bool(case.unheard(case.subjects))
+    for group in alike(late, lambda s: (s.activity.text, s.activity.at)):
+        text = several(f"{group[0].activity.text} at {group[0].activity.at}", group)
         yield Hit(
-            subjects=(subject,),
+            subjects=group,
             summary=sentence(
                 case,
-                f"{who([subject])} has not reached {what}: it {subject.activity.text} at "
-                f"{subject.activity.at}",
-                case.since(subject),
+                f"{who(group)} {is_are(group, 'has', 'have')} not reached {what}: "
+                f"{is_are(group, 'it', 'they')} {text}",
+                case.since(group[0]),
             ),
-            evidence=common_facts(case, [subject]),
-            steps=trace_steps(subject),
+            evidence=common_facts(case, group),
+            steps=trace_steps(group[0]),
             confidence=0.6 if doubtful else None,
         )
 
@@ -348,9 +350,8 @@ RENDEZVOUS = Rule(
     confidence=0.9,
     next_steps=("Start the launcher on the missing nodes", "Check the endpoint from there"),
     find=_rendezvous,
-    states=_STARTING,
+    states=AT_START,
 )
-
 NEVER_JOINED = Rule(
     cause="rank-never-joined",
     title="A rank has never come to the process group",
@@ -363,9 +364,8 @@ NEVER_JOINED = Rule(
     confidence=0.9,
     next_steps=("Start the missing ranks", "Read why they ended"),
     find=_absent,
-    states=_STARTING,
+    states=AT_START,
 )
-
 UNREACHABLE = Rule(
     cause="node-unreachable",
     title="A node with ranks has gone away",
@@ -376,7 +376,6 @@ UNREACHABLE = Rule(
     next_steps=("Look whether the node is up", "Start the job again without it"),
     find=_unreachable,
 )
-
 OUTSIDE_INIT = Rule(
     cause="rank-never-joined",
     title=NEVER_JOINED.title,
@@ -385,9 +384,8 @@ OUTSIDE_INIT = Rule(
     confidence=0.85,
     next_steps=NEVER_JOINED.next_steps,
     find=partial(_outside, "init"),
-    states=_STARTING,
+    states=AT_START,
 )
-
 OUTSIDE_GROUP = Rule(
     cause="subset-new-group",
     title=SUBSET.title,

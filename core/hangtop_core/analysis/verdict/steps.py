@@ -11,10 +11,10 @@ from msgspec import Struct
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from hangtop_core.analysis.verdict.base import Subject
-    from hangtop_core.model import Node, Rank
+    from hangtop_core.model import Node, Process, Rank
 
 MAX_WORD = 300
 MAX_COMMAND = 2000
@@ -66,6 +66,22 @@ def tails(rank: Rank) -> list[str]:
     told = reversed(rank.process.outputs)
     paths = [path for path in told if path.startswith("/") and "log" in path]
     return [f"tail -n 50 {one}" for one in filter(None, map(word, dict.fromkeys(paths)))]
+
+
+def thaw(process: Process, node: str) -> tuple[Command, ...]:
+    """See who is in the frozen group of a process, and thaw it; version 1 has its own freezer."""
+    folder = process.frozen_by or ""
+    name, text = ("cgroup.freeze", "0") if "freezer" not in folder else ("freezer.state", "THAWED")
+    file, members = word(f"{folder}/{name}"), word(f"{folder}/cgroup.procs")
+    if not folder or not file or not members:
+        return ()
+    return (Command(node, f"cat {members}"), Command(node, f"echo {text} > {file}"))
+
+
+def room_steps(subject: Subject, mounts: Iterable[str]) -> tuple[Command, ...]:
+    """See how full file systems of a rank's node are."""
+    shown = " ".join(filter(None, map(word, mounts)))
+    return (on(subject, f"df -h {shown}; df -i {shown}"),) if shown else ()
 
 
 def strace_step(subject: Subject, pid: int) -> Command:

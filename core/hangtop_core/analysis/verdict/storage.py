@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.analysis.verdict.steps import Command, Step
     from hangtop_core.descriptors import Descriptor, Holder
 
 
-_BATON_STEPS = (
+_BATON_STEP = (
     "delete `lock` where torch.utils.cpp_extension builds, if it is older than the job: in "
-    "build_directory, else below TORCH_EXTENSIONS_DIR or ~/.cache/torch_extensions",
+    "build_directory, else below TORCH_EXTENSIONS_DIR or ~/.cache/torch_extensions"
 )
 _BUILDS = re.compile(r"\bload(?:_inline)?\(\s*(?:name\s*=\s*)?(['\"])([\w.-]{1,60})\1")
 """The extension that torch is to build and load."""
@@ -56,9 +56,9 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     waiting = [s for s in left if s.activity.kind == "file-lock"]
     for group in alike(waiting, lambda s: (s.activity.site, wanted(s).target)):
         first, wants = group[0], wanted(group[0])
-        lock, quoted = wants.lock, word(wants.lock.target) if wants.lock is not None else None
+        lock = wants.lock
         holders = [h for h in lock.holders if "lock" in h.how] if lock is not None else []
-        told, names = _held_by(case, first, holders), case.names(first.rank.node)
+        told, names = _held_by(case, first, holders), case.owners.names(first.rank.node)
         shown = [name_descriptor(lock, names=names)] if lock else []
         shown += [
             f"locked here: {name_descriptor(one, names=names)}" for one in wants.others[:SHOWN]
@@ -84,9 +84,14 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             steps=(
                 *(on(first, f"ps -o pid,user,etime,stat,args -p {h.pid}") for h in holders[:2]),
                 *(_baton_steps(first) if by_being_there(first) and lock is None else ()),
-                on(first, f"lslocks | grep -F {quoted}" if quoted else "lslocks"),
+                _lslocks(first, wants.lock),
             ),
         )
+
+
+def _lslocks(subject: Subject, lock: Descriptor | None) -> Command:
+    quoted = word(lock.target) if lock is not None else None
+    return on(subject, f"lslocks | grep -F {quoted}" if quoted else "lslocks")
 
 
 class _Wanted(NamedTuple):
@@ -123,7 +128,7 @@ def _baton_steps(subject: Subject) -> Iterator[Step]:
         f"hangtop dump --pid {subject.pid} --locals",
         words="see which folder that is: `build_directory` of _jit_compile",
     )
-    yield from _BATON_STEPS
+    yield _BATON_STEP
 
 
 def by_being_there(subject: Subject) -> bool:
@@ -135,13 +140,13 @@ def by_being_there(subject: Subject) -> bool:
 def _held_by(case: Case, subject: Subject, holders: Sequence[Holder]) -> str:
     """Who has a lock; what the rank does that has it, where it is one of this job."""
     for one in holders:
-        rank = case.by_pid.get((subject.rank.node, one.pid))
+        rank = case.owners.rank(subject.rank.node, one.pid)
         if rank is not None and rank is not subject:
             return (
                 f"rank {rank.number} (pid {one.pid}), which {rank.activity.text.rstrip(',')} at "
                 f"{rank.activity.at} meanwhile"
             )
-    names = case.names(subject.rank.node)
+    names = case.owners.names(subject.rank.node)
     return ", ".join(named_holder(one, names) for one in holders[:3])
 
 
@@ -168,7 +173,7 @@ def _tried_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 *(on(first, f"ps -o pid,user,etime,stat,args -p {h.pid}") for h in lock.holders),
-                on(first, f"lslocks | grep -F {word(lock.target)}"),
+                _lslocks(first, lock),
             ),
         )
 
@@ -253,7 +258,7 @@ def _reading(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             far = f"{file.position / file.size:.0%} of {size(file.size)}"
             left_s = (file.size - file.position) / rate if rate else 0.0
             far += f", {duration(left_s)} to go" if left_s >= 1.0 else ""
-        quoted = word(f"/proc/{subject.pid}/fdinfo/{file.fd}")
+        path = f"/proc/{subject.pid}/fdinfo/{file.fd}"
         yield Hit(
             subjects=(subject,),
             summary=sentence(
@@ -266,7 +271,7 @@ def _reading(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
             ),
             steps=(
-                on(subject, f"grep pos {quoted}; sleep 5; grep pos {quoted}"),
+                on(subject, f"grep pos {path}; sleep 5; grep pos {path}"),
                 "look why that file system is slow: its server, its quota of requests, the network",
                 "if it is to be so: raise the process group's timeout",
             ),
@@ -279,10 +284,9 @@ def _what(subject: Subject) -> object:
 
 
 def _name_file(one: Descriptor) -> str:
-    text = name_descriptor(one)
-    if one.kind in ("pipe", "fifo") and not any(h.how == "writes" for h in one.holders):
-        text += ", a pipe that nobody else has open for writing" if not one.holders else ""
-    return text
+    alone = one.kind in ("pipe", "fifo") and not one.holders
+    told = ", a pipe that nobody else has open for writing" if alone else ""
+    return name_descriptor(one) + told
 
 
 def _mount_of(subject: Subject, one: Descriptor | None) -> str:

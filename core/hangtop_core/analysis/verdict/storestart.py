@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.sourcelines import makes_store
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
     common_facts,
@@ -24,6 +24,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.places import port_of
 from hangtop_core.process import STORE_THREAD
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.descriptors import Descriptor
-    from hangtop_core.diagnosis import Evidence, JobState
-
-_STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
+    from hangtop_core.diagnosis import Evidence
 
 
 def in_store(subject: Subject) -> bool:
@@ -58,15 +57,11 @@ def _open(subject: Subject) -> tuple[Descriptor, ...]:
     return tuple(one for one in some if one.socket is not None and one.socket.family == "tcp")
 
 
-def _port(address: str) -> str:
-    return address.rpartition(":")[2]
-
-
 def _listens_at(subject: Subject) -> str:
     """The port of the store that a rank hosts, to which it is connected itself; empty: unknown."""
     some = [one.socket for one in _open(subject) if one.socket is not None]
-    open_ = {_port(one.local) for one in some if one.state == "LISTEN"}
-    own = {_port(one.remote) for one in some if one.peer_pid == subject.pid} & open_
+    open_ = {port_of(one.local) for one in some if one.state == "LISTEN"}
+    own = {port_of(one.remote) for one in some if one.peer_pid == subject.pid} & open_
     told = subject.rank.process.told_port
     return own.pop() if len(own) == 1 else str(told or "")
 
@@ -75,7 +70,6 @@ class _Start:
     """Who is where while ranks make their stores."""
 
     def __init__(self, case: Case) -> None:
-        self.waiters = case.waiters
         making = [s for s in case.joining if in_store(s)]
         self.hosts = [s for s in making if _hosts(s)]
         # Before torch 2.6 the thread has no name of its own, and rank 0 is the host.
@@ -108,8 +102,8 @@ def _out_of_reach(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     there = [s for s in others if _hosts(s) or not (in_store(s) or s.rank.process.stalled)]
     if not there and (case.seats or case.suspects):
         return  # who should host it may not have come yet
-    ports = {id(s): str(s.rank.process.told_port or "") for s in tries}
-    tried = next(iter(ports.values())) if len(set(ports.values())) == 1 else ""
+    ports = {str(s.rank.process.told_port or "") for s in tries}
+    tried = ports.pop() if len(ports) == 1 else ""
     at = next((port for s in start.hosts if (port := _listens_at(s))), "")
     host = start.hosts[0] if start.hosts else None
     alone = host is not None and len(others) == 1 and len(tries) > 1
@@ -224,7 +218,7 @@ def _connected(case: Case, host: Subject) -> dict[int | None, int]:
     at, found = _listens_at(host), defaultdict[int | None, int](int)
     for one in _open(host) if at else ():
         socket = one.socket
-        if socket is not None and socket.state == "ESTABLISHED" and _port(socket.local) == at:
+        if socket is not None and socket.state == "ESTABLISHED" and port_of(socket.local) == at:
             other = peer(case, host, one)
             found[other.rank if other is not None else None] += 1
     return dict(found)
@@ -312,7 +306,7 @@ OUT_OF_REACH = Rule(
     confidence=0.9,
     next_steps=("Compare address and port that ranks were given",),
     find=_out_of_reach,
-    states=_STATES,
+    states=AT_START,
     needs=(More("descriptors", "which port it listens on, or is connected to"),),
 )
 UNANSWERED = Rule(
@@ -324,7 +318,7 @@ UNANSWERED = Rule(
     confidence=0.75,
     next_steps=("Compare address and port that ranks were given", "See who listens there"),
     find=_unanswered,
-    states=_STATES,
+    states=AT_START,
     needs=(More("descriptors", "to whom it is connected"),),
 )
 WAITS_FOR_MORE = Rule(
@@ -336,7 +330,7 @@ WAITS_FOR_MORE = Rule(
     confidence=0.85,
     next_steps=("Compare the world_size of the store with how many ranks are started",),
     find=_waits_for_more,
-    states=_STATES,
+    states=AT_START,
     last=True,
     needs=(More("descriptors", "who is connected to the store"),),
 )

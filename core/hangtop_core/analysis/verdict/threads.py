@@ -25,7 +25,7 @@ from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.analysis.verdict.threadwords import (
     blocks_loop,
     import_deadlock,
-    wait_text,
+    wait_of,
     why_others,
 )
 from hangtop_core.text import clean, how_ended, plural
@@ -57,7 +57,7 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if activity.kind == "join" and not stuck:
             yield _joining(case, subject, threads)
             continue
-        main = f"{who([subject])} {wait_text(activity, threads[0])} {case.since(subject)}".rstrip()
+        main = f"{who([subject])} {wait_of(activity, threads[0])} {case.since(subject)}".rstrip()
         told = _owners(threads, why_others(threads[0]))
         dead = dead_thread(case, subject, threads) if not tangle else None
         told += f"{':' if told.startswith('no ') else ';'} {dead.text}" if dead else ""
@@ -249,7 +249,7 @@ def _who_could(case: Case, subject: Subject, threads: Sequence[OneThread]) -> st
         doing = does(case, subject, live[0])
         text = f"its {name_child(case, subject, live[0])}{f', which {doing},' if doing else ''}"
         return f"{text} may have to {'empty' if puts else 'fill'} it"
-    if any("/asyncio/" in frame.file for frame in threads[0].frames[:12] if threads):
+    if any("/asyncio/" in frame.file for one in threads[:1] for frame in one.frames[:12]):
         if wakes_up(subject.rank, subject.standing):
             return "its event loop wakes up now and then, and nothing shows that a task gets on"
         return "nothing in its event loop can run: all its tasks wait"

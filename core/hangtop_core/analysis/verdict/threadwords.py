@@ -17,7 +17,7 @@ _THREADING = "/threading.py"
 _IMPORTS = "<frozen importlib._bootstrap>"
 
 
-def wait_text(activity: Activity, main: OneThread) -> str:
+def wait_of(activity: Activity, main: OneThread) -> str:
     """`waits for a lock at train.py:7 (f)`, and no more than is true of a line that is unknown."""
     text = activity.text
     if activity.kind == "waiting":

@@ -75,7 +75,7 @@ def _signs(case: Case, hits: Sequence[Hit]) -> Iterator[Moment]:
     """When ranks that are blamed last got anywhere, where that is known."""
     said = set()
     for hit in hits[:SHOWN]:
-        told = [s for s in hit.subjects if _known(case, s)]
+        told = [s for s in hit.subjects if knows_since(case, s)]
         numbers = tuple(s.number for s in told)
         if not told or numbers in said:
             continue
@@ -88,7 +88,7 @@ def _signs(case: Case, hits: Sequence[Hit]) -> Iterator[Moment]:
         yield _moment(first.standing.since, "sign", number, text)
 
 
-def _known(case: Case, subject: Subject) -> bool:
+def knows_since(case: Case, subject: Subject) -> bool:
     """Whether it is known since when a rank has got nowhere, not only that it has while watched."""
     one = subject.standing
     return one.moved or one.since < case.snapshot.observed_since - JITTER_S
@@ -125,7 +125,8 @@ def _leaves(case: Case) -> Iterator[Moment]:
         yield _moment(at, "left", None, f"{name} was last heard of")
     if len(silent) > SHOWN:
         rest = nodesets.fold(name for _, name in silent[SHOWN:])
-        yield _moment(silent[SHOWN][0], "left", None, f"{shorten(rest, 60)} were last heard of")
+        were = "was" if len(silent) == SHOWN + 1 else "were"
+        yield _moment(silent[SHOWN][0], "left", None, f"{shorten(rest, 60)} {were} last heard of")
 
 
 def _flights(case: Case) -> Iterator[Moment]:
@@ -173,18 +174,16 @@ def _kernel(case: Case) -> Iterator[Moment]:
     nodes = [case.nodes[name] for name in case.job.nodes if name in case.nodes]
     if not any(node.kernel_lines for node in nodes):
         return
-    pids = {(s.rank.node, p.pid) for s in case.subjects for p in (s.rank.process, *s.rank.children)}
 
     def about(node: str, line: KernelLine) -> bool:
         known = read(line)
-        return known is not None and (known.pid is None or (node, known.pid) in pids)
+        return known is not None and bool(known.pid is None or case.owners.of(node, known.pid))
 
-    began = min((s.rank.process.started_at for s in case.subjects), default=case.at)
     lines = [
         (line.at, node.name, line.text)
         for node in nodes
         for line in node.kernel_lines
-        if line.at >= began and about(node.name, line)
+        if line.at >= case.began and about(node.name, line)
     ]
     for at, name, text in sorted(lines)[:SHOWN]:
         yield _moment(at, "kernel", None, f"{name}: {text}")

@@ -68,17 +68,12 @@ def lock_of(case: Case, subject: Subject, worker: Worker) -> tuple[str, bool]:
     lock = next(iter(table.waiting_locks or tried), None)
     if lock is None:
         return "", False
-    names = case.names(subject.rank.node)
+    names = case.owners.names(subject.rank.node)
     holders = [one for one in lock.holders if "lock" in one.how and one.pid != worker.process.pid]
     held = f", held by {', '.join(named_holder(one, names) for one in holders)}" if holders else ""
-    others = {
-        process.pid
-        for one in case.suspects
-        if one is not subject and one.rank.node == subject.rank.node
-        for process in (one.rank.process, *one.rank.children)
-    }
+    owners = [case.owners.of(subject.rank.node, one.pid) or subject for one in holders]
     sure = "" if table.waiting_locks else ", most likely"
-    return f"{lock.target}{sure}{held}", any(one.pid in others for one in holders)
+    return f"{lock.target}{sure}{held}", any(not one.waits and one is not subject for one in owners)
 
 
 def program_of(case: Case, subject: Subject, worker: Worker) -> str:

@@ -136,6 +136,19 @@ def test_a_rank_held_by_a_debugger_names_the_debugger() -> None:
     assert "gdb (pid 777)" in verdict.summary
 
 
+def test_a_debugger_of_another_container_is_not_seen() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(c10d("all_reduce"), TRACED)
+    verdict = hung(world)
+    assert "held by a debugger that is not seen from here, which traces it" in verdict.summary
+    # `kill 0` would end whoever pastes it.
+    assert verdict.next_steps == (
+        "look for the debugger outside of the container that this rank is in",
+    )
+    assert "pid 0" not in str(verdict)
+
+
 def test_a_rank_that_runs_under_strace_is_told_as_that_and_not_traced_twice() -> None:
     world = World()
     world.waiters(3)
@@ -190,6 +203,19 @@ def test_a_rank_that_receives_elsewhere_waits_for_those_that_stand_together() ->
     (verdict,) = judged(world).verdicts
     assert (verdict.cause, blamed(verdict)) == ("p2p-deadlock", [0, 1])
     assert verdict.victims == (2,)
+
+
+def test_two_that_receive_in_different_lines_while_all_others_are_in_one_collective() -> None:
+    world = World()
+    world.waiters(4)
+    for line in (61, 71):
+        world.add(c10d("recv", 2799, line), FUTEX)
+    (verdict,) = judged(world).verdicts
+    assert (verdict.cause, blamed(verdict)) == ("p2p-deadlock", [4, 5])
+    assert verdict.confidence == 0.7
+    assert "rank 5 waits in recv at train.py:71 (train_step), and nobody is in a send" in (
+        verdict.summary
+    )
 
 
 def test_of_ranks_that_receive_from_nobody_knows_whom_none_is_told_from_the_others() -> None:

@@ -147,6 +147,16 @@ def test_a_path_cannot_say_what_a_proposed_command_does(path: str, shell: str | 
     assert words == (["lslocks"] if odd else ["lslocks", "|", "grep", "-F", path])
 
 
+def test_a_path_that_is_no_word_is_not_looked_for() -> None:
+    world = World()
+    world.waiters(3)
+    holder = Holder(9, "python3", "S", "holds the lock")
+    file = Descriptor(11, "file", "/c/\x1b[", "rw", locked="by others", holders=(holder,))
+    table = DescriptorTable(NOW, (file,))
+    world.add(user("count", 95, "db.execute(sql)"), SLEEP, descriptors=table, moved_at=NOW)
+    assert "lslocks" in hung(world).next_steps
+
+
 def test_the_document_holds_no_escape_sequence_of_a_node() -> None:
     world = World()
     world.waiters(3)

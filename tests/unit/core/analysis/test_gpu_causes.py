@@ -242,6 +242,8 @@ def test_a_foreign_process_is_told_only_where_nothing_else_explains() -> None:
     first = judged(world).verdicts[0]
     assert (first.cause, first.confidence) == ("gpu-shared", 0.35)
     assert "pid 99 (jupyter, 8.0 GiB)" in first.summary
+    world.add(c10d("all_reduce"), FUTEX, node="n2", process={"pid": 99})
+    assert judged(world).verdicts[0].cause == "gpu-shared", "pid 99 of another node is another one"
     world = all_wait(g1=on(1, **SPINS, processes=foreign), g2=on(2, state="lost"))
     assert causes(judged(world)) == ["gpu-lost"]
 

@@ -89,10 +89,22 @@ def test_the_store_stands_still_with_its_launcher(state: str, frozen: bool, caus
     world = World()
     world.waiters(3, NEW_GROUP, POLL)
     torchrun = world.process(900, SLEEP, role="launcher", launcher="torchrun", node="n1")
-    torchrun = replace(torchrun, state=state, frozen=frozen)
-    assert first(judged(world, launchers=(torchrun,))) == (cause, [])
+    torchrun = replace(torchrun, state=state, frozen=frozen, frozen_by="/sys/fs/cgroup/job")
+    found = judged(world, launchers=(torchrun,))
+    assert first(found) == (cause, [])
     if cause == "store-dead":
-        assert "kill -CONT 900" in judged(world, launchers=(torchrun,)).verdicts[0].next_steps[0]
+        steps = ("kill -CONT 900",)
+        if frozen:  # a signal would not let it run
+            folder = "/sys/fs/cgroup/job"
+            steps = (f"cat {folder}/cgroup.procs", f"echo 0 > {folder}/cgroup.freeze")
+        assert found.verdicts[0].next_steps == steps
+
+
+def test_a_launcher_that_has_no_store_stands_still() -> None:
+    world = World()
+    world.waiters(3, NEW_GROUP, POLL)
+    srun = replace(world.process(900, SLEEP, role="launcher", launcher="srun"), state="T")
+    assert first(judged(world, launchers=(srun,))) == ("unknown", [])
 
 
 def test_a_launcher_that_stands_still_is_not_why_ranks_wait_in_a_collective() -> None:

@@ -11,7 +11,7 @@ from hangtop_core.analysis.peers import End, peers, sought, unread
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, Socket
 from hangtop_core.model import DescriptorTable, Node
-from support.build import FUTEX, NOW, RECVFROM, STOP, URLLIB, World, c10d
+from support.build import FUTEX, NOW, RECVFROM, STOP, URLLIB, World, c10d, frame
 
 if TYPE_CHECKING:
     from hangtop_core.model import Snapshot
@@ -119,6 +119,21 @@ def test_what_the_probe_found_on_the_node_itself_is_named() -> None:
         End("n1", rank.process.pid, 9): "rank 0 on n1",
         End("n1", 4020, 9): "proxy on n1",
     }
+
+
+@pytest.mark.parametrize("source", ["self.sock.sendall(data)", None])
+def test_who_sends_is_not_told_that_nothing_is_sent_to_it(source: str | None) -> None:
+    """With a timeout a socket waits in poll until it can send."""
+    world = World()
+    world.waiters(3)
+    name = "HTTPConnection.request" if source else "SSLSocket.send"
+    stack = (frame(name, "py:http/client.py", 1037, source), *URLLIB[2:])
+    full = table((17, A, B), send_queue=2_500_000)
+    world.add(stack, ("S", "poll_schedule_timeout", "poll", 17, None), descriptors=full)
+    snapshot = world.snapshot()
+    verdict = diagnose(snapshot, snapshot.job(None)).verdicts[0]
+    assert verdict.cause == "remote-service-wait"
+    assert "(fd 17, ESTABLISHED), which takes no more of what is sent" in verdict.summary
 
 
 def test_a_rank_that_waits_for_a_socket_of_another_node_says_whose_it_is() -> None:

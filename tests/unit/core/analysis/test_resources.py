@@ -73,6 +73,18 @@ def test_who_looks_again_and_again_where_a_disk_is_full(
         assert others[0].next_steps == (f"df -h {full}; df -i {full}",)
 
 
+def test_each_of_several_full_file_systems_is_looked_at() -> None:
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready", full_mounts=("/a", "/b"))
+    world.waiters(3)
+    table = DescriptorTable(NOW, ())
+    times = {"moved_at": NOW - 1.0, "wrote_at": NOW - 1.0, "io_moved_at": NOW - 1.0}
+    world.add(user("keep", 41, "time.sleep(1)"), SLEEP, descriptors=table, **times)
+    first = judged(world).verdicts[0]
+    assert "works on /a or /b, which is full" in first.summary
+    assert first.next_steps[0] == "df -h /a /b; df -i /a /b"
+
+
 def test_who_sleeps_on_does_not_try_to_write() -> None:
     world = World()
     world.nodes["n1"] = Node("n1", "ready", full_mounts=("/scratch",))

@@ -1,0 +1,46 @@
+"""Which processes are those of a job: looked up by node and process id, and not looked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.openers import names_by_node
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hangtop_core.analysis.verdict.base import Subject
+    from hangtop_core.analysis.verdict.case import Case
+
+
+class Owners:
+    """The processes of one job."""
+
+    def __init__(self, case: Case) -> None:
+        self._ranks = {(s.rank.node, s.pid): s for s in case.subjects}
+        self._children = {
+            (s.rank.node, child.pid): s for s in case.subjects for child in s.rank.children
+        }
+        self._snapshot = case.snapshot
+        self._launchers = {(one.node, one.pid) for one in case.job.launchers}
+
+    def rank(self, node: str, pid: int | None) -> Subject | None:
+        """The rank that a process is."""
+        return self._ranks.get((node, pid or 0))
+
+    def of(self, node: str, pid: int | None) -> Subject | None:
+        """The rank that a process is, or is a child of."""
+        return self.rank(node, pid) or self._children.get((node, pid or 0))
+
+    def has(self, node: str, pid: int | None) -> bool:
+        """Whether a process is of the job: a rank, a child of one, or a launcher."""
+        return self.of(node, pid) is not None or (node, pid) in self._launchers
+
+    @cached_property
+    def _names(self) -> Mapping[str, Mapping[int, str]]:
+        return names_by_node(self._snapshot)
+
+    def names(self, node: str) -> Mapping[int, str]:
+        """What processes of jobs on a node, also of other ones, are called, by process id."""
+        return self._names.get(node, {})

@@ -1,0 +1,90 @@
+"""Rules cost as much more as there are more ranks: none compares all of them with all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.descriptors import Descriptor, DescriptorTable, Holder, Socket
+from support import build
+from support.build import NOW, World, user, worker_in
+from support.large import operations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hangtop_core.model import Snapshot
+
+FEW, MANY = 100, 400
+
+
+def half(add: Callable[[World, str], object], wait: build.Stack) -> Callable[[int], Snapshot]:
+    """Jobs of which half of the ranks are made by a function, and half wait for them."""
+
+    def made(ranks: int) -> Snapshot:
+        world = World()
+        for number in range(ranks):
+            if number % 2:
+                add(world, f"n{number // 8}")
+            else:
+                world.waiters(1, wait, node=f"n{number // 8}")
+        return world.snapshot()
+
+    return made
+
+
+def sleeps(world: World, node: str) -> None:
+    world.add(user("look", 7), build.SLEEP, node=node)
+
+
+def polls(world: World, node: str) -> None:
+    some = [
+        Descriptor(
+            fd,
+            "socket",
+            f"socket:[{fd}]",
+            socket=Socket("tcp", "ESTABLISHED", f"127.0.0.1:5000{fd}", f"10.0.0.{fd}:443"),
+        )
+        for fd in (11, 12)
+    ]
+    world.add(
+        user("fetch", 7), build.POLL, node=node, descriptors=DescriptorTable(NOW, tuple(some))
+    )
+
+
+def loads(world: World, node: str) -> None:
+    """Its worker waits for a lock."""
+    one = world.add(build.LOADER, build.POLL, node=node)
+    worker = world.worker(one, worker_in("lock", 7), build.FLOCK)
+    holder = Holder(7, "x", "S", "holds the lock")
+    lock = Descriptor(9, "file", "/d/lock", locked="waiting", holders=(holder,))
+    world.give_children(one, [worker], tables={worker[0].pid: DescriptorTable(NOW, (lock,))})
+
+
+def is_busy(world: World, node: str) -> None:
+    sample = {"active": True, "gil": True}
+    world.add(user("spin", 7), build.RUN, node=node, sample=sample)
+
+
+@pytest.mark.parametrize(
+    ("add", "wait", "verdicts"),
+    [
+        (sleeps, build.c10d("all_reduce"), 1),
+        (sleeps, build.INIT, 1),
+        (polls, build.c10d("all_reduce"), 1),
+        (loads, build.c10d("all_reduce"), MANY // 2),
+        (is_busy, build.c10d("all_reduce"), MANY // 2),
+    ],
+)
+def test_ranks_that_are_elsewhere(
+    add: Callable[[World, str], object], wait: build.Stack, verdicts: int
+) -> None:
+    cost, found = {}, []
+    for ranks in (FEW, MANY):
+        snapshot = half(add, wait)(ranks)
+        job = snapshot.jobs[0]
+        cost[ranks] = operations(lambda of=(snapshot, job): found.append(diagnose(*of)))
+    assert len(found[-1].verdicts) == verdicts
+    assert cost[MANY] < 1.5 * MANY / FEW * cost[FEW]
