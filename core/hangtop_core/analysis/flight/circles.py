@@ -118,7 +118,7 @@ def skipped(waits: Waits, end: End) -> Skip | None:
     operations = [waits.operations[node] for node in end.nodes if node.kind == "collective"]
     inside = {rank for one in operations for rank in one.entries}
     odd = _minority(waits, operations)
-    if not odd and (gone := _departed(waits, operations)):
+    if not odd and (gone := _departed(waits, operations)) and not _circular(operations, set(gone)):
         lack = [one for one in operations if set(gone) & set(one.missing)]
         return Skip(tuple(sorted(gone)), tuple(lack), True, always=True)
     few = 0 < len(odd) <= COMPARED
@@ -136,11 +136,24 @@ def skipped(waits: Waits, end: End) -> Skip | None:
                 found[rank] = None
                 lacking[one.node] = one
     whole = set(found) == set(odd) if odd else set(found) < inside
-    if not found or not whole:
+    if not found or not whole or (not odd and _circular(operations, set(found))):
         return None
     ways = set(found.values())
     past = ways.pop() if len(ways) == 1 else None
     return Skip(tuple(sorted(found)), tuple(lacking.values()), past, always)
+
+
+def _circular(operations: Sequence[Operation], without: set[int]) -> bool:
+    """Whether some wait for one another in a circle also without these ranks: then these are only
+    held up by it, whatever they have left out."""
+    left = {one.node: (set(one.entries) - without, set(one.missing) - without) for one in operations}
+    while left:
+        there = set().union(*(entered for entered, _ in left.values()))
+        on = {node: ranks for node, ranks in left.items() if ranks[1] & there}
+        if len(on) == len(left):
+            return True
+        left = on
+    return False
 
 
 def alone(waits: Waits, end: End) -> Skip | None:
@@ -277,8 +290,8 @@ def _lacks(waits: Waits, rank: int) -> set[tuple[int, str]] | None:
     calls, world = _latest(waits, rank), waits.world
     alike, at = 0, -1
     for end in range(len(calls) - 2, -1, -1):
-        length = 0
-        while length <= end and calls[end - length] == calls[-1 - length]:
+        length, apart = 0, len(calls) - 1 - end  # a round is not compared with a part of itself
+        while length <= min(end, apart - 1) and calls[end - length] == calls[-1 - length]:
             length += 1
         if length > alike:
             alike, at = length, end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.flight import Job, Run, Step, blamed, judge
+from support.flight import Job, blamed, judge
 
 TP = {"1": ("tp", (0, 1)), "2": ("tp", (2, 3)), "3": ("dp", (0, 2)), "4": ("dp", (1, 3))}
 
@@ -86,38 +86,6 @@ def test_what_recorders_do_not_hold_is_not_ruled_out(op: str, unsaid: str, over:
     assert (one.cause, blamed(one)) == ("all-joined-transport", [])
     assert unsaid in one.summary
     assert one.confidence < 0.6
-
-
-def test_groups_in_another_order_are_a_circle() -> None:
-    groups = {"1": ("ep", (0, 1, 2, 3)), "2": ("dp", (0, 1, 2, 3))}
-    job = Job(4, groups).call("all_reduce", [0, 1], "1", done=False)
-    job.call("all_reduce", [2, 3], "2", done=False)
-    (one,) = judge(job.dumps())
-    assert (one.cause, blamed(one)) == ("group-order-inversion", [0, 1, 2, 3])
-    assert "ranks 0-1 wait in all_reduce #1 on ep (1) for ranks 2-3" in one.summary
-
-
-def test_only_those_in_the_circle_are_to_blame() -> None:
-    groups = {"1": ("world", (0, 1, 2, 3)), "2": ("pair", (0, 1))}
-    job = Job(4, groups).call("all_reduce", [0, 2, 3], "1", done=False)
-    job.call("all_reduce", [1], "2", done=False)
-    (one,) = judge(job.dumps())
-    assert (one.cause, blamed(one)) == ("group-order-inversion", [0, 1])
-    assert one.victims == (2, 3)
-    assert (
-        "ranks 0-1 wait for one another in a circle: rank 0 waits in all_reduce #1" in one.summary
-    )
-
-
-def test_groups_in_another_order_all_enqueued() -> None:
-    """NCCL enqueues both without waiting: everybody has joined everything."""
-    groups = {"1": ("ep", (0, 1)), "2": ("dp", (0, 1))}
-    job = Job(2, groups)
-    for rank, order in ((0, "12"), (1, "21")):
-        for group in order:
-            job.call("all_reduce", [rank], group, done=False)
-    (one,) = judge(job.dumps())
-    assert one.cause == "group-order-inversion"
 
 
 def test_both_receive_first() -> None:
@@ -258,64 +226,6 @@ def test_one_operation_is_no_sequence() -> None:
     # It has issued the same before, and nothing after it tells which of both was too many.
     assert "rank 1 skipped all_reduce #7" in one.summary
     assert "(or issued all_gather once more before it)" in one.summary
-
-
-def test_a_rank_that_went_on_in_another_group_is_blamed_for_what_it_left_out() -> None:
-    groups = {"1": ("ep", (0, 1, 2)), "2": ("dp", (0, 1, 2))}
-    program = [Step("all_reduce", "1", line=5), Step("all_gather", "2", line=6)] * 4
-    programs = {rank: list(program) for rank in range(3)}
-    del programs[1][4]
-    (one,) = judge(Run(Job(3, groups), programs).go().dumps())
-    assert (one.cause, blamed(one)) == ("missing-collective", [1])
-
-
-@pytest.mark.parametrize("with_frames", [True, False])
-def test_who_left_one_of_two_alike_calls_out_is_told_by_earlier_rounds(with_frames: bool) -> None:
-    """Tensor parallel groups reduce forward and backward, and rank 3 froze what is below."""
-    groups = {"1": ("tp", (0, 1)), "2": ("tp", (2, 3)), "3": ("dp", (0, 2)), "4": ("dp", (1, 3))}
-
-    def step(tensor: str, data: str) -> list[Step]:
-        forth, back = Step("all_reduce", tensor, line=5), Step("all_reduce", tensor, line=9)
-        return [forth, back, Step("all_reduce", data, line=12), Step("all_reduce", line=15)]
-
-    programs = {rank: step("12"[rank // 2], "34"[rank % 2]) * 4 for rank in range(4)}
-    del programs[3][13]
-    job = Run(Job(4, groups, with_frames=with_frames), programs).go()
-    (one,) = judge(job.dumps())
-    assert (one.cause, blamed(one)) == ("missing-collective", [3])
-    assert "rank 3 went on without all_reduce #8 on tp (2)" in one.summary
-
-
-def test_one_of_several_alike_calls_that_comes_later_is_put_off_and_not_left_out() -> None:
-    """Experts dispatch and combine by the same call, and two ranks reduce before they dispatch."""
-    groups = {"1": ("ep", (0, 1)), "2": ("ep", (2, 3)), "3": ("dp", (0, 2)), "4": ("dp", (1, 3))}
-
-    def step(rank: int) -> list[Step]:
-        sends = Step("all_to_all", "12"[rank // 2])
-        return [sends, Step("all_reduce", "34"[rank % 2]), sends]
-
-    programs = {rank: step(rank) * 4 for rank in range(4)}
-    for rank in (1, 2):
-        sends, reduces, _ = step(rank)
-        programs[rank][9:] = [reduces, sends, sends]
-    job = Run(Job(4, groups, with_frames=False), programs).go()
-    (one,) = judge(job.dumps())
-    assert (one.cause, blamed(one)) == ("group-order-inversion", [0, 1, 2, 3])
-
-
-@pytest.mark.parametrize("with_frames", [True, False])
-def test_a_rank_that_comes_another_way_takes_another_order(with_frames: bool) -> None:
-    """In a branch of its own it is first in the second group: no step was left out."""
-    groups = {"1": ("ep", (0, 1, 2)), "2": ("dp", (0, 1, 2))}
-    job = Job(3, groups, with_frames=with_frames)
-    for _ in range(3):
-        job.call("all_reduce", group="1", line=5).call("all_gather", group="2", line=6)
-    job.call("all_reduce", [0, 1], "1", line=5, done=False)
-    job.call("all_gather", [2], "2", line=9, done=False)
-    (one,) = judge(job.dumps())
-    assert (one.cause, blamed(one)) == ("group-order-inversion", [2])
-    # Without call sites, it may have left it out as well.
-    assert ("or went on without all_reduce #4 on ep (1)" in one.summary) is not with_frames
 
 
 def test_wrapped_rings_are_aligned_by_number_and_not_by_record() -> None:
