@@ -190,7 +190,8 @@ def _lacking(case: Case, subject: Subject) -> _Lacking | None:
     """The cgroup of a rank, or one above, that is short of memory; else its node; else None."""
     node = case.nodes.get(subject.rank.node)
     groups = cgroups.of(node, subject.rank.process)
-    again = cgroups.rereads(groups) if _in_page_fault(subject) else None
+    pressed = node is not None and (node.memory_full or 0.0) >= cgroups.SHORT
+    again = cgroups.rereads(groups) if pressed or _in_page_fault(subject) else None
     if again is not None:
         text = f"cgroup {again.folder} on {subject.rank.node} is short of memory, of which it may "
         text += f"have {size(again.limit)}"
@@ -206,7 +207,7 @@ def _lacking(case: Case, subject: Subject) -> _Lacking | None:
         elif most is not None:
             text += f", of which it may have {size(most.limit)}"
         return _Lacking(text, _nothing_ran(short.memory_full), short)
-    if node is None or (node.memory_full or 0.0) < cgroups.SHORT:
+    if node is None or not pressed:
         return None
     return _Lacking(f"{node.name} is short of memory", _nothing_ran(node.memory_full or 0.0))
 
@@ -294,7 +295,7 @@ THRASH = Rule(
     "above it, or in /proc/pressure/memory of its node (Linux 4.20); and the rank works, or waits "
     "in the kernel, while others wait for it. Or its main thread is in a page fault, and its group "
     f"is full and has read {cgroups.REREAD} pages again that were taken from it "
-    "(workingset_refault). Where the group is slowed down over its memory.high nobody has to wait; "
+    "(workingset_refault); such a group is told instead of a node that is short. Where the group is slowed down over its memory.high nobody has to wait; "
     "with confidence 0.92 a main thread is in mem_cgroup_handle_over_high.",
     excluded="Any of the causes above explains where the rank is.",
     confidence=0.75,
