@@ -113,7 +113,7 @@ def pods(nodes: Pair) -> None:
 def storage(nodes: Pair) -> None:
     """The second node has a fast card, too, whose network is that of its storage alone."""
     for node in nodes.cluster.nodes:
-        node.sh("ip route add default via 10.77.0.1")
+        node.sh("ip route add 10.40.0.0/16 via 10.77.0.1")
     steps = (
         "link add stor0 mtu 9000 type veth peer name stor1 mtu 9000",
         "addr add 10.40.0.2/24 dev stor0",

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-BINS, FEATURES, ROWS = 32, 24, 4000
+BINS, FEATURES, ROWS = 32, 24, 60_000
 
 
 class Stump:

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 WAITS_FOR_ENDS = frozenset({"_shutdown", "_exit_function", "_python_exit"})
 """What Python calls at the end of a program, and waits in for threads and children."""
+WAITED_S = 2.0
+"""Seconds for which others have waited for who compiles, of which it is worth to speak: where each
+step compiles anew, each of them is short."""
 BUSY_SHARE = 0.5
 """Cores that a thread takes at least which has one for itself."""
 
@@ -278,7 +281,7 @@ def _waits_for_compiler(subject: Subject) -> bool:
 
 def _compiling(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     at_work = [s for s in left if s.activity.kind == "compiling" or _waits_for_compiler(s)]
-    if case.progress.state == "progressing" and case.waited_s < 5.0:
+    if case.progress.state == "progressing" and case.waited_s < WAITED_S:
         return
     for group in alike(at_work, lambda s: s.activity.op):
         busy = [c for s in group for c in s.rank.children if c.comm in _COMPILERS]

@@ -295,8 +295,9 @@ THRASH = Rule(
     "above it, or in /proc/pressure/memory of its node (Linux 4.20); and the rank works, or waits "
     "in the kernel, while others wait for it. Or its main thread is in a page fault, and its group "
     f"is full and has read {cgroups.REREAD} pages again that were taken from it "
-    "(workingset_refault); such a group is told instead of a node that is short. Where the group is slowed down over its memory.high nobody has to wait; "
-    "with confidence 0.92 a main thread is in mem_cgroup_handle_over_high.",
+    "(workingset_refault): such a group is told instead of a node that is short. Where the group "
+    "is slowed down over its memory.high nobody has to wait; with confidence 0.92 a main thread is "
+    "in mem_cgroup_handle_over_high.",
     excluded="Any of the causes above explains where the rank is.",
     confidence=0.75,
     next_steps=("Look who has the memory", "Raise the limit of the cgroup"),
