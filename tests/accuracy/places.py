@@ -52,8 +52,8 @@ def cramped(here: Path, port: int) -> Iterator[Place]:
 
 @contextmanager
 def quota(here: Path, port: int) -> Iterator[Place]:
-    """A cgroup that may use a twentieth of a core, in PLACE."""
-    with kernel.quota(0.05) as group:
+    """A cgroup that may use a fiftieth of a core, in PLACE."""
+    with kernel.quota(0.02) as group:
         yield Place({"PLACE": str(group)})
 
 

@@ -42,7 +42,7 @@ SECOND: tuple[Job, ...] = (
         "quota.py",
         "straggler",
         (1,),
-        "the container of one rank may use a twentieth of a core",
+        "the container of one rank may use a fiftieth of a core",
         ready="step 6",
         inside="quota",
         environment=(("CULPRIT", "1"),),

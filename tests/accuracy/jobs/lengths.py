@@ -24,7 +24,7 @@ class Block(nn.Module):
 
 
 class Recognizer(nn.Module):
-    def __init__(self, width=16, blocks=3, symbols=30):
+    def __init__(self, width=16, blocks=2, symbols=30):
         super().__init__()
         self.stem = nn.Conv1d(8, width, 3, stride=2, padding=1)
         self.blocks = nn.Sequential(*(Block(width) for _ in range(blocks)))

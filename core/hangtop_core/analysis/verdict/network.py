@@ -161,24 +161,33 @@ def _unanswered(case: Case) -> Iterator[tuple[Subject, Stalled]]:
 
 
 def _not_reached(case: Case, joining: Sequence[Subject]) -> dict[int, str]:
-    """Why ranks cannot be reached, by id: at another address of their node than its store can.
+    """Why ranks cannot be reached, by id: not at the address of their node that is near to others.
 
-    Where it is tried from another network than that of the store, both nodes have that network.
+    That is the one by which they are connected to the store, or one in the network of who tries.
+    Where it is tried from another network than that, both nodes have the other one, too.
     """
     places, used = Places(case.snapshot.nodes), _to_stores(case)
     found: dict[int, str] = {}
     for subject, one in _unanswered(case):
         here, host = subject.rank.node, one.remote.rpartition(":")[0]
-        there = places.node_of(host, here)
-        known = used[there] if there is not None else set()
-        if there == here or not known or host in known:
+        there, local = places.node_of(host, here), one.local.rpartition(":")[0]
+        if there is None or there == here:
             continue
-        if one.local.rpartition(":")[0] not in used[here]:
-            continue
-        why = f"nothing answers at {one.remote} (SYN_SENT from {one.local}), but they reach the "
-        why += f"store from {min(known)}"
-        found |= {id(s): why for s in joining if s.rank.node == there}
+        known = used[there] if local in used[here] else set()
+        how = "they reach the store from"
+        if not known and _network(host) != _network(local):
+            addresses = case.nodes[there].addresses if there in case.nodes else ()
+            known = {each for each in addresses if _network(each) == _network(local)}
+            how = "their node is in the network of who tries as"
+        if known and host not in known:
+            why = f"nothing answers at {one.remote} (SYN_SENT from {one.local}), but {how} "
+            found |= {id(s): why + min(known) for s in joining if s.rank.node == there}
     return found
+
+
+def _network(address: str) -> str:
+    """The first three numbers of an IPv4 address: whatever its mask, those are one network."""
+    return address.rpartition(".")[0] or address
 
 
 def _to_stores(case: Case) -> dict[str, set[str]]:

@@ -223,13 +223,10 @@ def _in_page_fault(subject: Subject) -> bool:
 
 
 def _held_back(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if not case.waiters:
-        return
-    slow = [
-        s
-        for s in left
-        if s.activity.kind in _WORKS and (s.rank.process.cpu_throttled or 0.0) >= HELD_BACK
-    ]
+    held_back = [s for s in left if (s.rank.process.cpu_throttled or 0.0) >= HELD_BACK]
+    if not case.waiters and len(held_back) == len(case.live):
+        return  # all alike: nobody is slower than another
+    slow = [s for s in held_back if s.activity.kind in _WORKS]
     for group in alike(slow, lambda s: (s.rank.node, s.rank.process.cpu_quota_of)):
         process = group[0].rank.process
         quota = f"{process.cpu_quota:g} cores" if process.cpu_quota else "few cores"
@@ -309,7 +306,7 @@ CPU_QUOTA = Rule(
     title="A rank is starved of CPU by its cgroup",
     seen="The cgroup of a rank that works, or one above it, has a CPU quota (cpu.max, "
     f"cpu.cfs_quota_us) that was used up early in {HELD_BACK:.0%} of the periods or more "
-    "(nr_throttled of cpu.stat), and others wait for it.",
+    "(nr_throttled of cpu.stat), and others wait for it, or are not held back.",
     excluded="Any of the causes above explains where the rank is.",
     confidence=0.85,
     next_steps=("Ask for more CPUs", "Fewer DataLoader workers and threads"),
