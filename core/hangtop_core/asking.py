@@ -44,6 +44,8 @@ class Asking:
     _traces: list[Trace]
     _inbox: Inbox
     _thread: threading.Thread
+    _state_lock: threading.Lock
+    """Held while the session starts or begins to close: what is put in before that is answered."""
     _closing: threading.Event
 
     def sample(
@@ -191,10 +193,12 @@ class Asking:
                 log.exception("a request failed")
                 reject(future, RequestError(f"{type(error).__name__}: {error}"))
 
-        if self._closing.is_set() or self._thread.ident is None:
+        with self._state_lock:
+            runs = self._thread.ident is not None and not self._closing.is_set()
+            if runs:
+                self._inbox.put(guarded)
+        if not runs:
             future.set_exception(ClosedError("the session is not running"))
-        else:
-            self._inbox.put(guarded)
         return future
 
     def _fold(

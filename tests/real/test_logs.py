@@ -128,6 +128,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, lonely: tuple[Lonely, Lonely])
         options = Options(interval=0.5, pids=(launcher.pid,))
         with Session(options, diagnose) as session:
             assert session.wait(_prints, PATIENCE), session.latest
+            assert wait_until(lambda: CAUGHT in job.console.read_text()), job.console.read_text()
             go.touch()
             job.last = session.wait(_told, PATIENCE)
             job.last = job.last or session.latest
@@ -227,7 +228,9 @@ def test_a_program_that_is_no_store_is_told(
     taken, _ = lonely
     assert wait_until(lambda: "Ping failed" in taken.log.read_text()), taken.log.read_text()
     done = run_hangtop("diagnose", "--json", "--pid", str(taken.process.pid), *SOON)
-    verdict = json.loads(done.stdout)["verdicts"][0]
+    told = json.loads(done.stdout)
+    assert told["verdicts"], told
+    verdict = told["verdicts"][0]
     assert (verdict["cause"], verdict["culprits"]) == ("store-port-taken", [])
     assert f"127.0.0.1:{taken.port}" in verdict["summary"]
     # The same from the log alone, which is found by the descriptors of the process.

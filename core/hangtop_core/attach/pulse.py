@@ -22,6 +22,9 @@ _STALLED = (
 
 LATENCY_S = 300.0
 """Seconds between two pings of a node that speaks by itself: they tell how far away it is."""
+SLOW_S = 0.25
+"""Seconds for an answer above which the next sign is a ping again: the probe may only have been
+busy, as it is at first, and what that took must not stand as the way to its node."""
 GRACE_S = 1.0
 """Seconds for which what is to come may be late before a node is asked whether it is there."""
 
@@ -109,6 +112,8 @@ class Pulse:
         if self._pinged is not None:
             self.latency = self._heard - self._pinged
             self._pinged = None
+            if self.latency > SLOW_S:
+                self._next_ping = self._heard
 
     def waiting(self, now: float) -> float:
         """Return for how long the present ping has had no answer, in seconds.

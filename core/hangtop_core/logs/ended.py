@@ -99,11 +99,12 @@ class _Scene:
         hooked = {r for r, some in self._errors.items() if any(one.how in FATAL for one in some)}
         self._unexplained = {r for r, s in self._status.items() if s not in TOLD_TO} - hooked
         """Ranks that left with an error that nothing but a traceback of theirs can tell."""
-        self._explained = any(
-            record.part == "root" and record.how in FATAL and record.rank is not None
+        self._explained = {
+            record.rank
             for record in records
-        )
-        """Whether an error is known that has ended a rank for sure."""
+            if record.part == "root" and record.how in FATAL and record.rank is not None
+        }
+        """Ranks that an error is known of which has ended them for sure."""
 
     def _launcher(self, record: Record) -> None:
         if record.rank is None:
@@ -152,6 +153,8 @@ class _Scene:
         status = self._status.get(rank)
         if status in TOLD_TO or (rank in self._alive and _ends(record)):
             return True
+        if self._explained - {rank} and self._cut_off(rank):
+            return True
         if status is not None and not self._told_otherwise(record, rank):
             # It left with an error, and nothing else of it tells why: this one, if not long before.
             return late and printed
@@ -166,6 +169,10 @@ class _Scene:
             and (other.how in FATAL or (other.file == record.file and other.order > record.order))
             for other in self._errors[rank]
         )
+
+    def _cut_off(self, rank: int) -> bool:
+        """Whether what ended a rank, by torch's hook, is that it lost the connection to another."""
+        return any(one.part == "cascade" and one.how in FATAL for one in self._errors[rank])
 
     def _printed_on(self, record: Record) -> bool:
         """Whether a rank printed more after an error than one prints that ends."""

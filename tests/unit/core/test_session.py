@@ -24,6 +24,7 @@ from support.judge import judge
 from support.processes import PATIENCE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from hangtop_core.diagnosis import Diagnosis
@@ -215,3 +216,20 @@ def test_a_shell_is_known_and_what_a_person_runs_is_logged(monkeypatch: pytest.M
     (record,) = session.commands
     assert (record.node, record.what, record.outcome) == ("n1", "/bin/zsh", "done")
     assert not record.by_itself
+
+
+def test_what_is_asked_for_while_it_closes_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session(Options(), judge) as session:
+        closing = threading.Thread(target=session.close)
+        put = session._inbox.put
+
+        def put_late(item: Callable[[], None]) -> None:
+            monkeypatch.undo()
+            closing.start()
+            closing.join(2)
+            put(item)
+
+        monkeypatch.setattr(session._inbox, "put", put_late)
+        asked = session.sample()
+        closing.join(PATIENCE)
+        assert asked.done()

@@ -70,6 +70,23 @@ def test_who_caught_an_error_before_is_not_blamed_for_the_end_of_another(name: s
     assert survivors(found) == [(1,)]
 
 
+def test_who_caught_an_error_right_before_the_end_of_another_is_not_blamed_either() -> None:
+    """Nothing of it came in between, and nothing of a launcher: only files of the ranks."""
+
+    def hooked(rank: int, error: str) -> str:
+        place = '  File "/data/train/job.py", line 43, in step\n'
+        lines = f"Traceback (most recent call last):\n{place}{error}\n".splitlines()
+        return "".join(f"[rank{rank}]: {line}\n" for line in lines)
+
+    lost = "RuntimeError: [/gloo/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:57040"
+    paths = ("rank_1.log", "rank_2.log")
+    found = judged(steps(30) + hooked(1, "KeyError: 'x'"), LOGGED + hooked(2, lost), paths=paths)
+    assert survivors(found) == [(2,)]
+    assert told(found) == ("rank-exited", 0.9, [1])
+    alone = judged(steps(30) + hooked(1, lost), LOGGED + hooked(2, lost), paths=paths)
+    assert survivors(alone) == [], "nobody else tells why the job ended"
+
+
 def test_one_process_of_torch_multiprocessing_is_the_rank_it_names() -> None:
     found = judged(recording("spawn_raise"))
     assert told(found) == ("rank-exited", 0.9, [2])
