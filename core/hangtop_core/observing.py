@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from hangtop_core.analysis.activity import Reader
 from hangtop_core.errors import ClosedError, NoNodeError
 from hangtop_core.following import follow
 from hangtop_core.needs import LIMIT_S, PAUSE_LIMIT_S
@@ -122,7 +123,9 @@ def lacking(update: Update, job: Job, elapsed: float, at_least: float) -> Lack |
         return "time"
     if diagnosis.state == "hung" and elapsed < FIRST_STACKS_S and lacks_answers(job, update):
         return "stacks"
-    if decided(diagnosis, elapsed) or not _has_processes(job, update):
+    if not _has_processes(job, update):
+        return None
+    if decided(diagnosis, elapsed) and not (diagnosis.state == "starting" and _meet(job, update)):
         return None
     return "stacks" if lacks_stacks(job, update) else "certainty"
 
@@ -150,6 +153,16 @@ def _has_processes(job: Job, update: Update) -> bool:
     """Whether there is a rank or a launcher that waiting could tell more about."""
     now = follow(job, update.snapshot)
     return now is not None and bool(now.ranks or now.launchers)
+
+
+def _meet(job: Job, update: Update) -> bool:
+    """Whether every rank is in init_process_group: nobody is on the way there any more.
+
+    Each attempt to resolve a name or to connect may take many seconds there.
+    """
+    now, reader = follow(job, update.snapshot), Reader(update.snapshot.stacks)
+    ranks = now.ranks if now is not None else ()
+    return bool(ranks) and all(reader.rank(one).kind == "init" for one in ranks)
 
 
 def lacks_answers(job: Job, update: Update) -> bool:

@@ -110,6 +110,19 @@ def pods(nodes: Pair) -> None:
     nodes.cluster.node(2).sh(" && ".join(f"ip {step}" for step in steps))
 
 
+def storage(nodes: Pair) -> None:
+    """The second node has a fast card, too, whose network is that of its storage alone."""
+    for node in nodes.cluster.nodes:
+        node.sh("ip route add 10.40.0.0/16 via 10.77.0.1")
+    steps = (
+        "link add stor0 mtu 9000 type veth peer name stor1 mtu 9000",
+        "addr add 10.40.0.2/24 dev stor0",
+        "link set stor0 up",
+        "link set stor1 up",
+    )
+    nodes.cluster.node(2).sh(" && ".join(f"ip {step}" for step in steps))
+
+
 def silence(nodes: Pair) -> None:
     """From now on nothing gets from one node to the other; both can still be reached."""
     one, two = nodes.cluster.nodes
@@ -157,6 +170,7 @@ BEFORE: dict[str, Callable[[Pair], None]] = {
     "firewall": firewall,
     "wall_before_store": wall_before_store,
     "pods": pods,
+    "storage": storage,
 }
 AFTER: dict[str, Callable[[Pair], None]] = {
     "silence": silence,

@@ -44,10 +44,17 @@ def cramped(here: Path, port: int) -> Iterator[Place]:
     """A disk in PLACE, of which members of DISK read slowly; those of ROOM have little memory."""
     with (
         kernel.limited(80 << 20) as room,
-        kernel.slow_disk(here, 6 << 20, "read") as (point, members, limit),
+        kernel.slow_disk(here, 24 << 20, "read") as (point, members, limit),
     ):
         told = {"PLACE": str(point), "ROOM": str(room / "cgroup.procs"), "DISK": str(members)}
         yield Place(told, lambda: limit(0))
+
+
+@contextmanager
+def quota(here: Path, port: int) -> Iterator[Place]:
+    """A cgroup that may use a fiftieth of a core, in PLACE."""
+    with kernel.quota(0.02) as group:
+        yield Place({"PLACE": str(group)})
 
 
 @contextmanager
@@ -209,6 +216,7 @@ def terminal(here: Path, port: int) -> Iterator[Place]:
 INSIDE: dict[str, Callable[[Path, int], AbstractContextManager[Place]]] = {
     "limited": limited,
     "cramped": cramped,
+    "quota": quota,
     "small_disk": small_disk,
     "frozen_disk": frozen_disk,
     "freezer": freezer,

@@ -24,6 +24,7 @@ from accuracy.table_rare import RARE
 from accuracy.table_retries import RETRIES
 from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_rounds import ROUNDS
+from accuracy.table_second import SECOND
 from accuracy.table_served import SERVED
 from accuracy.table_slow import SLOW
 from accuracy.table_stops import STOPS
@@ -159,6 +160,7 @@ JOBS: tuple[Job, ...] = (
     *OWN,
     *PIECES,
     *RARE,
+    *SECOND,
     *RETRIES,
     *HELD,
     *FIFTH,

@@ -19,6 +19,7 @@ CGROUPS = {
     "/sys/fs/cgroup/memory": "memory.limit_in_bytes",
     "/sys/fs/cgroup": "memory.max",
 }
+QUOTAS = {"/sys/fs/cgroup/cpu": "cpu.cfs_quota_us", "/sys/fs/cgroup": "cpu.max"}
 LIMIT_BYTES = 500 << 20
 FREEZERS = {"/sys/fs/cgroup/freezer": "freezer.state", "/sys/fs/cgroup": "cgroup.freeze"}
 
@@ -51,6 +52,14 @@ def limited(most: int = LIMIT_BYTES) -> Iterator[Path]:
     """A memory cgroup with little memory."""
     with _cgroup(CGROUPS, "memory cgroup") as limit:
         limit.write_text(str(most))
+        yield limit.parent
+
+
+@contextmanager
+def quota(cores: float) -> Iterator[Path]:
+    """A cgroup with so little CPU."""
+    with _cgroup(QUOTAS, "cgroup with a CPU quota") as limit:
+        limit.write_text(f"{cores * 100_000:.0f}")
         yield limit.parent
 
 

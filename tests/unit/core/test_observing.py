@@ -21,7 +21,7 @@ from hangtop_core.observing import (
 )
 from hangtop_core.updates import Update
 from hangtop_hook.numericsfile import VARIABLE
-from support.build import SLEEP, World, user
+from support.build import INIT, SLEEP, Stack, World, user
 from support.verdicts import diagnosis
 
 if TYPE_CHECKING:
@@ -107,6 +107,22 @@ def test_stacks_that_are_late_are_told_from_what_nobody_can_know_yet() -> None:
     assert lack(late, diagnosis("unknown", stalled=20.0)) == "stacks"
     assert lack(job, diagnosis("unknown", stalled=20.0)) == "certainty"
     assert lack(late, diagnosis("hung", verdicts=1)) is None, "who is to blame is known"
+
+
+@pytest.mark.parametrize(
+    ("stacks", "expected"), [((INIT, INIT), "certainty"), ((INIT, user("load", 4)), None)]
+)
+def test_a_start_in_which_all_have_come_to_wait_is_observed_for_as_long_as_a_hang(
+    stacks: tuple[Stack, ...], expected: Lack | None
+) -> None:
+    """To resolve names that nobody knows, and to connect, takes seconds each."""
+    world = World()
+    for stack in stacks:
+        world.add(stack, SLEEP)
+    whole = world.snapshot()
+    (job,) = whole.jobs
+    update = Update(whole, {job.key: diagnosis("starting", stalled=1.0)}, 0.0)
+    assert lacking(update, job, 12.0, 1.0) == expected
 
 
 class Seconds:

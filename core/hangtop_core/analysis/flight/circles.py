@@ -146,7 +146,9 @@ def skipped(waits: Waits, end: End) -> Skip | None:
 def _circular(operations: Sequence[Operation], without: set[int]) -> bool:
     """Whether some wait for one another in a circle also without these ranks: then these are only
     held up by it, whatever they have left out."""
-    left = {one.node: (set(one.entries) - without, set(one.missing) - without) for one in operations}
+    left = {
+        one.node: (set(one.entries) - without, set(one.missing) - without) for one in operations
+    }
     while left:
         there = set().union(*(entered for entered, _ in left.values()))
         on = {node: ranks for node, ranks in left.items() if ranks[1] & there}

@@ -1,9 +1,9 @@
 """What a thread does for which a main thread waits: that is where the cause is.
 
 A main thread waits for a future, a queue or a lock, and the thread that would have to give it is
-blocked itself: by a peer that is silent, the lock of a file, a full pipe. Rules then ask about that
-thread as they do about main threads. Which thread it is, is told only where nothing else can be
-meant.
+blocked itself: by a peer that is silent, the lock of a file, a full pipe; or it writes a
+checkpoint. Rules then ask about that thread as they do about main threads. Which thread it is, is
+told only where nothing else can be meant.
 """
 
 from __future__ import annotations
@@ -88,8 +88,11 @@ def _is_meant(thread: ThreadStack, what: Activity, future: bool, reader: Reader)
 
 
 def _is_blocked(one: tuple[ThreadStack, Activity]) -> bool:
+    """Whether that is what keeps the main thread: it is blocked, or still writes a checkpoint."""
     what = one[1]
     main = what.main
+    if what.kind == "checkpoint":
+        return True
     if what.kind not in _BLOCKED or what.running or main is None or what.op == "accept":
         return False
     top = what.top.file if what.top is not None else ""

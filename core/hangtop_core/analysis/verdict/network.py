@@ -10,6 +10,7 @@ from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import Command, Step, as_host
+from hangtop_core.analysis.verdict.storestart import in_store
 from hangtop_core.logs.known import LOCAL_INTERFACE
 from hangtop_core.logs.steps import STEPS
 from hangtop_core.nodestates import OBSERVED
@@ -123,6 +124,8 @@ def _wrong_interface(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not several:
         return
     found = {id(s): why for s in case.subjects if (why := _leads_nowhere(s))}
+    no_way = "leads to no other node" if found else "others do not reach"
+    found = found or _not_reached(case, joining)
     blamed = tuple(s for s in case.subjects if id(s) in found)
     if not blamed:
         return
@@ -133,7 +136,7 @@ def _wrong_interface(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         summary=sentence(
             case,
             f"{who(blamed)} {is_are(blamed, 'meets', 'meet')} the others over an interface that "
-            f"leads to no other node: {found[id(first)]}",
+            f"{no_way}: {found[id(first)]}",
             blamed=blamed,
         ),
         evidence=tuple(
@@ -143,7 +146,61 @@ def _wrong_interface(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             Command(first.rank.node, "ip -br address", "see what leads to the other nodes"),
             *STEPS["wrong-interface"],
         ),
+        decisive=any(_unanswered(case)),
     )
+
+
+def _unanswered(case: Case) -> Iterator[tuple[Subject, Stalled]]:
+    """What waiting ranks try to connect to in vain, but for the store, which is another way."""
+    for subject in case.calling:
+        store = f":{subject.rank.process.env.get('MASTER_PORT', '')}"
+        waits = subject.waits and not in_store(subject)
+        for one in subject.rank.process.stalled if waits else ():
+            if one.state == "SYN_SENT" and not one.remote.endswith(store):
+                yield subject, one
+
+
+def _not_reached(case: Case, joining: Sequence[Subject]) -> dict[int, str]:
+    """Why ranks cannot be reached, by id: not at the address of their node that is near to others.
+
+    That is the one by which they are connected to the store, or one in the network of who tries.
+    Where it is tried from another network than that, both nodes have the other one, too.
+    """
+    places, used = Places(case.snapshot.nodes), _to_stores(case)
+    found: dict[int, str] = {}
+    for subject, one in _unanswered(case):
+        here, host = subject.rank.node, one.remote.rpartition(":")[0]
+        there, local = places.node_of(host, here), one.local.rpartition(":")[0]
+        if there is None or there == here:
+            continue
+        known = used[there] if local in used[here] else set()
+        how = "they reach the store from"
+        if not known and _network(host) != _network(local):
+            addresses = case.nodes[there].addresses if there in case.nodes else ()
+            known = {each for each in addresses if _network(each) == _network(local)}
+            how = "their node is in the network of who tries as"
+        if known and host not in known:
+            why = f"nothing answers at {one.remote} (SYN_SENT from {one.local}), but {how} "
+            found |= {id(s): why + min(known) for s in joining if s.rank.node == there}
+    return found
+
+
+def _network(address: str) -> str:
+    """The first three numbers of an IPv4 address: whatever its mask, those are one network."""
+    return address.rpartition(".")[0] or address
+
+
+def _to_stores(case: Case) -> dict[str, set[str]]:
+    """The addresses of each node by which its ranks are connected to the store."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for subject in case.subjects:
+        table, port = subject.rank.descriptors, subject.rank.process.env.get("MASTER_PORT")
+        for one in table.descriptors if table is not None and port else ():
+            if one.socket is not None and one.socket.state == "ESTABLISHED":
+                ends = one.socket.local, one.socket.remote
+                if any(end.endswith(f":{port}") for end in ends):
+                    found[subject.rank.node].add(one.socket.local.rpartition(":")[0])
+    return found
 
 
 def _leads_nowhere(subject: Subject) -> str:
@@ -169,7 +226,9 @@ WRONG_INTERFACE = Rule(
     title="A rank meets the others over an interface of its own node",
     seen="In a job of several nodes ranks wait in init_process_group or new_group, and a rank has "
     "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME set to lo, docker0, virbr0 or the like, or listens "
-    "on 127.0.0.0/8 only: that is so where /etc/hosts gives the name of the node as 127.0.1.1.",
+    "on 127.0.0.0/8 only: that is so where /etc/hosts gives the name of the node as 127.0.1.1. Or "
+    "nothing answers (SYN_SENT) at an address of its node that is not the one by which it is "
+    "connected to the store, and who tries is on the network of the store.",
     excluded="The ranks have met. The job runs on one node.",
     confidence=0.92,
     next_steps=("Name the interface that leads to the other nodes: GLOO_SOCKET_IFNAME=eth0",),

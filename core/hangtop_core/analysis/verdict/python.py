@@ -9,7 +9,6 @@ from hangtop_core.analysis.activity import DISTRIBUTED_BREAKPOINT
 from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.dictionary import EDITOR
 from hangtop_core.analysis.sourcelines import may_backtrack
-from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.doing import does, waits_back
 from hangtop_core.analysis.verdict.endings import awaited
@@ -45,6 +44,9 @@ if TYPE_CHECKING:
 
 WAITS_FOR_ENDS = frozenset({"_shutdown", "_exit_function", "_python_exit"})
 """What Python calls at the end of a program, and waits in for threads and children."""
+WAITED_S = 2.0
+"""Seconds for which others have waited for who compiles, of which it is worth to speak: where each
+step compiles anew, each of them is short."""
 BUSY_SHARE = 0.5
 """Cores that a thread takes at least which has one for itself."""
 
@@ -280,7 +282,7 @@ def _waits_for_compiler(subject: Subject) -> bool:
 
 def _compiling(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     at_work = [s for s in left if s.activity.kind == "compiling" or _waits_for_compiler(s)]
-    if case.progress.state == "progressing" and case.waited_s < FLOOR_S:
+    if case.progress.state == "progressing" and case.waited_s < WAITED_S:
         return
     for group in alike(at_work, lambda s: s.activity.op):
         busy = [c for s in group for c in s.rank.children if c.comm in _COMPILERS]

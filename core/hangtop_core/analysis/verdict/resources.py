@@ -186,7 +186,8 @@ def _lacking(case: Case, subject: Subject) -> _Lacking | None:
     """The cgroup of a rank, or one above, that is short of memory; else its node; else None."""
     node = case.nodes.get(subject.rank.node)
     groups = cgroups.of(node, subject.rank.process)
-    again = cgroups.rereads(groups) if _in_page_fault(subject) else None
+    pressed = node is not None and (node.memory_full or 0.0) >= cgroups.SHORT
+    again = cgroups.rereads(groups) if pressed or _in_page_fault(subject) else None
     if again is not None:
         text = f"cgroup {again.folder} on {subject.rank.node} is short of memory, of which it may "
         text += f"have {size(again.limit)}"
@@ -202,7 +203,7 @@ def _lacking(case: Case, subject: Subject) -> _Lacking | None:
         elif most is not None:
             text += f", of which it may have {size(most.limit)}"
         return _Lacking(text, _nothing_ran(short.memory_full), short)
-    if node is None or (node.memory_full or 0.0) < cgroups.SHORT:
+    if node is None or not pressed:
         return None
     return _Lacking(f"{node.name} is short of memory", _nothing_ran(node.memory_full or 0.0))
 
@@ -218,13 +219,10 @@ def _in_page_fault(subject: Subject) -> bool:
 
 
 def _held_back(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if not case.waiters:
-        return
-    slow = [
-        s
-        for s in left
-        if s.activity.kind in _WORKS and (s.rank.process.cpu_throttled or 0.0) >= HELD_BACK
-    ]
+    held_back = [s for s in left if (s.rank.process.cpu_throttled or 0.0) >= HELD_BACK]
+    if not case.waiters and len(held_back) == len(case.live):
+        return  # all alike: nobody is slower than another
+    slow = [s for s in held_back if s.activity.kind in _WORKS]
     for group in alike(slow, lambda s: (s.rank.node, s.rank.process.cpu_quota_of)):
         process = group[0].rank.process
         quota = f"{process.cpu_quota:g} cores" if process.cpu_quota else "few cores"
@@ -290,8 +288,9 @@ THRASH = Rule(
     "above it, or in /proc/pressure/memory of its node (Linux 4.20); and the rank works, or waits "
     "in the kernel, while others wait for it. Or its main thread is in a page fault, and its group "
     f"is full and has read {cgroups.REREAD} pages again that were taken from it "
-    "(workingset_refault). Where the group is slowed down over its memory.high nobody has to wait; "
-    "with confidence 0.92 a main thread is in mem_cgroup_handle_over_high.",
+    "(workingset_refault): such a group is told instead of a node that is short. Where the group "
+    "is slowed down over its memory.high nobody has to wait; with confidence 0.92 a main thread is "
+    "in mem_cgroup_handle_over_high.",
     excluded="Any of the causes above explains where the rank is.",
     confidence=0.75,
     next_steps=("Look who has the memory", "Raise the limit of the cgroup"),
@@ -303,7 +302,7 @@ CPU_QUOTA = Rule(
     title="A rank is starved of CPU by its cgroup",
     seen="The cgroup of a rank that works, or one above it, has a CPU quota (cpu.max, "
     f"cpu.cfs_quota_us) that was used up early in {HELD_BACK:.0%} of the periods or more "
-    "(nr_throttled of cpu.stat), and others wait for it.",
+    "(nr_throttled of cpu.stat), and others wait for it, or are not held back.",
     excluded="Any of the causes above explains where the rank is.",
     confidence=0.85,
     next_steps=("Ask for more CPUs", "Fewer DataLoader workers and threads"),

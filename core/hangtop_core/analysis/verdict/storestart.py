@@ -138,6 +138,8 @@ def _out_of_reach(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _unanswered(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """Ranks that are connected to what does not answer as a store, while others have one.
 
+    Or names are looked up, and nobody answers that.
+
     A client that is connected asks the store one thing, which it answers at once.
     """
     start = _Start(case)
@@ -145,6 +147,11 @@ def _unanswered(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not start.unanswered or not there or case.contradictions:
         return
     some, first = start.unanswered, start.unanswered[0]
+    for asking in (start.hosts, some):
+        asked = [(s, one) for s in asking if (one := _name_server(s)) is not None]
+        if asked:
+            yield _resolving(case, asked, start)
+            return
     port = first.rank.process.told_port
     at = f" at port {port}" if port and len(some) == 1 else ""
     yield Hit(
@@ -166,6 +173,40 @@ def _unanswered(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             *common_facts(case, some[:1]),
         ),
         steps=(*_steps(first), "see who listens there, and whether it runs"),
+    )
+
+
+def _name_server(subject: Subject) -> Descriptor | None:
+    """Its connection to a name server, which is open only as long as that has not answered."""
+    table = subject.rank.descriptors
+    some = table.descriptors if table is not None else ()
+    return next((one for one in some if one.socket and port_of(one.socket.remote) == "53"), None)
+
+
+def _resolving(case: Case, asked: Sequence[tuple[Subject, Descriptor]], start: _Start) -> Hit:
+    """Ranks that look up names while they make their stores, as torch does of both ends."""
+    some, one = [s for s, _ in asked], asked[0][1]
+    server = one.socket.remote if one.socket is not None else ""
+    hosts = ""
+    if _hosts(some[0]):
+        hosts = f", and hosts the store that {name_ranks(start.unanswered)} most likely wait for"
+    return Hit(
+        subjects=tuple(some),
+        explained=(*start.others, *start.unanswered),
+        summary=sentence(
+            case,
+            f"{who(some)} {is_are(some, 'has', 'have')} asked a name server (DNS), {server}, "
+            f"which has not answered{hosts}",
+            blamed=some,
+        ),
+        evidence=(
+            *(fact("network", s.number, name_descriptor(one)) for s, one in asked[:SHOWN]),
+            *common_facts(case, some[:1]),
+        ),
+        steps=(
+            on(some[0], "cat /etc/resolv.conf; time getent hosts $(hostname)"),
+            "have the name server answer, or put the addresses of the nodes into /etc/hosts",
+        ),
     )
 
 
@@ -313,7 +354,8 @@ UNANSWERED = Rule(
     cause="store-unreachable",
     title="Ranks are connected to what is no store, or one that does not answer",
     seen="A rank is making its TCPStore, does not host one, and waits in a socket, without trying "
-    "to connect; another rank has a store, or is through with that.",
+    "to connect; another rank has a store, or is through with that. Where one of them, or the host "
+    "of the store, has a connection to a name server, it is that which does not answer.",
     excluded="Nobody has a store yet. Its connection is not acknowledged, or was closed.",
     confidence=0.75,
     next_steps=("Compare address and port that ranks were given", "See who listens there"),

@@ -168,6 +168,20 @@ def test_who_waits_for_pages_that_its_cgroup_has_given_back(
         assert f"have 500 MiB: {70_000 if before < refaults else 90_000} pages" in first.summary
 
 
+@pytest.mark.parametrize(("refaults", "who"), [(90_000, f"cgroup {OWN} on n1"), (0, "n1 is short")])
+def test_what_presses_on_a_node_is_the_group_that_reads_again(refaults: int, who: str) -> None:
+    """On an idle node one rank that waits for pages is all there is to run."""
+    group = Cgroup(
+        OWN, 500 << 20, None, 500 << 20, Counts(at_max=500, refaults=refaults), before=Counts()
+    )
+    world = World()
+    world.waiters(3)
+    world.add(user("lookup", 41, "x = table[key]"), RUN, process=IN_OWN)
+    first = judged(world, group, memory_full=38.0).verdicts[0]
+    assert (first.cause, [c.rank for c in first.culprits]) == ("memory-thrash", [3])
+    assert first.summary.startswith(who)
+
+
 @pytest.mark.parametrize("waiters", [0, 3])
 @pytest.mark.parametrize("moved_s", [1.0, 20.0])
 def test_ranks_held_up_over_memory_high(waiters: int, moved_s: float) -> None:

@@ -161,14 +161,15 @@ def test_log_lines_of_a_background_thread_are_no_progress() -> None:
     assert judged(world).state == "hung"
 
 
-def test_a_compiler_that_runs_is_progress() -> None:
-    world = World()
-    world.waiters(3)
+@pytest.mark.parametrize(("waited_s", "told"), [(20.0, True), (3.0, True), (1.0, False)])
+def test_a_compiler_that_runs_is_progress(waited_s: float, told: bool) -> None:
+    world = World(observed_since=NOW - 30)
+    world.waiters(3, moved_at=NOW - waited_s)
     rank = world.add(build.COMPILE, FUTEX)
     child = world.process(4999, RUN, role="compile-worker", comm="cc1plus")
     world.give_children(rank, [(child, None)], moved_at=NOW - 0.1)
     found = judged(world)
-    assert (found.state, causes(found)) == ("progressing", ["compiling"])
+    assert (found.state, causes(found)) == ("progressing", ["compiling"] if told else [])
 
 
 def test_a_worker_that_moves_is_progress_for_its_rank() -> None:

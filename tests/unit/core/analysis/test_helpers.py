@@ -45,6 +45,7 @@ SENDS: Facts = ("S", "sk_stream_wait_memory", "sendto", 17, None)
 LOCKS: Facts = ("S", "locks_lock_inode_wait", "flock", 9, None)
 WRITES: Facts = ("S", "anon_pipe_write", "write", 8, None)
 ACCEPTS: Facts = ("S", "inet_csk_accept", "accept4", 17, None)
+SERIALIZATION = "torch/serialization.py"
 RUNS: Facts = ("R", None, None, None, None)
 PUT = user("put", 73, "return s.recv(4096)")[:1]
 Helper = tuple[Stack, Facts]
@@ -112,6 +113,16 @@ def test_in_poll_with_a_timeout_a_line_that_sends_is_a_wait_for_its_peer() -> No
     sends = user("put", 73, "link.sendall(view)")[:1]  # threads have no frame of a module
     world = world_of(RESULT, ((*sends, *RUN), POLL))
     assert judged(world).verdicts[0].cause == "remote-service-wait"
+
+
+@pytest.mark.parametrize("main", [RESULT, GET])
+def test_a_checkpoint_that_a_thread_still_writes(main: Stack) -> None:
+    squeezes = (frame("GzipFile.write", "py:gzip.py", 289), frame("_save", SERIALIZATION, 994))
+    writes = (*squeezes, *user("put", 73, "torch.save(value, file)")[:1])
+    world = world_of(main, ((*writes, *(RUN if main is RESULT else START)), RUNS), (IDLE, FUTEX))
+    first = judged(world).verdicts[0]
+    assert (first.cause, [c.rank for c in first.culprits]) == ("checkpoint-slow", [2])
+    assert "for its thread 'helper-4101', which writes a checkpoint" in first.summary
 
 
 @pytest.mark.parametrize("main", [GET, LOCK])

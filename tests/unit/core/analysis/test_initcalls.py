@@ -141,6 +141,26 @@ def test_what_does_not_answer_as_a_store(reached: bool, blamed: list[int] | None
     assert "connected to something at port 29507" in found.verdicts[0].summary
 
 
+@pytest.mark.parametrize(
+    ("asking", "blamed", "said"), [(0, [0], ", and hosts the store that ranks 1-2"), (2, [2], "")]
+)
+def test_a_name_server_that_does_not_answer_while_stores_are_made(
+    asking: int, blamed: list[int], said: str
+) -> None:
+    asked = Socket("udp", "ESTABLISHED", "10.0.0.1:59354", "10.0.0.53:53")
+    table = DescriptorTable(NOW, (Descriptor(9, "socket", "socket:[7]", socket=asked),))
+    world = World()
+    for rank in range(3):
+        threads = HOSTS if rank == 0 else ()
+        held = table if rank == asking else None
+        process = {**told(rank, 3, 29500), "threads": threads}
+        world.add(INIT, POLL, process=process, descriptors=held)
+    found = judged(world)
+    assert first(found) == ("store-unreachable", blamed)
+    text = f"has asked a name server (DNS), 10.0.0.53:53, which has not answered{said}"
+    assert text in found.verdicts[0].summary
+
+
 def test_smaller_worlds_of_their_own_are_no_mistake() -> None:
     world = World()
     for rank in range(4):

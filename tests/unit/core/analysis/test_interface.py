@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, Socket
-from hangtop_core.model import DescriptorTable
-from support.build import INIT, NOW, SLEEP, World, c10d
+from hangtop_core.meters import Stalled
+from hangtop_core.model import DescriptorTable, Node
+from support.build import INIT, NOW, SLEEP, World, c10d, frame
 
 
 def table(*local: str) -> DescriptorTable:
@@ -37,6 +39,71 @@ def test_interfaces(variables: dict[str, str], local: tuple[str, ...], blamed: l
     first = diagnose(snapshot, snapshot.jobs[0]).verdicts[0]
     found = [one.rank for one in first.culprits] if first.cause == "wrong-interface" else []
     assert found == blamed
+
+
+MEETS = (
+    frame("_new_process_group_helper", "torch/distributed/distributed_c10d.py", 2169),
+    *INIT[2:],
+)
+"""Past the store, in the first group."""
+STORE = "10.0.0.1:29500"
+TRIED = Stalled("10.0.0.1:55268", "10.40.0.2:36893", 0, 3, "SYN_SENT")
+
+
+def connected(world: World, node: str, local: str, *tried: Stalled, read: bool = True) -> None:
+    socket = Socket("tcp", "ESTABLISHED", f"{local}:4000", STORE)
+    held = DescriptorTable(NOW, (Descriptor(3, "socket", "socket", socket=socket),))
+    process = {"env": {"MASTER_PORT": "29500"}, "stalled": tried}
+    world.add(MEETS, SLEEP, node=node, process=process, descriptors=held if read else None)
+
+
+@pytest.mark.parametrize(
+    ("tried", "cause"),
+    [
+        (TRIED, "wrong-interface"),
+        (replace(TRIED, remote="10.0.0.2:36893"), "port-blocked"),  # the network of the store
+        (replace(TRIED, local="10.40.0.1:55268"), "port-blocked"),  # both have the other network
+        (replace(TRIED, remote="10.9.9.9:36893"), "port-blocked"),  # whose it is, nobody knows
+    ],
+)
+@pytest.mark.parametrize("read", [True, False])
+def test_an_address_of_a_network_that_the_others_do_not_have(
+    tried: Stalled, cause: str, read: bool
+) -> None:
+    world = World()
+    addresses = {"n1": ("10.0.0.1", "10.40.0.1"), "n2": ("10.0.0.2", "10.40.0.2")}
+    for name, own in addresses.items():
+        world.nodes[name] = Node(name, "ready", addresses=own, last_seen=NOW)
+    connected(world, "n1", "10.0.0.1", tried)
+    connected(world, "n2", "10.0.0.2", read=read)
+    snapshot = world.snapshot()
+    first = diagnose(snapshot, snapshot.jobs[0]).verdicts[0]
+    assert (first.cause, [one.rank for one in first.culprits]) == (
+        cause,
+        [1] if cause == "wrong-interface" else [0],
+    )
+    if cause == "wrong-interface":
+        assert (
+            "over an interface that others do not reach: nothing answers at 10.40.0.2:36893 ("
+            in (first.summary)
+        )
+        how = (
+            "they reach the store from" if read else "their node is in the network of who tries as"
+        )
+        assert f"but {how} 10.0.0.2" in first.summary
+
+
+@pytest.mark.parametrize(("stalled", "state"), [((TRIED,), "hung"), ((), "starting")])
+def test_who_is_not_reached_by_its_interface_is_hung_as_soon_as_nothing_answers(
+    stalled: tuple[Stalled, ...], state: str
+) -> None:
+    world = World(observed_since=NOW - 7)
+    world.waiters(1, MEETS, SLEEP, node="n1", moved_at=NOW - 7, process={"stalled": stalled})
+    env = {"GLOO_SOCKET_IFNAME": "docker0"}
+    world.add(MEETS, SLEEP, node="n2", process={"env": env}, moved_at=NOW - 7)
+    snapshot = world.snapshot()
+    found = diagnose(snapshot, snapshot.jobs[0])
+    assert (found.state, found.verdicts[0].cause) == (state, "wrong-interface")
 
 
 def test_it_counts_only_between_nodes_that_have_not_met() -> None:

@@ -120,3 +120,15 @@ def test_a_cpu_quota_that_is_used_up(throttled: float, cause: str) -> None:
             "its cgroup is 0.5 cores, and was used up early in 97% of the periods" in first.summary
         )
         assert f"grep . {group}/cpu.*" in first.next_steps[0]
+
+
+@pytest.mark.parametrize(("quotas", "blamed"), [((0.97, None), [0]), ((0.97, 0.98), [])])
+def test_a_cpu_quota_that_is_used_up_while_others_are_between_their_waits(
+    quotas: tuple[float | None, ...], blamed: list[int]
+) -> None:
+    world = World()
+    for throttled in quotas:
+        process = {"cpu_quota": 0.5, "cpu_throttled": throttled, "cpu_quota_of": "/sys/fs/cgroup/a"}
+        world.add(user("tune", 51), RUN, process=process, moved_at=NOW - 0.1)
+    found = [one for one in judged(world).verdicts if one.cause == "straggler"]
+    assert [c.rank for one in found for c in one.culprits] == blamed
