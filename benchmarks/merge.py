@@ -16,7 +16,8 @@ import figures
 from hangtop_core.analysis.stacks import flatten, merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Frame, Job, Rank, Snapshot
-from support.build import FUTEX, SLEEP, World, c10d, user
+from support.build import World
+from support.situations import FUTEX, SLEEP, c10d, user
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,10 +12,11 @@ from hangtop.views.gpu import gpu_items
 from hangtop.views.gpus import gpu_rows
 from hangtop_core.hardware import GpuProcess, MigDevice, Nic, Nvml
 from hangtop_core.model import Fact, Node
-from support.build import RUN, World, c10d
+from support.build import World
 from support.gpus import IDLE, SPINS, gpu, with_gpus
 from support.player import app_for, compare, keys
 from support.record import load
+from support.situations import RUN, c10d
 
 SIZES = [(80, 24), (120, 36), (200, 50)]
 

@@ -11,9 +11,10 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.commandlog import CommandRecord
 from hangtop_core.model import Fact, Failure, StackSample
 from hangtop_core.updates import Update
-from support.build import SLEEP, STOP, World, user
+from support.build import World
 from support.player import app_for, keys, later, picture, player_of, settled
 from support.record import load
+from support.situations import SLEEP, STOP, user
 
 if TYPE_CHECKING:
     from hangtop.application import HangtopApp

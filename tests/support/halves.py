@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.model import Node
-from support.build import FUTEX, INIT, POLL, World
+from support.build import World
+from support.situations import FUTEX, INIT, POLL
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
-    from support import build
+    from support import situations
 
 
 N1, N2, N3 = (
@@ -28,7 +29,7 @@ def halves(
     into: World,
     *nodes: str,
     size: int = 4,
-    stack: build.Stack = INIT,
+    stack: situations.Stack = INIT,
     told: dict[str, dict[str, str]] | None = None,
     first: dict[str, int] | None = None,
     **fields: Any,

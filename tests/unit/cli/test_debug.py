@@ -10,7 +10,8 @@ from hangtop.cli.debug import has_sample
 from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.gather import Sampled
 from hangtop_core.updates import Update
-from support.build import SLEEP, World, user
+from support.build import World
+from support.situations import SLEEP, user
 
 replace = msgspec.structs.replace
 

@@ -24,8 +24,9 @@ from hangtop_core.diagnosis import to_json
 from hangtop_core.frame import Frame
 from hangtop_core.model import Job, Local, Node, Process, Rank, Snapshot, StackSample, ThreadStack
 from hangtop_core.updates import Update
-from support.build import LOADER, POLL, World, worker_in
+from support.build import World
 from support.documents import misfits
+from support.situations import LOADER, POLL, worker_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable

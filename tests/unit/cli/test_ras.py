@@ -15,9 +15,10 @@ from hangtop_core.errors import ReadOnlyError
 from hangtop_core.ras import Ras
 from hangtop_core.session import Options, Session
 from hangtop_core.updates import Update
-from support.build import FUTEX, INIT, NOW, SLEEP, World, c10d, user
+from support.build import NOW, World
 from support.processes import PATIENCE
 from support.ras import document, double, rank
+from support.situations import FUTEX, INIT, SLEEP, c10d, user
 
 if TYPE_CHECKING:
     from pathlib import Path

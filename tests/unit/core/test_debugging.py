@@ -11,7 +11,8 @@ from hangtop_core.debugging import Debugging, debugging, outcome
 from hangtop_core.model import Fact, Node
 from hangtop_hook.terminal import BLOCKED
 from hangtop_probe.commands import runs_hangtop
-from support.build import FUTEX, SLEEP, STDIN_READ, World, c10d, frame, user
+from support.build import World
+from support.situations import FUTEX, SLEEP, STDIN_READ, c10d, frame, user
 
 RUN = {"HANGTOP_RUN_DIR": "/runs/7"}
 NEW = {"env": {}, "exe": "/opt/bin/python3.14"}

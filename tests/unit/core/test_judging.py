@@ -12,7 +12,8 @@ from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.judging import Judge
 from hangtop_core.model import Snapshot
 from hangtop_core.report import diagnosis_text
-from support.build import SLEEP, World, user
+from support.build import World
+from support.situations import SLEEP, user
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -21,7 +21,8 @@ from hangtop_core.observing import (
 )
 from hangtop_core.updates import Update
 from hangtop_hook.numericsfile import VARIABLE
-from support.build import INIT, SLEEP, Stack, World, user
+from support.build import World
+from support.situations import INIT, SLEEP, Stack, user
 from support.verdicts import diagnosis
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from hangtop_core.analysis.stacks import merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Failure, Local, Snapshot
 from hangtop_core.report import diagnosis_text, each_text, headline, merged_text
-from support.build import FUTEX, NOW, SLEEP, World, c10d, user
+from support.build import NOW, World
+from support.situations import FUTEX, SLEEP, c10d, user
 
 
 def skipped() -> Snapshot:

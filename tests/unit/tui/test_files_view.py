@@ -7,7 +7,8 @@ from hangtop.views.files import file_rows
 from hangtop_core.analysis.ends import ends
 from hangtop_core.descriptors import Descriptor, Holder
 from hangtop_core.model import DescriptorTable
-from support.build import FUTEX, NOW, World, user
+from support.build import NOW, World
+from support.situations import FUTEX, user
 
 
 def test_holders_that_are_ranks_are_named_so() -> None:

@@ -7,7 +7,8 @@ from hangtop.views.resources import file_lines, group_lines
 from hangtop_core.cgroups import Cgroup, Counts
 from hangtop_core.descriptors import FilePosition
 from hangtop_core.model import Node
-from support.build import NOW, SLEEP, World, user
+from support.build import NOW, World
+from support.situations import SLEEP, user
 
 GROUP = "/sys/fs/cgroup/job_7"
 

@@ -24,8 +24,9 @@ from hangtop.widgets.line_pane import style_of
 from hangtop_core.analysis.stacks import merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Fact, Node, RecorderWay, Snapshot
-from support.build import FUTEX, NOW, POLL, SLEEP, World, c10d, recorder, user
+from support.build import NOW, World, recorder
 from support.record import load
+from support.situations import FUTEX, POLL, SLEEP, c10d, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis

@@ -9,8 +9,9 @@ from hangtop_core.analysis.dictionary import COMMUNICATION, PATTERNS
 from hangtop_core.analysis.frames import library_run, package, plain_name, site
 from hangtop_core.descriptors import Descriptor, Socket
 from hangtop_core.model import DescriptorTable, Frame
-from support import build
-from support.build import (
+from support import build, situations
+from support.build import World
+from support.situations import (
     DISK,
     FIFO_OPEN,
     FLOCK,
@@ -25,7 +26,6 @@ from support.build import (
     SLEEP,
     STDIN_READ,
     WAITPID,
-    World,
     c10d,
     frame,
     inline,
@@ -34,7 +34,7 @@ from support.build import (
 )
 
 
-def read(stack: build.Stack | None, facts: build.Facts, active: bool = False) -> Activity:
+def read(stack: situations.Stack | None, facts: situations.Facts, active: bool = False) -> Activity:
     world = World()
     rank = world.add(stack, facts, sample={"active": active})
     return Reader(world.stacks).rank(rank)
@@ -88,34 +88,34 @@ LIBRARY_DATASET = (
         (c10d("barrier"), FUTEX, "collective"),
         (c10d("recv"), FUTEX, "recv"),
         (c10d("send"), FUTEX, "send"),
-        (build.BACKWARD, FUTEX, "backward"),
-        (build.BACKWARD, RUN, "busy"),
-        (build.INIT, POLL, "init"),
+        (situations.BACKWARD, FUTEX, "backward"),
+        (situations.BACKWARD, RUN, "busy"),
+        (situations.INIT, POLL, "init"),
         (NEW_GROUP, POLL, "new-group"),
-        (build.RENDEZVOUS, SLEEP, "rendezvous"),
-        (build.LOADER, POLL, "data"),
+        (situations.RENDEZVOUS, SLEEP, "rendezvous"),
+        (situations.LOADER, POLL, "data"),
         (IDLE_WORKER, POLL, "idle-worker"),
         (LIBRARY_DATASET, DISK, "io"),
         (LIBRARY_DATASET, SLEEP, "inline-data"),
         (worker_in("decode", 9), SLEEP, "sleep"),
         (inline("decode", 9), FIFO_OPEN, "io"),
-        (build.JOIN, FUTEX, "join"),
-        (build.QUEUE, FUTEX, "queue"),
+        (situations.JOIN, FUTEX, "join"),
+        (situations.QUEUE, FUTEX, "queue"),
         (FUTURE, FUTEX, "queue"),
         (ASYNCIO, POLL, "queue"),
-        (build.CHILD, WAITPID, "child"),
+        (situations.CHILD, WAITPID, "child"),
         (user("system", 9, "os.system(x)"), WAITPID, "child"),
-        (build.PDB, STDIN_READ, "prompt"),
-        (build.EDITOR, FUTEX, "prompt"),
+        (situations.PDB, STDIN_READ, "prompt"),
+        (situations.EDITOR, FUTEX, "prompt"),
         (FILELOCK, SLEEP, "file-lock"),
         (user("refresh", 9), FLOCK, "file-lock"),
-        (build.URLLIB, RECVFROM, "remote"),
+        (situations.URLLIB, RECVFROM, "remote"),
         ((frame("sync", "fsspec/asyn.py", 92), *user("fetch", 12)), FUTEX, "remote"),
         ((frame("read", "fsspec/implementations/local.py", 415), *user("f", 12)), RUN, "busy"),
         ((frame("MergeFrom", "google/protobuf/internal/x.py", 9), *user("f", 12)), RUN, "busy"),
-        (build.SAVE, ("R", None, None, None, None), "checkpoint"),
-        (build.COMPILE, FUTEX, "compiling"),
-        (build.DESTROY, FUTEX, "teardown"),
+        (situations.SAVE, ("R", None, None, None, None), "checkpoint"),
+        (situations.COMPILE, FUTEX, "compiling"),
+        (situations.DESTROY, FUTEX, "teardown"),
         (SHUTDOWN, FUTEX, "teardown"),
         (IMPORT, RUN, "importing"),
         (IMPORT, DISK, "io"),
@@ -137,7 +137,9 @@ LIBRARY_DATASET = (
         (None, DISK, "io"),
     ],
 )
-def test_what_a_main_thread_does(stack: build.Stack | None, facts: build.Facts, kind: str) -> None:
+def test_what_a_main_thread_does(
+    stack: situations.Stack | None, facts: situations.Facts, kind: str
+) -> None:
     assert read(stack, facts).kind == kind
 
 
@@ -167,10 +169,10 @@ def test_a_store_is_told_by_its_port_where_the_line_cannot_be_read() -> None:
 
 def test_plain_names_of_old_pythons_are_read_as_qualified_ones() -> None:
     plain = tuple(
-        Frame(plain_name(one.name), one.file, one.short, one.line) for one in build.LOADER
+        Frame(plain_name(one.name), one.file, one.short, one.line) for one in situations.LOADER
     )
     assert read(plain, POLL).kind == "data"
-    assert read(build.LOADER, POLL).kind == "data"
+    assert read(situations.LOADER, POLL).kind == "data"
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from hangtop_core.descriptors import Descriptor
 from hangtop_core.model import DescriptorTable
-from support import build
-from support.build import BASE, FUTEX, NOW, RUN, SLEEP, World, frame, user
+from support import situations
+from support.build import NOW, World
+from support.situations import BASE, FUTEX, RUN, SLEEP, frame, user
 from support.verdicts import printing
 
 if TYPE_CHECKING:
-    from support.build import Stack
+    from support.situations import Stack
 
 SHUTDOWN: Stack = (frame("_shutdown", "py:threading.py", 1590),)
 LATELY = NOW - 1.0
@@ -55,7 +56,7 @@ def test_who_sleeps_and_prints_gets_on_where_it_goes_through_things(
 @pytest.mark.parametrize(
     ("position", "state"), [(1 << 20, "progressing"), (1 << 22, "hung"), (None, "hung")]
 )
-@pytest.mark.parametrize(("stack", "facts"), [(user("read", 27), SLEEP), (build.JOIN, FUTEX)])
+@pytest.mark.parametrize(("stack", "facts"), [(user("read", 27), SLEEP), (situations.JOIN, FUTEX)])
 def test_who_reads_much_gets_on_where_it_is_in_the_midst_of_a_file(
     stack: Stack, facts: Any, position: int | None, state: str
 ) -> None:
@@ -71,7 +72,7 @@ COPY: Stack = (frame("copy", "train.py", 20, "time.sleep(1)"),)
 BEAT: Stack = (frame("beat", "train.py", 70, "time.sleep(1)"),)
 TASK: Stack = (*COPY, frame("_worker", "py:concurrent/futures/thread.py", 81))
 RESULT: Stack = (
-    build.QUEUE[0],
+    situations.QUEUE[0],
     frame("Future.result", "py:concurrent/futures/_base.py", 451),
     *user("save", 44),
 )
@@ -80,12 +81,12 @@ RESULT: Stack = (
 @pytest.mark.parametrize(
     ("main", "others", "state"),
     [
-        (build.JOIN, [COPY], "progressing"),
-        (build.JOIN, [COPY, BEAT], "hung"),
+        (situations.JOIN, [COPY], "progressing"),
+        (situations.JOIN, [COPY, BEAT], "hung"),
         (RESULT, [TASK, TASK], "progressing"),
         (RESULT, [TASK, BEAT], "hung"),
         # What is left may be a heartbeat, and who filled the queue dead.
-        (build.QUEUE, [COPY], "hung"),
+        (situations.QUEUE, [COPY], "hung"),
     ],
 )
 def test_small_pieces_count_where_only_the_thread_can_move_them_that_is_waited_for(
@@ -147,7 +148,7 @@ DIED = (
 
 
 @pytest.mark.parametrize("prefix", ["", "[rank3]: ", "[default3]:"])
-@pytest.mark.parametrize("stack", [build.QUEUE, build.THREAD_START])
+@pytest.mark.parametrize("stack", [situations.QUEUE, situations.THREAD_START])
 def test_the_thread_is_named_that_died_of_an_exception(prefix: str, stack: Stack) -> None:
     lines = [prefix + line for line in DIED]
     world = waiting()
@@ -164,7 +165,7 @@ def test_the_thread_is_named_that_died_of_an_exception(prefix: str, stack: Stack
 
 def test_of_a_traceback_that_has_no_end_no_more_is_told_than_is_known() -> None:
     world = waiting()
-    world.add(build.QUEUE, FUTEX)
+    world.add(situations.QUEUE, FUTEX)
     said = printing(world, *DIED[:3], "[rank0]: step 7").verdicts[0].summary
     assert "its end" not in said
     assert "thread 'feeder' died of an exception, most likely its own" in said
@@ -209,7 +210,7 @@ def test_what_a_program_waits_for_at_its_end_is_told_by_who_waits(stack: Stack, 
 def test_a_rank_that_never_joined_may_have_died_of_what_nobody_has_printed_who_lives() -> None:
     world = World()
     for _ in range(3):
-        world.add(build.INIT, build.POLL)
+        world.add(situations.INIT, situations.POLL)
     first = printing(world, *DIED[1:], world_size=4).verdicts[0]
     assert first.cause == "rank-never-joined"
     assert "it was started and died" in first.summary

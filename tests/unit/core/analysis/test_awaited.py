@@ -9,19 +9,17 @@ from hangtop_core.analysis.openers import process_names
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, Holder, Socket
 from hangtop_core.model import DescriptorTable
-from support.build import (
+from support.build import NOW, World, judged
+from support.situations import (
     BASE,
     FLOCK,
-    NOW,
     PIPE_READ,
     RECVFROM,
     SLEEP,
     URLLIB,
     WAITPID,
     Stack,
-    World,
     frame,
-    judged,
     user,
 )
 from support.verdicts import blamed, causes, first

@@ -12,8 +12,9 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.model import Fact, Failure, Node, Recorder, Snapshot
 from hangtop_core.report import diagnosis_text
-from support.build import FUTEX, NOW, World, c10d, recorder, thread
+from support.build import NOW, World, recorder
 from support.gpus import gpu
+from support.situations import FUTEX, c10d, thread
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import BlindSpot

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from hangtop_core.model import Failure, Node
-from support import build
-from support.build import (
+from support import situations
+from support.build import HUNG_SINCE, NOW, World, judged, recorder
+from support.situations import (
     CHILD,
     COMPILE,
     DESTROY,
     FUTEX,
-    HUNG_SINCE,
-    NOW,
     PIPE_READ,
     QUEUE,
     RECV,
@@ -21,10 +20,7 @@ from support.build import (
     STOP,
     TRACED,
     WAITPID,
-    World,
     c10d,
-    judged,
-    recorder,
     user,
 )
 from support.verdicts import blamed, hung, told
@@ -65,7 +61,7 @@ def test_the_recorder_names_the_sequence_number_that_is_missing() -> None:
 
 def test_ddp_ranks_wait_inside_backward_without_a_frame_of_c10d() -> None:
     world = World()
-    world.waiters(3, build.BACKWARD)
+    world.waiters(3, situations.BACKWARD)
     world.add(user("inspect_outlier", 88), SLEEP)
     verdict = hung(world)
     assert (verdict.cause, blamed(verdict)) == ("missing-collective", [3])
@@ -179,10 +175,12 @@ def test_a_frozen_cgroup() -> None:
         (DESTROY, FUTEX, "teardown"),
         (COMPILE, FUTEX, "compiling"),
         (SAVE, ("S", "poll_schedule_timeout", "poll", None, None), "checkpoint-slow"),
-        (build.inline("decode", 70), SLEEP, "data-starved"),
+        (situations.inline("decode", 70), SLEEP, "data-starved"),
     ],
 )
-def test_other_places_a_rank_may_be(stack: build.Stack, facts: build.Facts, cause: str) -> None:
+def test_other_places_a_rank_may_be(
+    stack: situations.Stack, facts: situations.Facts, cause: str
+) -> None:
     world = World()
     world.waiters(3)
     world.add(stack, facts)
@@ -199,7 +197,7 @@ def test_all_ranks_receive_and_none_sends() -> None:
 def test_a_rank_that_receives_elsewhere_waits_for_those_that_stand_together() -> None:
     world = World()
     for line, source in ((61, "dist.recv(x, src=1 - rank)"),) * 2 + ((30, "dist.recv(x, src=1)"),):
-        world.add((c10d("recv", 2799, line)[0], *build.user("step", line, source)), FUTEX)
+        world.add((c10d("recv", 2799, line)[0], *situations.user("step", line, source)), FUTEX)
     (verdict,) = judged(world).verdicts
     assert (verdict.cause, blamed(verdict)) == ("p2p-deadlock", [0, 1])
     assert verdict.victims == (2,)

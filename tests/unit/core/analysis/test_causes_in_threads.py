@@ -6,24 +6,22 @@ import pytest
 
 from hangtop_core.descriptors import Descriptor, Holder
 from hangtop_core.model import DescriptorTable
-from support import build
-from support.build import (
+from support import situations
+from support.build import NOW, World, judged
+from support.situations import (
     FIFO_OPEN,
     FLOCK,
     FUTEX,
     IDLE_WORKER,
     JOIN,
     LOADER,
-    NOW,
     POLL,
     QUEUE,
     RECVFROM,
     RUN,
     SLEEP,
-    World,
     c10d,
     frame,
-    judged,
     thread,
     user,
     worker_in,
@@ -132,9 +130,9 @@ def test_a_loop_that_never_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    "stack", [user("train_step", 30, "time.sleep(0.1)"), build.THREAD_START, QUEUE, JOIN]
+    "stack", [user("train_step", 30, "time.sleep(0.1)"), situations.THREAD_START, QUEUE, JOIN]
 )
-def test_a_sleeping_thread_that_keeps_the_gil(stack: build.Stack) -> None:
+def test_a_sleeping_thread_that_keeps_the_gil(stack: situations.Stack) -> None:
     # GIVEN a main thread that wants the GIL, wherever it was, and so wakes up every 5 ms
     world = World()
     world.waiters(3)

@@ -9,14 +9,14 @@ import pytest
 from hangtop_core.analysis.verdict.steps import as_host
 from hangtop_core.descriptors import Descriptor, Holder, Socket
 from hangtop_core.model import DescriptorTable, Node
-from support import build
-from support.build import (
+from support import situations
+from support.build import NOW, World, judged
+from support.situations import (
     CHILD,
     DISK,
     FIFO_OPEN,
     FLOCK,
     FUTEX,
-    NOW,
     PDB,
     PIPE_READ,
     PIPE_WRITE,
@@ -26,10 +26,8 @@ from support.build import (
     STDIN_READ,
     URLLIB,
     WAITPID,
-    World,
     c10d,
     frame,
-    judged,
     user,
 )
 from support.verdicts import blamed, hung
@@ -56,7 +54,7 @@ def test_a_program_that_a_rank_waits_for() -> None:
         (PDB, ("S", "n_tty_read", "read", 0, None)),
     ],
 )
-def test_a_prompt_left_in_the_code(stack: build.Stack, facts: build.Facts) -> None:
+def test_a_prompt_left_in_the_code(stack: situations.Stack, facts: situations.Facts) -> None:
     world = World()
     world.add(stack, facts)
     world.waiters(3)
@@ -187,7 +185,7 @@ def test_a_read_that_does_not_return_names_descriptor_path_and_server() -> None:
 @pytest.mark.parametrize(
     "facts", [PIPE_READ, FIFO_OPEN, ("D", "kernel_clone", "vfork", None, None)]
 )
-def test_other_blocking_input(facts: build.Facts) -> None:
+def test_other_blocking_input(facts: situations.Facts) -> None:
     world = World()
     world.waiters(3)
     world.add(user("load", 83), facts)
@@ -198,7 +196,7 @@ def test_other_blocking_input(facts: build.Facts) -> None:
 def test_a_blocking_read_inside_the_dataset_is_input_before_it_is_data() -> None:
     world = World()
     world.waiters(3)
-    world.add(build.inline("read_shard", 71), FIFO_OPEN)
+    world.add(situations.inline("read_shard", 71), FIFO_OPEN)
     assert hung(world).cause == "io-wait"
 
 

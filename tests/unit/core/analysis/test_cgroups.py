@@ -11,7 +11,8 @@ from hangtop_core import cgroups
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.cgroups import Cgroup, Counts
 from hangtop_core.model import Node
-from support.build import FUTEX, HUNG_SINCE, NOW, RUN, SLEEP, World, c10d, user
+from support.build import HUNG_SINCE, NOW, World
+from support.situations import FUTEX, RUN, SLEEP, c10d, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis, Verdict

@@ -9,27 +9,24 @@ import pytest
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.meters import Stalled
 from hangtop_core.model import Frame, Node
-from support.build import (
+from support.build import HUNG_SINCE, NOW, World, judged
+from support.situations import (
     FUTEX,
-    HUNG_SINCE,
     IDLE_WORKER,
     INIT,
     LOADER,
     MESH,
-    NOW,
     POLL,
     RUN,
-    World,
     c10d,
     frame,
-    judged,
     thread,
     user,
 )
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
-    from support.build import Stack
+    from support.situations import Stack
 
 ITEM = user("step", 88, "total += loss.item()")
 LOOP = user("step", 88, "total += table[key]")

@@ -11,7 +11,8 @@ from hangtop_core.kernelline import KernelLine
 from hangtop_core.limits import Limits
 from hangtop_core.meters import Meters
 from hangtop_core.model import Fact, Node
-from support.build import FUTEX, HUNG_SINCE, NOW, World, c10d
+from support.build import HUNG_SINCE, NOW, World
+from support.situations import FUTEX, c10d
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis

@@ -9,8 +9,9 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, FileServer
 from hangtop_core.model import DescriptorTable
-from support import build
-from support.build import HUNG_SINCE, NOW, World, user
+from support import situations
+from support.build import HUNG_SINCE, NOW, World
+from support.situations import user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -30,7 +31,10 @@ SETLK = ("S", "wait_woken", "fcntl", 11, None)
 
 
 def judged(
-    stack: build.Stack, facts: build.Facts, table: DescriptorTable, moved_at: float = HUNG_SINCE
+    stack: situations.Stack,
+    facts: situations.Facts,
+    table: DescriptorTable,
+    moved_at: float = HUNG_SINCE,
 ) -> Diagnosis:
     world = World()
     world.waiters(3)
@@ -51,12 +55,12 @@ def test_a_file_that_is_mapped_is_told_by_the_server_that_does_not_answer() -> N
 
 def test_a_checkpoint_to_a_server_that_is_gone_is_no_slow_one() -> None:
     silent = DescriptorTable(NOW, (), opening=FILE, servers=(GONE,))
-    verdict = judged(build.SAVE, SAVES, silent).verdicts[0]
+    verdict = judged(situations.SAVE, SAVES, silent).verdicts[0]
     assert verdict.cause == "io-wait"
     for part in ("writes a checkpoint", "state D", "/mnt/data/shard-1.bin", "filer"):
         assert part in verdict.summary
     answers = DescriptorTable(NOW, (), opening=FILE, servers=(UP,))
-    assert judged(build.SAVE, SAVES, answers).verdicts[0].cause == "checkpoint-slow"
+    assert judged(situations.SAVE, SAVES, answers).verdicts[0].cause == "checkpoint-slow"
 
 
 @pytest.mark.parametrize(("server", "state"), [(GONE, "hung"), (UP, "progressing")])

@@ -11,26 +11,24 @@ from hangtop_core.analysis.frames import since_fork
 from hangtop_core.descriptors import Descriptor, Holder, Socket
 from hangtop_core.model import DescriptorTable
 from hangtop_core.stacktable import StackTable
-from support.build import (
+from support.build import NOW, World, judged
+from support.situations import (
     BASE,
     FIFO_OPEN,
     FUTEX,
     LOADER,
-    NOW,
     PIPE_READ,
     POLL,
     RUN,
     SLEEP,
     WAITPID,
-    World,
     frame,
-    judged,
     user,
     worker_in,
 )
 
 if TYPE_CHECKING:
-    from support.build import Facts, Stack
+    from support.situations import Facts, Stack
 
 OWN: Stack = (
     frame("Pipe.read", "webdataset/gopen.py", 104),

@@ -7,20 +7,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from support import build
-from support.build import (
+from support import situations
+from support.build import NOW, World, judged
+from support.situations import (
     FUTEX,
     LOADER,
-    NOW,
     POLL,
     RUN,
     SLEEP,
     WAITPID,
     Stack,
-    World,
     c10d,
     frame,
-    judged,
     user,
     worker_in,
 )
@@ -60,7 +58,7 @@ def test_who_only_looks_for_what_a_rank_that_failed_was_to_leave_waits_for_it(
     world = World(observed_since=NOW - 90.0)
     looks = replace(user("merge", 40, "time.sleep(2)")[0], within=((39, "for part in parts:"),))
     for _ in range(3):
-        world.add((looks, *build.BASE), SLEEP, moved_at=NOW - 1.0,
+        world.add((looks, *situations.BASE), SLEEP, moved_at=NOW - 1.0,
                   printed_at=NOW - 1.0 if prints else None)  # fmt: skip
     world.add(None, None, state="zombie", process={"state": "Z", "exit_code": code})
     found = judged(world)
@@ -102,7 +100,7 @@ def test_who_sleeps_between_attempts_that_fail_does_not_get_on_by_computing() ->
 def test_a_checkpoint_whose_bytes_grow_is_progress() -> None:
     world = World()
     world.waiters(3)
-    world.add(build.SAVE, ("D", "folio_wait", "write", 9, None), io_moved_at=NOW - 1.0)
+    world.add(situations.SAVE, ("D", "folio_wait", "write", 9, None), io_moved_at=NOW - 1.0)
     found = judged(world)
     assert (found.state, causes(found)) == ("progressing", ["checkpoint-slow"])
     assert "not a hang" in found.verdicts[0].summary
@@ -112,7 +110,7 @@ def test_a_checkpoint_whose_bytes_grow_is_progress() -> None:
     ("stack", "said"),
     [
         (
-            (frame("Slow.write", "train.py", 71, "time.sleep(0.5)"), *build.SAVE),
+            (frame("Slow.write", "train.py", 71, "time.sleep(0.5)"), *situations.SAVE),
             "writes a checkpoint at train.py:71 (Slow.write) and its bytes written grow",
         ),
         (
@@ -165,7 +163,7 @@ def test_log_lines_of_a_background_thread_are_no_progress() -> None:
 def test_a_compiler_that_runs_is_progress(waited_s: float, told: bool) -> None:
     world = World(observed_since=NOW - 30)
     world.waiters(3, moved_at=NOW - waited_s)
-    rank = world.add(build.COMPILE, FUTEX)
+    rank = world.add(situations.COMPILE, FUTEX)
     child = world.process(4999, RUN, role="compile-worker", comm="cc1plus")
     world.give_children(rank, [(child, None)], moved_at=NOW - 0.1)
     found = judged(world)
@@ -187,7 +185,7 @@ def test_a_worker_that_moves_is_progress_for_its_rank() -> None:
 def test_a_child_program_at_work_is_no_hang() -> None:
     world = World()
     world.waiters(3)
-    rank = world.add(build.CHILD, WAITPID)
+    rank = world.add(situations.CHILD, WAITPID)
     child = world.process(4999, RUN, role="subprocess", ppid=rank.process.pid)
     world.give_children(rank, [(child, None)], moved_at=NOW - 0.5)
     assert judged(world).state == "progressing"
@@ -212,6 +210,6 @@ def test_a_pool_at_work_is_no_hang_and_one_at_rest_is(ago: float, state: str) ->
 
 def test_a_writer_that_is_woken_up_by_its_reader_gets_on() -> None:
     world = World()
-    world.add(user("upload", 41), build.PIPE_WRITE, moved_at=NOW - 0.5)
+    world.add(user("upload", 41), situations.PIPE_WRITE, moved_at=NOW - 0.5)
     world.waiters(3)
     assert judged(world).state == "progressing"

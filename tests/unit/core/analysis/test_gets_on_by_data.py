@@ -10,19 +10,17 @@ from msgspec.structs import replace
 
 from hangtop_core.descriptors import Descriptor
 from hangtop_core.model import DescriptorTable, Node
-from support import build
-from support.build import (
+from support import situations
+from support.build import NOW, World, judged
+from support.situations import (
     FUTEX,
     LOADER,
-    NOW,
     POLL,
     RUN,
     SLEEP,
     WAITPID,
-    World,
     c10d,
     frame,
-    judged,
     user,
     worker_in,
 )
@@ -58,16 +56,16 @@ def test_who_writes_much_between_sleeps_gets_on_unless_nothing_fits(
 
 def test_a_queue_that_is_filled_again_and_again_is_progress() -> None:
     world = World()
-    world.add(build.QUEUE, FUTEX, moved_at=NOW - 0.1, main_cpu_share=0.02)
+    world.add(situations.QUEUE, FUTEX, moved_at=NOW - 0.1, main_cpu_share=0.02)
     assert judged(world).state == "progressing"
 
 
 @pytest.mark.parametrize(
     ("stack", "facts"),
     [
-        (build.URLLIB, build.RECVFROM),
-        (build.URLLIB, POLL),  # with a timeout
-        (user("read_frames", 9), build.PIPE_READ),
+        (situations.URLLIB, situations.RECVFROM),
+        (situations.URLLIB, POLL),  # with a timeout
+        (user("read_frames", 9), situations.PIPE_READ),
     ],
 )
 @pytest.mark.parametrize(("woken", "state"), [(1.0, "progressing"), (90.0, "hung")])
@@ -86,13 +84,13 @@ def test_a_worker_that_reads_a_slow_stream_gets_on() -> None:
         world = World(observed_since=NOW - 60.0)
         world.waiters(3)
         rank = world.add(LOADER, POLL, moved_at=NOW - 0.5)
-        reading = (*build.URLLIB[:3], *worker_in("fetch_row", 41))
-        child = world.worker(rank, reading, build.RECVFROM)
+        reading = (*situations.URLLIB[:3], *worker_in("fetch_row", 41))
+        child = world.worker(rank, reading, situations.RECVFROM)
         world.give_children(rank, [child], moved_at=NOW - woken)
         assert judged(world).state == state
 
 
-@pytest.mark.parametrize("stack", [build.JOIN, build.QUEUE])
+@pytest.mark.parametrize("stack", [situations.JOIN, situations.QUEUE])
 @pytest.mark.parametrize(("wrote", "state"), [(1.0, "progressing"), (90.0, "hung")])
 def test_who_waits_for_a_thread_that_writes_much_gets_on(
     stack: Any, wrote: float, state: str
@@ -108,7 +106,7 @@ THREAD_TID = 4033
 CHILD_TID = 9000
 POOL = frame("_worker", "py:concurrent/futures/thread.py", 81)
 FUTURE = (
-    build.QUEUE[0],
+    situations.QUEUE[0],
     frame("Future.result", "py:concurrent/futures/_base.py", 451),
     *user("save", 44),
 )
@@ -117,18 +115,18 @@ FUTURE = (
 @pytest.mark.parametrize(
     ("stack", "facts", "tid", "state"),
     [
-        (build.JOIN, FUTEX, THREAD_TID, "progressing"),
-        (build.QUEUE, FUTEX, THREAD_TID, "progressing"),
-        (build.QUEUE, FUTEX, CHILD_TID, "progressing"),
+        (situations.JOIN, FUTEX, THREAD_TID, "progressing"),
+        (situations.QUEUE, FUTEX, THREAD_TID, "progressing"),
+        (situations.QUEUE, FUTEX, CHILD_TID, "progressing"),
         (user("wait_for_upload", 40), SLEEP, THREAD_TID, "progressing"),
-        (build.URLLIB, POLL, MAIN_TID, "progressing"),
-        (build.CHILD, WAITPID, CHILD_TID, "progressing"),
-        (build.CHILD, WAITPID, CHILD_TID + 1, "progressing"),
+        (situations.URLLIB, POLL, MAIN_TID, "progressing"),
+        (situations.CHILD, WAITPID, CHILD_TID, "progressing"),
+        (situations.CHILD, WAITPID, CHILD_TID + 1, "progressing"),
         # What it does not wait for; a service that it has started has threads for who asks.
-        (build.QUEUE, FUTEX, CHILD_TID + 1, "hung"),
-        (build.JOIN, FUTEX, CHILD_TID, "hung"),
-        (build.URLLIB, POLL, THREAD_TID, "hung"),
-        (build.CHILD, WAITPID, THREAD_TID, "hung"),
+        (situations.QUEUE, FUTEX, CHILD_TID + 1, "hung"),
+        (situations.JOIN, FUTEX, CHILD_TID, "hung"),
+        (situations.URLLIB, POLL, THREAD_TID, "hung"),
+        (situations.CHILD, WAITPID, THREAD_TID, "hung"),
         (c10d("all_reduce"), FUTEX, THREAD_TID, "hung"),
         # A future is made by a thread of a pool, not by one that was started for something else.
         (FUTURE, FUTEX, THREAD_TID, "hung"),
@@ -141,8 +139,8 @@ def test_who_waits_for_a_connection_gets_on_as_that_does(
     for flowed, told in ((1.0, state), (90.0, "hung")):
         world = World(observed_since=NOW - 95.0)
         world.waiters(3)
-        threads = tuple(build.thread(THREAD_TID + n, POLL) for n in (0, 1))
-        sending = (build.URLLIB[0], frame("upload", "train.py", 7))
+        threads = tuple(situations.thread(THREAD_TID + n, POLL) for n in (0, 1))
+        sending = (situations.URLLIB[0], frame("upload", "train.py", 7))
         others = [
             ("telemetry", THREAD_TID, sending, False),
             ("pool", THREAD_TID + 1, (*sending, POOL), False),
@@ -154,7 +152,7 @@ def test_who_waits_for_a_connection_gets_on_as_that_does(
             sample={"others": others},
             flowed_at={tid: NOW - flowed},
         )
-        child = world.process(CHILD_TID, build.RECVFROM, role="subprocess", rank_pid=MAIN_TID)
+        child = world.process(CHILD_TID, situations.RECVFROM, role="subprocess", rank_pid=MAIN_TID)
         world.give_children(rank, [(child, None)])
         assert judged(world).state == told
 
@@ -179,7 +177,7 @@ def test_who_waits_for_futures_without_a_timeout_is_woken_by_one_that_is_done(
         frame("as_completed", file, 243),
         *user("upload", 44),
     )
-    part = (build.URLLIB[0], frame("put_part", "train.py", 7), POOL)
+    part = (situations.URLLIB[0], frame("put_part", "train.py", 7), POOL)
     others = [(f"part_{n}", THREAD_TID + n, part, False) for n in (0, 1)]
     ago = {"moved_at": NOW - left_ago, "left_at": NOW - left_ago}
     world.add(stack, FUTEX, sample={"others": others}, **ago)
@@ -200,7 +198,7 @@ def test_a_queue_whose_producer_works_hard_is_not_yet_a_hang(
 ) -> None:
     world = World(observed_since=NOW - watched)
     world.waiters(3, moved_at=NOW - watched)
-    rank = world.add(build.QUEUE, FUTEX, moved_at=NOW - watched)
+    rank = world.add(situations.QUEUE, FUTEX, moved_at=NOW - watched)
     actor = world.process(4099, RUN, role=role, label="subprocess python", rank=3, rank_pid=4030)
     world.give_children(rank, [(actor, None)])
     world.ranks[3] = msgspec.structs.replace(world.ranks[3], child_cpu_share={4099: share})
@@ -230,10 +228,10 @@ def test_an_event_loop_gets_on_while_anything_comes(
     stack, tid = {
         "main": (loop, MAIN_TID),
         "future": (FUTURE, THREAD_TID),
-        "joined": (build.JOIN, THREAD_TID),
-        "beside": (build.JOIN, THREAD_TID),
-        "child": (build.QUEUE, CHILD_TID),
-        "lock": (build.QUEUE, THREAD_TID + 1),
+        "joined": (situations.JOIN, THREAD_TID),
+        "beside": (situations.JOIN, THREAD_TID),
+        "child": (situations.QUEUE, CHILD_TID),
+        "lock": (situations.QUEUE, THREAD_TID + 1),
     }[kind]
     others = [("loop", THREAD_TID, loop, False)] if kind in ("future", "joined", "beside") else []
     others += [("b", THREAD_TID + 1, user("f", 3), False)] if kind in ("future", "beside") else []
@@ -260,7 +258,7 @@ def test_what_a_rank_does_is_told_that_others_wait_for_while_it_gets_on(
 ) -> None:
     world = World()
     world.waiters(3)
-    rank = world.add(build.CHILD, WAITPID, io_moved_at=NOW - moved_s)
+    rank = world.add(situations.CHILD, WAITPID, io_moved_at=NOW - moved_s)
     child = world.process(
         4099, POLL, role="subprocess", comm=comm, cmdline=(comm, "copy", "a", "b"), ppid=4030
     )
@@ -276,7 +274,7 @@ def test_a_download_that_others_wait_for_is_told_while_bytes_come() -> None:
     for moved_s, state in ((0.5, "progressing"), (50.0, "hung")):
         world = World()
         world.waiters(3)
-        world.add(build.URLLIB, build.RECVFROM, io_moved_at=NOW - moved_s)
+        world.add(situations.URLLIB, situations.RECVFROM, io_moved_at=NOW - moved_s)
         found = judged(world)
         assert found.state == state
         assert causes(found) == (
@@ -288,5 +286,5 @@ def test_a_download_that_others_wait_for_is_told_while_bytes_come() -> None:
 def test_who_is_met_in_a_download_that_nobody_has_waited_for_is_not_told() -> None:
     world = World()
     world.waiters(3, moved_at=NOW - 1.0)
-    world.add(build.URLLIB, build.RECVFROM, io_moved_at=NOW - 0.5)
+    world.add(situations.URLLIB, situations.RECVFROM, io_moved_at=NOW - 0.5)
     assert causes(judged(world)) == []

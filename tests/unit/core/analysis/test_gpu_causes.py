@@ -9,8 +9,9 @@ import pytest
 
 from hangtop_core.hardware import GpuProcess, Nic, NvLink, Rows, Xid
 from hangtop_core.model import Node
-from support.build import FUTEX, HUNG_SINCE, NOW, RUN, SLEEP, World, c10d, frame, judged, user
+from support.build import HUNG_SINCE, NOW, World, judged
 from support.gpus import BUSY, IDLE, SPINS, gpu
+from support.situations import FUTEX, RUN, SLEEP, c10d, frame, user
 from support.verdicts import causes
 
 if TYPE_CHECKING:

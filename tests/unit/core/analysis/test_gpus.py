@@ -20,8 +20,9 @@ from hangtop_core.analysis.gpus import (
 from hangtop_core.analysis.xids import events
 from hangtop_core.hardware import Gpu, GpuProcess, MigDevice, NvLink, Xid
 from hangtop_core.model import KernelLine, Node
-from support.build import NOW, World, c10d, thread
+from support.build import NOW, World
 from support.gpus import BUSY, IDLE, SPINS, gpu
+from support.situations import c10d, thread
 
 
 @pytest.mark.parametrize(

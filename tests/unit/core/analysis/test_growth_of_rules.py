@@ -8,9 +8,10 @@ import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, DescriptorTable, Holder, Socket
-from support import build
-from support.build import NOW, World, user, worker_in
+from support import situations
+from support.build import NOW, World
 from support.large import operations
+from support.situations import user, worker_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 FEW, MANY = 100, 400
 
 
-def half(add: Callable[[World, str], object], wait: build.Stack) -> Callable[[int], Snapshot]:
+def half(add: Callable[[World, str], object], wait: situations.Stack) -> Callable[[int], Snapshot]:
     """Jobs of which half of the ranks are made by a function, and half wait for them."""
 
     def made(ranks: int) -> Snapshot:
@@ -36,7 +37,7 @@ def half(add: Callable[[World, str], object], wait: build.Stack) -> Callable[[in
 
 
 def sleeps(world: World, node: str) -> None:
-    world.add(user("look", 7), build.SLEEP, node=node)
+    world.add(user("look", 7), situations.SLEEP, node=node)
 
 
 def polls(world: World, node: str) -> None:
@@ -50,14 +51,14 @@ def polls(world: World, node: str) -> None:
         for fd in (11, 12)
     ]
     world.add(
-        user("fetch", 7), build.POLL, node=node, descriptors=DescriptorTable(NOW, tuple(some))
+        user("fetch", 7), situations.POLL, node=node, descriptors=DescriptorTable(NOW, tuple(some))
     )
 
 
 def loads(world: World, node: str) -> None:
     """Its worker waits for a lock."""
-    one = world.add(build.LOADER, build.POLL, node=node)
-    worker = world.worker(one, worker_in("lock", 7), build.FLOCK)
+    one = world.add(situations.LOADER, situations.POLL, node=node)
+    worker = world.worker(one, worker_in("lock", 7), situations.FLOCK)
     holder = Holder(7, "x", "S", "holds the lock")
     lock = Descriptor(9, "file", "/d/lock", locked="waiting", holders=(holder,))
     world.give_children(one, [worker], tables={worker[0].pid: DescriptorTable(NOW, (lock,))})
@@ -65,21 +66,21 @@ def loads(world: World, node: str) -> None:
 
 def is_busy(world: World, node: str) -> None:
     sample = {"active": True, "gil": True}
-    world.add(user("spin", 7), build.RUN, node=node, sample=sample)
+    world.add(user("spin", 7), situations.RUN, node=node, sample=sample)
 
 
 @pytest.mark.parametrize(
     ("add", "wait", "verdicts"),
     [
-        (sleeps, build.c10d("all_reduce"), 1),
-        (sleeps, build.INIT, 1),
-        (polls, build.c10d("all_reduce"), 1),
-        (loads, build.c10d("all_reduce"), MANY // 2),
-        (is_busy, build.c10d("all_reduce"), MANY // 2),
+        (sleeps, situations.c10d("all_reduce"), 1),
+        (sleeps, situations.INIT, 1),
+        (polls, situations.c10d("all_reduce"), 1),
+        (loads, situations.c10d("all_reduce"), MANY // 2),
+        (is_busy, situations.c10d("all_reduce"), MANY // 2),
     ],
 )
 def test_ranks_that_are_elsewhere(
-    add: Callable[[World, str], object], wait: build.Stack, verdicts: int
+    add: Callable[[World, str], object], wait: situations.Stack, verdicts: int
 ) -> None:
     cost, found = {}, []
     for ranks in (FEW, MANY):

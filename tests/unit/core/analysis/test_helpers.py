@@ -6,20 +6,8 @@ import pytest
 
 from hangtop_core.descriptors import Descriptor, Holder, Socket
 from hangtop_core.model import DescriptorTable
-from support.build import (
-    FUTEX,
-    NOW,
-    POLL,
-    SLEEP,
-    WAITPID,
-    Facts,
-    Stack,
-    World,
-    frame,
-    judged,
-    thread,
-    user,
-)
+from support.build import NOW, World, judged
+from support.situations import FUTEX, POLL, SLEEP, WAITPID, Facts, Stack, frame, thread, user
 
 RESULT: Stack = (
     frame("Condition.wait", "py:threading.py", 327),

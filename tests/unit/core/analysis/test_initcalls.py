@@ -8,7 +8,8 @@ import pytest
 
 from hangtop_core.descriptors import Descriptor, Socket
 from hangtop_core.model import DescriptorTable, Thread
-from support.build import INIT, MESH, NOW, POLL, SLEEP, World, c10d, judged, user
+from support.build import NOW, World, judged
+from support.situations import INIT, MESH, POLL, SLEEP, c10d, user
 from support.verdicts import first
 
 OWN = user("meet", 17, "store = dist.TCPStore(")

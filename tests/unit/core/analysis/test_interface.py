@@ -9,7 +9,8 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, Socket
 from hangtop_core.meters import Stalled
 from hangtop_core.model import DescriptorTable, Node
-from support.build import INIT, NOW, SLEEP, World, c10d, frame
+from support.build import NOW, World
+from support.situations import INIT, SLEEP, c10d, frame
 
 
 def table(*local: str) -> DescriptorTable:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from hangtop_core.analysis.verdict.knots import _step, _way
-from support import build
-from support.build import FUTEX, World, c10d, frame, judged, user
+from support import situations
+from support.build import World, judged
+from support.situations import FUTEX, c10d, frame, user
 
 
 def told(world: World, **job: Any) -> tuple[str, list[int | None]]:
@@ -59,9 +60,13 @@ def test_those_behind_the_knot_are_victims_and_the_sentence_says_why() -> None:
     assert "rank 0 for rank 1, rank 3 for rank 2" in verdict.summary
 
 
-def waits_in(*names: str) -> build.Stack:
+def waits_in(*names: str) -> situations.Stack:
     inner = frame("_communicate", "train.py", 22, "req.wait()")
-    return (inner, *(frame(name, "train.py", 30 + i) for i, name in enumerate(names)), *build.BASE)
+    return (
+        inner,
+        *(frame(name, "train.py", 30 + i) for i, name in enumerate(names)),
+        *situations.BASE,
+    )
 
 
 def test_stages_that_wait_for_what_they_posted_are_told_by_their_functions() -> None:
@@ -135,7 +140,7 @@ def test_workers_that_send_gradients_to_a_server_are_no_stages() -> None:
 
 def test_somebody_outside_communication_is_the_cause_and_no_knot() -> None:
     world = passing(*(("recv", 40 + len(text), text) for text in (BACK, ON)))
-    world.add(user("load", 12, "time.sleep(1)"), build.SLEEP)
+    world.add(user("load", 12, "time.sleep(1)"), situations.SLEEP)
     assert told(world)[1] == [2]
 
 

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Fact, Node
 from hangtop_core.report import diagnosis_text, each_text
-from support import build
-from support.build import HUNG_SINCE, INIT, POLL, RENDEZVOUS, SLEEP, STOP, World, c10d, judged
+from support import situations
+from support.build import HUNG_SINCE, World, judged
 from support.halves import N1, N2, N3, culprits, halves, world
+from support.situations import INIT, POLL, RENDEZVOUS, SLEEP, STOP, c10d
 from support.verdicts import blamed, causes, hung
 
 if TYPE_CHECKING:
@@ -267,8 +268,8 @@ def test_py_spy_is_called_where_hangtop_has_brought_it() -> None:
     there = replace(N2, shell="ssh n2", options="-w n2", capabilities={"py-spy": fact})
     made = world(N1, there)
     halves(made, "n1", stack=c10d("all_reduce"))
-    busy = build.user("tune", 51)
-    made.add(busy, build.RUN, node="n2", sample={"active": True, "gil": True})
+    busy = situations.user("tune", 51)
+    made.add(busy, situations.RUN, node="n2", sample={"active": True, "gil": True})
     verdict = hung(made, world_size=3)
     assert verdict.cause == "busy-in-python"
     command = "/home/ada/.cache/hangtop/1f/py-spy record -d 10 -o profile.svg --pid 4020"
@@ -278,8 +279,8 @@ def test_py_spy_is_called_where_hangtop_has_brought_it() -> None:
 def sleeping(made: World, rank: Rank) -> Rank:
     """The rank, asleep in code of the user's own."""
     pid = rank.process.pid
-    process = replace(rank.process, threads=(build.thread(pid, SLEEP),))
-    sample = made.sample(build.user("cool_down", 41), pid=pid)
+    process = replace(rank.process, threads=(situations.thread(pid, SLEEP),))
+    sample = made.sample(situations.user("cool_down", 41), pid=pid)
     return replace(rank, process=process, sample=sample)
 
 
@@ -320,7 +321,7 @@ def test_ranks_that_were_told_to_use_one_gpu(
 ) -> None:
     world = World()
     for local, (one, cgroup) in enumerate(zip(told, cgroups, strict=True)):
-        cuda = (build.thread(4900 + local, build.FUTEX, "cuda-EvtHandlr"),)
+        cuda = (situations.thread(4900 + local, situations.FUTEX, "cuda-EvtHandlr"),)
         process = {
             "env": {"CUDA_VISIBLE_DEVICES": one, "LOCAL_RANK": str(local)},
             "versions": {"nccl": "2.27.5"},

@@ -8,8 +8,9 @@ import pytest
 
 from hangtop_core.descriptors import Descriptor, Socket
 from hangtop_core.model import DescriptorTable
-from support import build
-from support.build import NOW, World, frame, judged, user
+from support import situations
+from support.build import NOW, World, judged
+from support.situations import frame, user
 
 LOOP = (
     frame("EpollSelector.select", "py:selectors.py", 468),
@@ -65,7 +66,7 @@ def test_who_waits_in_an_event_loop_waits_for_who_is_at_its_connections(
     table = DescriptorTable(at=NOW, descriptors=tuple(descriptors))
     rank = world.add(RUNS, BLOCKED, descriptors=table)
     serve = (*LOOP, frame("serve", "serve.py", 49))
-    child = world.process(CHILD, build.POLL, role="subprocess", label="subprocess vllm",
+    child = world.process(CHILD, situations.POLL, role="subprocess", label="subprocess vllm",
                           rank_pid=rank.process.pid, ppid=rank.process.pid)  # fmt: skip
     world.give_children(rank, [(child, world.sample(serve, pid=CHILD))])
     first = judged(world).verdicts[0]
@@ -85,10 +86,15 @@ def test_the_loop_may_be_in_the_only_thread_at_work(beside: bool) -> None:
     others: list[Any] = [("client", THREAD, IN_THREAD, False)]
     others += [("writer", THREAD + 1, user("write", 9), False)] if beside else []
     rank = world.add(
-        build.QUEUE,
-        build.FUTEX,
+        situations.QUEUE,
+        situations.FUTEX,
         descriptors=table,
-        process={"threads": (build.thread(4020, build.FUTEX), build.thread(THREAD, BLOCKED))},
+        process={
+            "threads": (
+                situations.thread(4020, situations.FUTEX),
+                situations.thread(THREAD, BLOCKED),
+            )
+        },
         sample={"others": others},
     )
     assert rank.process.pid == 4020

@@ -8,14 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.joining import world_size
-from support import build
-from support.build import FUTEX, POLL, RECV, SLEEP, World, c10d, frame, judged, user
+from support import situations
+from support.build import World, judged
+from support.situations import FUTEX, POLL, RECV, SLEEP, c10d, frame, user
 from support.verdicts import causes, first
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
 
-NEW_GROUP: build.Stack = (
+NEW_GROUP: situations.Stack = (
     frame("_new_group_with_tag", "torch/distributed/distributed_c10d.py", 5200),
     frame("new_group", "torch/distributed/distributed_c10d.py", 5100),
     *user("make_groups", 12),
@@ -25,7 +26,7 @@ STORE = user("collect", 53, "dist.distributed_c10d._get_default_store().wait(['a
 
 @pytest.mark.parametrize(("stack", "facts"), [(STORE, POLL), (user("rest", 30), SLEEP)])
 def test_a_rank_elsewhere_while_all_others_make_a_group(
-    stack: build.Stack, facts: build.Facts
+    stack: situations.Stack, facts: situations.Facts
 ) -> None:
     world = World()
     world.waiters(3, NEW_GROUP, POLL)
@@ -118,18 +119,18 @@ def test_a_function_called_as_the_interpreter_ends_is_shutting_down() -> None:
     world = World()
     world.waiters(2)
     # Nothing of the program is below a handler of atexit.
-    world.add((*build.QUEUE[:1], frame("flush", "train.py", 70)), FUTEX)
+    world.add((*situations.QUEUE[:1], frame("flush", "train.py", 70)), FUTEX)
     assert first(judged(world)) == ("teardown", [2])
 
 
-SLEEPS_IN_INIT: build.Stack = (
+SLEEPS_IN_INIT: situations.Stack = (
     frame("_new_process_group_helper", "torch/distributed/distributed_c10d.py", 2169),
     frame("init_process_group", "torch/distributed/distributed_c10d.py", 1899),
     *user("join", 45),
 )
 
 
-def meet(*folders: str, facts: build.Facts = SLEEP, words: tuple[str, ...] = ()) -> Diagnosis:
+def meet(*folders: str, facts: situations.Facts = SLEEP, words: tuple[str, ...] = ()) -> Diagnosis:
     world = World()
     for index, folder in enumerate(folders):
         line = ("python", "train.py", *words[index : index + 1])
@@ -163,7 +164,7 @@ def test_ranks_that_were_told_other_files() -> None:
     ],
 )
 def test_ranks_that_meet_and_what_is_left(
-    folders: tuple[str, ...], facts: build.Facts, left: str
+    folders: tuple[str, ...], facts: situations.Facts, left: str
 ) -> None:
     verdict = meet(*folders, facts=facts).verdicts[0]
     assert verdict.cause == "unknown"

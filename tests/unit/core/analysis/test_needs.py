@@ -21,7 +21,8 @@ from hangtop_core.model import (
     RecorderWay,
 )
 from hangtop_core.report import diagnosis_text
-from support.build import FUTEX, HUNG_SINCE, NOW, PIPE_WRITE, POLL, RUN, SLEEP, World, judged, user
+from support.build import HUNG_SINCE, NOW, World, judged
+from support.situations import FUTEX, PIPE_WRITE, POLL, RUN, SLEEP, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis, Need

@@ -8,7 +8,8 @@ import pytest
 
 from hangtop_core.meters import Stalled
 from hangtop_core.model import Node
-from support.build import FUTEX, HUNG_SINCE, SLEEP, World, c10d, judged, user
+from support.build import HUNG_SINCE, World, judged
+from support.situations import FUTEX, SLEEP, c10d, user
 from support.verdicts import blamed
 
 if TYPE_CHECKING:

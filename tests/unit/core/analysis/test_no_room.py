@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from hangtop_core.descriptors import Descriptor
 from hangtop_core.model import DescriptorTable, Node
-from support.build import BASE, NOW, SLEEP, World, frame, user
+from support.build import NOW, World
+from support.situations import BASE, SLEEP, frame, user
 from support.verdicts import blamed, printing
 
 WRAPPED = replace(

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.numerics import First, Numerics
-from support.build import NOW, SLEEP, World, judged, user
+from support.build import NOW, World, judged
+from support.situations import SLEEP, user
 
 
 def saw(rank: int, batch: int) -> Numerics:

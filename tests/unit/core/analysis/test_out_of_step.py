@@ -11,12 +11,13 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.columns import trace_of
 from hangtop_core.model import Recorder
 from hangtop_probe.columns import reduce
-from support.build import BACKWARD, FUTEX, NOW, World, c10d, frame
+from support.build import NOW, World
 from support.flight import Job
+from support.situations import BACKWARD, FUTEX, c10d, frame
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
-    from support.build import Stack
+    from support.situations import Stack
 
 LOOP = (50, "for step in range(steps):")
 

@@ -11,7 +11,8 @@ from hangtop_core.analysis.peers import End, peers, sought, unread
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, Socket
 from hangtop_core.model import DescriptorTable, Node
-from support.build import FUTEX, NOW, RECVFROM, STOP, URLLIB, World, c10d, frame
+from support.build import NOW, World
+from support.situations import FUTEX, RECVFROM, STOP, URLLIB, c10d, frame
 
 if TYPE_CHECKING:
     from hangtop_core.model import Snapshot

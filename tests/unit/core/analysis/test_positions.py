@@ -10,7 +10,8 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import FilePosition
 from hangtop_core.fileway import Way
-from support.build import HUNG_SINCE, NOW, World, user
+from support.build import HUNG_SINCE, NOW, World
+from support.situations import user
 
 AT = FilePosition(7, "/data/shard-17", 16 << 20, False, 64 << 20, "/data", "nfs4", "filer")
 READ = ("S", "request_wait_answer", "read", 7, None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from support.build import ATTACHED, HUNG_SINCE, SLEEP, World, user
+from support.build import ATTACHED, HUNG_SINCE, World
+from support.situations import SLEEP, user
 from support.verdicts import printing
 
 

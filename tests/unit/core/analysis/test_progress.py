@@ -10,22 +10,9 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Node
-from support import build
-from support.build import (
-    FUTEX,
-    INIT,
-    LOADER,
-    NOW,
-    POLL,
-    RUN,
-    SLEEP,
-    World,
-    c10d,
-    frame,
-    judged,
-    user,
-    worker_in,
-)
+from support import situations
+from support.build import NOW, World, judged
+from support.situations import FUTEX, INIT, LOADER, POLL, RUN, SLEEP, c10d, frame, user, worker_in
 from support.verdicts import causes
 
 if TYPE_CHECKING:
@@ -54,7 +41,7 @@ def test_a_rank_that_polls_and_was_held_since_its_last_sample_still_hangs() -> N
     # GIVEN a rank whose queue stays empty, sampled seven seconds ago and held one second ago
     world = World(observed_since=NOW - 36.0)
     world.waiters(3, moved_at=NOW - 1.0, left_at=NOW - 35.0)
-    rank = world.add(build.QUEUE, FUTEX, moved_at=NOW - 1.0, left_at=NOW - 35.0)
+    rank = world.add(situations.QUEUE, FUTEX, moved_at=NOW - 1.0, left_at=NOW - 35.0)
     assert rank.sample is not None
     old = msgspec.structs.replace(rank.sample, at=NOW - 7.0)
     world.ranks[3] = msgspec.structs.replace(rank, sample=old)
@@ -151,7 +138,7 @@ def test_a_job_is_starting_while_ranks_wait_for_one_that_still_works() -> None:
 def test_a_launcher_that_just_came_is_starting() -> None:
     world = World(observed_since=NOW - 6.0)
     launcher = world.process(3000, SLEEP, role="launcher", started_at=NOW - 9.0)
-    samples = {":3000": world.sample(build.RENDEZVOUS, pid=3000)}
+    samples = {":3000": world.sample(situations.RENDEZVOUS, pid=3000)}
     found = judged(world, launchers=(launcher,), launcher_samples=samples, nodes=("n1",))
     assert found.state == "starting"
 
@@ -224,7 +211,7 @@ def training_in_a_thread(cpu_share: float) -> World:
     world = World()
     for rank in range(4):
         others = [("trainer", 4000 + rank * 10 + 5, c10d("all_reduce"), False)]
-        world.add(build.JOIN, FUTEX, sample={"others": others}, cpu_share=cpu_share)
+        world.add(situations.JOIN, FUTEX, sample={"others": others}, cpu_share=cpu_share)
     return world
 
 
@@ -243,7 +230,7 @@ def test_a_main_thread_that_waits_for_a_training_thread_is_not_the_measure() -> 
     ],
 )
 def test_ranks_that_starve_all_at_once_while_workers_are_busy_are_slow(
-    worked: float | None, at: build.Facts, ranks: int, state: str
+    worked: float | None, at: situations.Facts, ranks: int, state: str
 ) -> None:
     # GIVEN ranks in their DataLoader whenever sampled, their workers in one function
     world = World()
@@ -322,7 +309,7 @@ def looping(text: str = "while True:") -> Any:
     return (
         frame("draw", "train.py", 12, "return torch.randn(8)"),
         replace(frame("sample", "train.py", 21, "x = draw()"), within=((20, text),)),
-        *build.BASE,
+        *situations.BASE,
     )
 
 
@@ -360,7 +347,7 @@ def test_a_loop_without_an_end_that_nobody_else_is_in_is_a_hang_in_the_end(
 
 def test_a_loop_that_those_who_wait_are_in_as_well_is_the_training_loop() -> None:
     world = World()
-    base = (replace(build.MAIN, within=((70, "while True:"),)), build.MODULE)
+    base = (replace(situations.MAIN, within=((70, "while True:"),)), situations.MODULE)
     for _ in range(3):
         stack = (*c10d("all_reduce")[:3], *base)
         world.add(stack, FUTEX, moved_at=NOW - 400.0, left_at=NOW - 400.0)
@@ -373,7 +360,7 @@ def test_a_loop_that_those_who_wait_are_in_as_well_is_the_training_loop() -> Non
 def test_threads_that_were_at_work_when_last_seen_are_no_progress_now(ago: float) -> None:
     world = World()
     world.waiters(2)
-    world.add(build.JOIN, FUTEX, node="n2", cpu_share=0.2, main_cpu_share=0.2)
+    world.add(situations.JOIN, FUTEX, node="n2", cpu_share=0.2, main_cpu_share=0.2)
     world.nodes["n2"] = Node("n2", "slow", last_seen=NOW - ago)
     assert judged(world).state == ("progressing" if ago < 10.0 else "unknown")
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from support.build import BACKWARD, FUTEX, SLEEP, Stack, World, c10d, frame, user
+from support.build import World
+from support.situations import BACKWARD, FUTEX, SLEEP, Stack, c10d, frame, user
 from support.verdicts import blamed, printing
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Node
 from hangtop_core.ras import Ras, from_json
 from hangtop_core.rastext import from_text
-from support.build import FUTEX, NOW, SLEEP, World, c10d, user
+from support.build import NOW, World
 from support.ras import document, missing, rank, text
+from support.situations import FUTEX, SLEEP, c10d, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis, Verdict

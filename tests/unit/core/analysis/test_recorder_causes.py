@@ -11,8 +11,9 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.columns import trace_of
 from hangtop_core.model import Recorder
 from hangtop_probe.columns import reduce
-from support.build import BACKWARD, FUTEX, HUNG_SINCE, NOW, Stack, World, c10d, frame, user
+from support.build import HUNG_SINCE, NOW, World
 from support.flight import Job
+from support.situations import BACKWARD, FUTEX, Stack, c10d, frame, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict

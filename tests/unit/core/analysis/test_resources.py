@@ -9,7 +9,8 @@ import pytest
 
 from hangtop_core.descriptors import Descriptor
 from hangtop_core.model import DescriptorTable, Node
-from support.build import NOW, PIPE_READ, RUN, SAVE, SLEEP, World, judged, user
+from support.build import NOW, World, judged
+from support.situations import PIPE_READ, RUN, SAVE, SLEEP, user
 
 SCRATCH = Descriptor(
     7, "file", "/scratch/ckpt.pt", "w", mount="/scratch", fstype="ext4", full="space"

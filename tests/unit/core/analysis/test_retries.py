@@ -8,19 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.stacktable import StackTable
-from support.build import (
-    BASE,
-    FUTEX,
-    NOW,
-    POLL,
-    SLEEP,
-    Stack,
-    World,
-    frame,
-    judged,
-    thread,
-    user,
-)
+from support.build import NOW, World, judged
+from support.situations import BASE, FUTEX, POLL, SLEEP, Stack, frame, thread, user
 from support.verdicts import blamed, printing
 
 if TYPE_CHECKING:

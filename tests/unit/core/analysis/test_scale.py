@@ -16,12 +16,13 @@ from hangtop_core.attach.reports import LogPiece
 from hangtop_core.descriptors import Descriptor, Holder
 from hangtop_core.model import DescriptorTable
 from hangtop_core.outputs import Outputs
-from support import build
-from support.build import (
+from support import situations
+from support.build import NOW, World
+from support.large import HANG_AFTER, Large, counted, operations
+from support.situations import (
     BASE,
     FLOCK,
     FUTEX,
-    NOW,
     PIPE_READ,
     POLL,
     RUN,
@@ -29,13 +30,11 @@ from support.build import (
     STDIN_READ,
     WAITPID,
     Stack,
-    World,
     c10d,
     frame,
     user,
     worker_in,
 )
-from support.large import HANG_AFTER, Large, counted, operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,32 +101,32 @@ def test_a_verdict_looks_at_each_rank_few_times() -> None:
 FEW, MANY = 16, 128
 FASTER = 1.2
 """How much more a rank of many may cost than a rank of few."""
-DOES: dict[str, tuple[Stack | None, build.Facts | None]] = {
-    "child": (build.CHILD, WAITPID),
-    "compile": (build.COMPILE, RUN),
-    "destroy": (build.DESTROY, FUTEX),
-    "disk": (user("load", 7), build.DISK),
-    "fifo": (user("load", 7), build.FIFO_OPEN),
+DOES: dict[str, tuple[Stack | None, situations.Facts | None]] = {
+    "child": (situations.CHILD, WAITPID),
+    "compile": (situations.COMPILE, RUN),
+    "destroy": (situations.DESTROY, FUTEX),
+    "disk": (user("load", 7), situations.DISK),
+    "fifo": (user("load", 7), situations.FIFO_OPEN),
     "futex": (user("load", 7), FUTEX),
     "gone": (None, None),
-    "init": (build.INIT, POLL),
-    "inline": (build.inline("load", 7), RUN),
-    "join": (build.JOIN, FUTEX),
+    "init": (situations.INIT, POLL),
+    "inline": (situations.inline("load", 7), RUN),
+    "join": (situations.JOIN, FUTEX),
     "lock": (user("load", 7, "with lock:"), FUTEX),
-    "no data": (build.LOADER, POLL),
+    "no data": (situations.LOADER, POLL),
     "other collective": (c10d("barrier", at=70), FUTEX),
-    "pdb": (build.PDB, STDIN_READ),
+    "pdb": (situations.PDB, STDIN_READ),
     "pipe": (user("load", 7), PIPE_READ),
-    "queue": (build.QUEUE, FUTEX),
-    "recv": (build.RECV, FUTEX),
+    "queue": (situations.QUEUE, FUTEX),
+    "recv": (situations.RECV, FUTEX),
     "run": (user("load", 7), RUN),
-    "save": (build.SAVE, RUN),
+    "save": (situations.SAVE, RUN),
     "sleep": (user("load", 7), SLEEP),
-    "stdout": (user("log", 7), build.PIPE_WRITE),
-    "stop": (user("load", 7), build.STOP),
-    "traced": (user("load", 7), build.TRACED),
+    "stdout": (user("log", 7), situations.PIPE_WRITE),
+    "stop": (user("load", 7), situations.STOP),
+    "traced": (user("load", 7), situations.TRACED),
     "unread": (None, FUTEX),
-    "url": (build.URLLIB, build.RECVFROM),
+    "url": (situations.URLLIB, situations.RECVFROM),
 }
 """Stack and thread facts of half of the ranks, each on a node of its own; all others wait."""
 
@@ -159,7 +158,7 @@ def with_workers(ranks: int) -> Snapshot:
     """Each waits for data, and a worker of it is stuck."""
     world = World()
     for number in range(ranks):
-        rank = world.add(build.LOADER, POLL, node=f"n{number}")
+        rank = world.add(situations.LOADER, POLL, node=f"n{number}")
         world.give_children(rank, [world.worker(rank, worker_in("get", 5), PIPE_READ)])
     return world.snapshot()
 
@@ -207,7 +206,7 @@ def with_dead_children(ranks: int) -> Snapshot:
     world, outputs = World(), Outputs()
     for number in range(ranks):
         path, node, odd = f"/logs/{number}.out", f"n{number}", number % 2
-        stack = build.QUEUE if odd else c10d("all_reduce")
+        stack = situations.QUEUE if odd else c10d("all_reduce")
         rank = world.add(stack, FUTEX, node=node, process={"outputs": (path,)})
         pid = rank.process.pid
         if odd:

@@ -8,12 +8,13 @@ import pytest
 
 from hangtop_core.analysis.layout import seats
 from hangtop_core.model import Node
-from support.build import INIT, POLL, SLEEP, c10d, judged
+from support.build import judged
 from support.halves import N1, N2, N3, culprits, halves, world
+from support.situations import INIT, POLL, SLEEP, c10d
 from support.verdicts import hung
 
 if TYPE_CHECKING:
-    from support import build
+    from support import situations
 
 
 def test_a_missing_rank_beside_others_has_its_place() -> None:
@@ -97,7 +98,9 @@ def test_uneven_nodes_tell_nothing() -> None:
 
 
 @pytest.mark.parametrize("stack", [INIT, c10d("all_reduce")])
-def test_ranks_of_a_node_that_cannot_be_reached_are_no_missing_ranks(stack: build.Stack) -> None:
+def test_ranks_of_a_node_that_cannot_be_reached_are_no_missing_ranks(
+    stack: situations.Stack,
+) -> None:
     made = world(N1, N2, Node("n3", "unreachable", reason="no route to host"))
     halves(made, "n1", "n2", size=6, stack=stack)
     verdict = hung(made, world_size=6)

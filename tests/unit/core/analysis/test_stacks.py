@@ -16,17 +16,8 @@ from hangtop_core.analysis.stacks import (
     merge,
 )
 from hangtop_core.model import Failure, Frame
-from support.build import (
-    FUTEX,
-    JOIN,
-    LOADER,
-    NOW,
-    POLL,
-    SLEEP,
-    World,
-    frame,
-    user,
-)
+from support.build import NOW, World
+from support.situations import FUTEX, JOIN, LOADER, POLL, SLEEP, frame, user
 
 NAMES = st.sampled_from("abc")
 STACKS = st.lists(

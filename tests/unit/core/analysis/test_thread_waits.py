@@ -8,23 +8,12 @@ import pytest
 
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.sourcelines import needs_no_lock, sleeps
-from support.build import (
-    FUTEX,
-    HUNG_SINCE,
-    JOIN,
-    NOW,
-    POLL,
-    RUN,
-    World,
-    frame,
-    judged,
-    thread,
-    user,
-)
+from support.build import HUNG_SINCE, NOW, World, judged
+from support.situations import FUTEX, JOIN, POLL, RUN, frame, thread, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
-    from support.build import Stack
+    from support.situations import Stack
 
 OTHER = (*FUTEX[:4], "0x5640491d5700")
 NATIVE = user("rollout", 118, "self.sim.sim_step(step)")

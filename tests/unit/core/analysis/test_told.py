@@ -13,21 +13,9 @@ from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.model import Fact, Node
 from hangtop_core.report import diagnosis_text
-from support.build import (
-    DESTROY,
-    FUTEX,
-    HUNG_SINCE,
-    NOW,
-    POLL,
-    RENDEZVOUS,
-    SLEEP,
-    STOP,
-    World,
-    c10d,
-    judged,
-    user,
-)
+from support.build import HUNG_SINCE, NOW, World, judged
 from support.logs import with_log
+from support.situations import DESTROY, FUTEX, POLL, RENDEZVOUS, SLEEP, STOP, c10d, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis

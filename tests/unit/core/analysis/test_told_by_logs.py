@@ -12,9 +12,10 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, DescriptorTable, Holder, Socket
 from hangtop_core.logs.output import Output
 from hangtop_core.model import Node
-from support import build
-from support.build import FUTEX, POLL, SLEEP, World, c10d
+from support import build, situations
+from support.build import World
 from support.logs import parsed
+from support.situations import FUTEX, POLL, SLEEP, c10d
 from support.verdicts import first
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def run(world: World, text: str, world_size: int | None = None) -> Diagnosis:
 def test_a_child_that_gets_no_shared_memory_is_why_its_rank_waits_for_a_queue() -> None:
     world = World()
     world.waiters(2)
-    rank = world.add(build.QUEUE, FUTEX)
+    rank = world.add(situations.QUEUE, FUTEX)
     child = world.process(8534, POLL, role="subprocess", label="producer")
     world.give_children(rank, [(child, None)])
     assert first(run(world, TRACEBACK + SHM.format(8534))) == ("shm-too-small", [2])
@@ -87,7 +88,7 @@ def test_an_error_that_somebody_went_on_after_is_told_of_who_is_elsewhere(
     world = World()
     for _ in range(2):
         world.add(c10d("all_gather"), FUTEX)
-    world.add(build.BACKWARD, FUTEX)
+    world.add(situations.BACKWARD, FUTEX)
     text = "".join(f"{prefix}{line}\n" for line in WENT_ON.splitlines())
     found = run(world, text)
     assert first(found) == ("mismatched-collective", [2])
@@ -99,7 +100,7 @@ def test_who_prints_may_be_named_in_what_is_printed() -> None:
     world = World()
     for _ in range(2):
         world.add(c10d("all_gather"), FUTEX)
-    world.add(build.BACKWARD, FUTEX)
+    world.add(situations.BACKWARD, FUTEX)
     text = "WARNING rank 2: dropping a batch: CUDA out of memory. Tried to allocate 2 GiB\nstep 9\n"
     logged = [one.text for one in run(world, text).verdicts[0].evidence if one.source == "log"]
     assert any(one.startswith("rank 2, as it says, printed WARNING rank 2:") for one in logged)
@@ -119,7 +120,13 @@ def test_who_has_the_port_that_rank_0_could_not_have_is_told() -> None:
             env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "3"}
             env |= {"MASTER_PORT": "29500", "MASTER_ADDR": "n1"}
             table = DescriptorTable(build.NOW, store_port=port)
-            world.add(build.INIT, build.SLEEP, rank=rank, process={"env": env}, descriptors=table)
+            world.add(
+                situations.INIT,
+                situations.SLEEP,
+                rank=rank,
+                process={"env": env},
+                descriptors=table,
+            )
         line = "[rank0]: torch.distributed.DistNetworkError: port: 29500, address already in use\n"
         verdict = run(world, line, world_size=3).verdicts[0]
         assert verdict.cause == "store-port-taken"
@@ -129,16 +136,16 @@ def test_who_has_the_port_that_rank_0_could_not_have_is_told() -> None:
         assert any("sport = :29500" in step for step in steps)
 
 
-@pytest.mark.parametrize("stack", [build.INIT, c10d("all_reduce")])
+@pytest.mark.parametrize("stack", [situations.INIT, c10d("all_reduce")])
 @pytest.mark.parametrize(("port", "named"), [("29500", True), ("6006", False)])
 def test_that_rank_0_is_not_there_is_told_by_the_port_that_it_could_not_have(
-    stack: build.Stack, port: str, *, named: bool
+    stack: situations.Stack, port: str, *, named: bool
 ) -> None:
     world = World()
     world.nodes["n1"] = Node("n1", "ready")
     for rank in (1, 2):
         env = {"RANK": str(rank), "MASTER_PORT": "29500", "MASTER_ADDR": "n1"}
-        world.add(stack, build.SLEEP, rank=rank, process={"env": env})
+        world.add(stack, situations.SLEEP, rank=rank, process={"env": env})
     line = f"torch.distributed.DistNetworkError: port: {port}, address already in use\n"
     found = run(world, line, world_size=3)
     assert ("most likely that was rank 0" in found.verdicts[0].summary) == named, (
@@ -152,10 +159,14 @@ def test_that_rank_0_is_not_there_is_told_by_the_port_that_it_could_not_have(
 def test_a_rank_0_of_another_run_has_the_port_that_this_one_could_not_have() -> None:
     world = World()
     world.nodes["n1"] = Node("n1", "ready")
-    for rank, stack in ((0, build.user("report", 5)), (1, build.INIT), (2, build.INIT)):
+    for rank, stack in (
+        (0, situations.user("report", 5)),
+        (1, situations.INIT),
+        (2, situations.INIT),
+    ):
         env = {"RANK": str(rank), "MASTER_PORT": "29500", "MASTER_ADDR": "n1"}
         env["WORLD_SIZE"] = "3" if rank else "1"
-        world.add(stack, build.SLEEP, rank=rank, process={"env": env})
+        world.add(stack, situations.SLEEP, rank=rank, process={"env": env})
     line = "torch.distributed.DistNetworkError: port: 29500, address already in use\n"
     found = run(world, line, world_size=3)
     assert first(found) == ("store-port-taken", [0])
@@ -184,8 +195,8 @@ def test_what_ranks_printed_before_torchrun_started_them_again_is_of_no_account(
 ) -> None:
     world = World()
     world.nodes["n1"] = Node("n1", "ready")
-    world.waiters(2, build.INIT)
-    world.add(build.user("load", 9), SLEEP)
+    world.waiters(2, situations.INIT)
+    world.add(situations.user("load", 9), SLEEP)
     at = time.gmtime(build.NOW - 600.0 - before_s)
     found = run(world, RESTARTED.format(time.strftime("%Y-%m-%d %H:%M:%S,000", at)))
     assert first(found) == ("rank-never-joined", [2])
@@ -231,7 +242,7 @@ def ended(
         gone: dict[str, object] = {} if state == "sleeping" else {"gone_at": build.NOW - ago}
         if gone and rank == 1:
             gone["exit_code"] = code
-        stack = build.user("load", 8) if rank == 1 else c10d("all_reduce")
+        stack = situations.user("load", 8) if rank == 1 else c10d("all_reduce")
         facts = SLEEP if rank == 1 else FUTEX
         added = world.add(stack, facts, state=state, process=gone)
         if gone and added.sample is not None:
@@ -312,7 +323,7 @@ def test_an_error_that_no_line_tells_the_rank_of_is_that_of_the_one_that_failed(
     text: str, code: int, *, told: bool
 ) -> None:
     world = World()
-    world.waiters(2, build.INIT)
+    world.waiters(2, situations.INIT)
     gone = {"exit_code": code, "state": "Z"}
     world.add(None, ("Z", None, None, None, None), process=gone, moved_at=build.NOW - 12.0)
     found = run(world, text)
@@ -326,10 +337,10 @@ def test_an_error_that_no_line_tells_the_rank_of_is_that_of_the_one_that_failed(
 
 
 def test_ranks_that_multiprocessing_has_started_die_as_children_do() -> None:
-    below = build.frame("BaseProcess._bootstrap", "py:multiprocessing/process.py", 314)
+    below = situations.frame("BaseProcess._bootstrap", "py:multiprocessing/process.py", 314)
     world = World()
     for _ in range(2):
-        world.add((*build.INIT, below), FUTEX)
+        world.add((*situations.INIT, below), FUTEX)
     gone = {"exit_code": 1, "state": "Z"}
     world.add(None, ("Z", None, None, None, None), process=gone)
     verdict = run(world, CHILD.replace("{}", "")).verdicts[0]
@@ -368,8 +379,11 @@ def test_of_what_a_child_died_that_filled_a_queue_is_told(
 ) -> None:
     world = World()
     world.waiters(2)
-    queue = (build.frame("Queue.get", "py:multiprocessing/queues.py", 103), *build.user("next", 55))
-    rank = world.add(queue, build.PIPE_READ)
+    queue = (
+        situations.frame("Queue.get", "py:multiprocessing/queues.py", 103),
+        *situations.user("next", 55),
+    )
+    rank = world.add(queue, situations.PIPE_READ)
     facts = ("Z", None, None, None, None) if zombie else POLL
     gone = {"state": "Z", "exit_code": 1, "cmdline": ()} if zombie else {}
     child = world.process(8534, facts, role="subprocess", label="subprocess python", **gone)
