@@ -43,8 +43,10 @@ _WAYS = {
     **dict.fromkeys(("write", "writev", "sendto", "sendmsg", "sendfile"), _OUT),
 }
 _POLLS = ("poll", "ppoll", "select", "pselect6")
-_OF_JOB = ("gloo", "pt_", "NCCL", "cuda")
+_OF_JOB = ("pt_", "NCCL", "cuda")
 """Names of threads whose connections lead to other ranks, and of those that wait for a GPU."""
+_GLOO = "gloo_tcp_loop"
+"""That of gloo's connections (gloo/transport/tcp/loop.cc): what comes there is a collective's."""
 _WATCHED = re.compile(rb"^tfd:\s+(\d+) events:\s+([0-9a-f]+)", re.M)
 _ESTABLISHED = b"01"
 _SOCK_DIAG, _BY_FAMILY, _INFO = 4, 20, 2
@@ -61,6 +63,7 @@ class Flows:
         self._base = "/proc/%d/" % pid
         self._clock = clock
         self._due = 0.0
+        self._read: Optional[int] = None
         self._questions: Dict[int, Optional[bytes]] = {}
         """What to ask the kernel of a socket, by inode; None of those that do not count."""
         self._had: Dict[Tuple[int, int], int] = {}
@@ -69,18 +72,24 @@ class Flows:
         """By thread, and socket where it waits on several: since when, and how much."""
         self._told: Dict[int, int] = {}
 
-    def look(self, rows: Sequence[ThreadRow], store: str = "") -> List[List[int]]:
+    def look(
+        self, rows: Sequence[ThreadRow], store: str = "", read: Optional[int] = None
+    ) -> List[List[int]]:
         """Return threads that have got on, each with how many bytes so far; and as -tid those on
         one of whose several connections anything has just come, with how often.
 
         Args:
             rows: its threads.
             store: port of the job's store.
+            read: bytes that its process has read: as long as these are the same, nothing has come
+                from other ranks, of which there may be many connections.
         """
         now = self._clock()
         if now >= self._due:
             self._due = now + LOOK_S
-            some = [row for row in rows if not row.name.startswith(_OF_JOB)]
+            others = _OF_JOB if read != self._read else (*_OF_JOB, _GLOO)
+            self._read, gloo = read, {row.tid for row in rows if row.name == _GLOO}
+            some = [row for row in rows if not row.name.startswith(others)]
             waits = [(row.tid, *wait) for row in some for wait in self._waits(row)][:MAX_SOCKETS]
             if len(self._questions) > 4 * MAX_SOCKETS:
                 self._questions, self._had = {}, {}
@@ -93,8 +102,13 @@ class Flows:
                 question = self._questions.get(inode)
                 found = question and counts(question)
                 if found:
-                    if not alone and any(
-                        one[0] == way & _IN and one[1] and one[2] < LOOK_S * 1000 for one in found
+                    if (
+                        not alone
+                        and tid not in gloo
+                        and any(
+                            one[0] == way & _IN and one[1] and one[2] < LOOK_S * 1000
+                            for one in found
+                        )
                     ):
                         self._told[-tid] = self._told.get(-tid, 0) + 1
                     key = tid, 0 if alone else inode

@@ -236,6 +236,7 @@ class Table:
             self._describe(entry)
         zombie = stat.state == "Z"
         threads = [] if zombie else entry.activity.threads(entry.by_us)
+        meters = entry.activity.meters(stat, self._clock)
         fields = {**entry.slow, **role._asdict(), "pid": stat.pid}
         fields.update(
             ppid=stat.ppid,
@@ -245,11 +246,11 @@ class Table:
             comm=stat.comm,
             threads=threads,
             thread_count=stat.threads,
-            meters=entry.activity.meters(stat, self._clock),
+            meters=meters,
             tracer_pid=entry.tracer[0],
             tracer=entry.tracer[1],
             dumping_core=entry.dumping_core,
-            flows=entry.look_at_flows(threads),
+            flows=entry.look_at_flows(threads, meters["read_bytes"]),
         )
         if role.role == "rank":
             known = self._learned.get(entry.identity, Learned())

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import COMMUNICATION, Kind
+from hangtop_core.analysis.eventloops import of_gloo
 from hangtop_core.analysis.standing import GONE, Standing, latest
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def without_end(
     for i in rest:
         rank, one = ranks[i], told[i]
         signs = (rank.io_moved_at, rank.printed_at, rank.wrote_at, rank.file_moved_at)
-        moved = latest((*signs, *(at for tid, at in rank.flowed_at.items() if tid > 0)))
+        flows, gloo = rank.flowed_at, of_gloo(rank) if rank.flowed_at else ()
+        moved = latest((*signs, *(flows[tid] for tid in flows if tid > 0 and tid not in gloo)))
         if activities[i].kind not in _MAY_LOOP or one.since <= since:
             continue
         if moved is not None and one.seen - moved < patience / 2:

@@ -58,3 +58,11 @@ def answered(rank: Rank, activity: Activity, reader: Reader, began: float) -> fl
     last = max((at for tid, at in found.items() if tid in tids), default=None)
     same = max(sample.same_functions_since or began, began)
     return None if last is None or last - same > LASTS_S else last
+
+
+def of_gloo(rank: Rank) -> set[int]:
+    """The threads of a rank on whose connections gloo hears from other ranks, by thread id.
+
+    gloo/transport/tcp/loop.cc gives them their name, seen with torch 2.13.
+    """
+    return {one.tid for one in rank.process.threads if one.name == "gloo_tcp_loop"}

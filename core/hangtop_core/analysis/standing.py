@@ -26,7 +26,7 @@ from hangtop_core.analysis.atwork import (
 )
 from hangtop_core.analysis.churn import SHORT_S, churned, only_looks
 from hangtop_core.analysis.dictionary import COMMUNICATION, POLLING, Kind
-from hangtop_core.analysis.eventloops import answered
+from hangtop_core.analysis.eventloops import answered, of_gloo
 from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.gpus import Slots, doing
 
@@ -223,11 +223,11 @@ class Watcher:
     def _flowed(self, rank: Rank, activity: Activity) -> float | None:
         """When a connection last got on that a rank waits for: its own, a thread's or a child's.
 
-        What goes through connections of ranks that wait for one another is none of it.
+        Between ranks what comes to gloo: a large tensor may take minutes over a slow line.
         """
-        if not rank.flowed_at or activity.kind in COMMUNICATION:
+        if not rank.flowed_at:
             return None
-        tids = {rank.process.pid}
+        tids = of_gloo(rank) if activity.kind in COMMUNICATION else {rank.process.pid}
         if activity.kind in _FOR_THREADS or activity.kind in ("sleep", "teardown"):
             tids = self._awaited(rank)
         if activity.kind == "child" or activity.family == "pipe-read":

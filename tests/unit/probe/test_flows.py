@@ -272,3 +272,26 @@ def test_threads_that_have_ended_are_forgotten_once_there_are_many(
         told = watch.look(row("recvfrom", near.fileno(), tid))
         assert told[tid] == MUCH
         assert len(told) <= 2
+
+
+def test_what_comes_to_gloo_counts_while_its_process_reads(pair: Pair) -> None:
+    near, far = pair
+    watch, read = Watch(), 0
+    with closing(select.epoll()) as epoll:
+        epoll.register(near, select.EPOLLIN)
+        loop = row("epoll_wait", epoll.fileno())._replace(name="gloo_tcp_loop")
+
+        def look() -> dict[int, int]:
+            watch.now += 5.0
+            return dict(watch.flows.look([loop], "", read))
+
+        told: dict[int, int] = {}
+        for _ in range(5):
+            carry(far, near, MUCH)
+            read += MUCH
+            told = look()
+        assert told[7] >= MUCH
+        assert -7 not in told, "it is no event loop of the program's"
+        for _ in range(5):
+            carry(far, near, MUCH)  # which somebody else of the test reads
+            assert look() == told, "nothing is asked of the kernel while nothing is read"

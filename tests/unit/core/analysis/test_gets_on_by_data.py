@@ -288,3 +288,16 @@ def test_who_is_met_in_a_download_that_nobody_has_waited_for_is_not_told() -> No
     world.waiters(3, moved_at=NOW - 1.0)
     world.add(situations.URLLIB, situations.RECVFROM, io_moved_at=NOW - 0.5)
     assert causes(judged(world)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "flowed", "state"),
+    [("gloo_tcp_loop", 4.0, "progressing"), ("gloo_tcp_loop", 90.0, "hung"), ("b", 4.0, "hung")],
+)
+def test_a_collective_gets_on_while_gloo_hears_from_other_ranks(
+    name: str, flowed: float, state: str
+) -> None:
+    world = World()
+    threads = (situations.thread(THREAD_TID, POLL, name),)
+    world.waiters(3, process={"threads": threads}, flowed_at={THREAD_TID: NOW - flowed})
+    assert judged(world).state == state
