@@ -59,7 +59,7 @@ class Said:
         self.verdicts: tuple[Verdict, ...] = conclude(self.judged) if self.judged else ()
 
     @property
-    def _folds(self) -> tuple[Fold, ...]:
+    def folds(self) -> tuple[Fold, ...]:
         """All that was printed, the first error first and what only follows last."""
         if self.judged is None:
             return ()
@@ -71,20 +71,20 @@ class Said:
         """When lines of a cause were printed, as far as they say so themselves."""
         return [
             record.at
-            for one in self._folds
+            for one in self.folds
             for record in one.members
             if record.cause == cause and record.exact and record.at is not None
         ]
 
     def texts(self, cause: str) -> list[str]:
         """What lines of a cause say."""
-        return [r.text for one in self._folds for r in one.members if r.cause == cause]
+        return [r.text for one in self.folds for r in one.members if r.cause == cause]
 
     @cached_property
     def kernel_lines(self) -> Mapping[str, tuple[KernelLine, ...]]:
         """Lines of kernels in the logs, by node: a console's output often has them."""
         found: dict[str, list[KernelLine]] = defaultdict(list)
-        for one in self._folds:
+        for one in self.folds:
             for record in one.members:
                 if record.code in _KERNEL and record.node is not None and record.at is not None:
                     found[record.node].append(KernelLine(record.at, f"{record.text} (in a log)"))
@@ -95,7 +95,7 @@ class Said:
         """Versions of NCCL that ranks have printed."""
         return {
             record.rank: record.fields["nccl"].partition("+")[0]
-            for one in self._folds
+            for one in self.folds
             for record in one.members
             if record.code == "version" and record.rank is not None
         }
@@ -126,7 +126,7 @@ class Said:
     def tracebacks(self) -> Mapping[int | None, Sequence[Record]]:
         """All that were printed, by rank; by None those of nobody that is known."""
         found: dict[int | None, list[Record]] = defaultdict(list)
-        for record in (r for one in self._folds for r in one.members if r.code == "traceback"):
+        for record in (r for one in self.folds for r in one.members if r.code == "traceback"):
             found[record.rank].append(record)
         return found
 
