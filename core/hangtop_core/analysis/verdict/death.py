@@ -137,6 +137,8 @@ def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if counted is not None and near and node is not None:
             text = f"oom_kill of /proc/vmstat grew when it left, to {node.oom_kills}"
             evidence.append(fact("kernel", subject.number, text))
+        # What the node has free says nothing of a group that was out of memory.
+        of_group = group is not None or (told is not None and "emory cgroup" in told.line.text)
         yield Hit(
             subjects=(subject,),
             explained=_others(case, left, (subject,)),
@@ -145,7 +147,11 @@ def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{who([subject])} was {killed} by the kernel for want of memory{when}"
                 f"{limit_text(case, subject)}",
             ),
-            evidence=(*evidence, *group_facts(case, subject), *_memory_facts(case, subject)),
+            evidence=(
+                *evidence,
+                *group_facts(case, subject),
+                *(() if of_group else _memory_facts(case, subject)),
+            ),
             steps=_memory_steps(case, subject),
             confidence=0.97 if told is not None else _sure(case, subject, group is not None),
         )
@@ -298,7 +304,8 @@ def _reports(case: Case) -> dict[int, Record]:
         one.rank for found in first if found.cause == "rank-crashed" for one in found.culprits
     }
     some = (r for fold in case.said.folds for r in fold.members) if blamed else ()
-    return {r.rank: r for r in some if r.rank in blamed and status(r) in _CRASHES}
+    crashed = (r for r in some if status(r) in _CRASHES)
+    return {r.rank: r for r in crashed if r.rank is not None and r.rank in blamed}
 
 
 def _bus_steps(subject: Subject, code: int | None) -> Iterator[Step]:

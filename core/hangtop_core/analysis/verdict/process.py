@@ -254,7 +254,7 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=(
                 *(process_fact(case, s) for s in group[:4]),
-                *(_below(s, path) for s in group[:4] if s.rank.process.cgroup),
+                *(_below(s, path) for s in group[:4] if _is_below(s.rank.process.cgroup, path)),
             ),
             steps=(
                 *thaw(group[0].rank.process, group[0].rank.node),
@@ -266,6 +266,15 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _frozen_by(subject: Subject) -> str:
     process = subject.rank.process
     return process.frozen_by or process.cgroup or "its cgroup"
+
+
+def _is_below(own: str | None, path: str) -> bool:
+    """Whether the group of a process is below one by its folder; that of another controller, which
+    version 1 may tell, is not."""
+    above = (own or "").rpartition("/")[0]
+    while above and not path.endswith(above):
+        above = above.rpartition("/")[0]
+    return bool(above)
 
 
 def _below(subject: Subject, path: str) -> Evidence:
