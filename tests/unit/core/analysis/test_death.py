@@ -253,3 +253,17 @@ def test_a_crash_is_known_by_what_the_launcher_reports(text: str, cause: str, na
     assert (best.cause, [c.rank for c in best.culprits]) == (cause, [1])
     assert name in best.summary
     assert not any("times" in one.text for one in best.evidence)
+
+
+def test_the_line_that_a_rank_printed_right_before_it_left_is_told() -> None:
+    world = World()
+    for _ in range(3):
+        world.add(None, None, state="exited", process={"state": "X", "gone_at": HUNG_SINCE})
+    text = "[default1]:ERROR lease has 0 samples left\n[default0]:INFO step 3\n"
+    text += SUMMARY.format(status=4)
+    output = Output("n1", "1:1", "/job/log.txt", pids=(4000, 4010, 4020), log=parsed(text))
+    snapshot = msgspec.structs.replace(world.snapshot(), outputs=(output,))
+    best = diagnose(snapshot, snapshot.job(None)).verdicts[0]
+    assert (best.cause, [c.rank for c in best.culprits]) == ("rank-exited", [1])
+    assert "(the last that it printed: ERROR lease has 0 samples left)" in best.summary
+    assert any(one.text == "its last line: ERROR lease has 0 samples left" for one in best.evidence)
