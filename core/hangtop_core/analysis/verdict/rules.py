@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict import (
     atlength,
+    busy,
     checkpoints,
     children,
     collective,
@@ -101,7 +102,7 @@ RULES: tuple[Rule, ...] = (
     resources.THRASH,
     resources.CPU_QUOTA,
     cuda.ALLOC,
-    python.BUSY,
+    busy.BUSY,
     gpuwork.THROTTLED,
     gpuwork.KERNEL_STUCK,
     collective.STRAGGLER,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,9 +15,12 @@ from hangtop_core.analysis.verdict.callers import in_handler
 from hangtop_core.analysis.verdict.doing import does, name_child
 from hangtop_core.analysis.verdict.endings import dead_child, dead_thread, lost_children
 from hangtop_core.analysis.verdict.evidence import (
+    alike,
     common_facts,
     fact,
     sentence,
+    several,
+    since,
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
@@ -34,7 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.endings import Dead
     from hangtop_core.diagnosis import Evidence
+
+_OWN = re.compile(r"\bits\b")
 
 
 def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -191,32 +198,43 @@ def _thread_facts(subject: Subject, threads: Sequence[OneThread]) -> list[Eviden
 
 
 def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    for subject in left:
-        if subject.activity.kind != "queue":
-            continue
+    found: dict[int, tuple[str, Dead | None]] = {}
+    waiting = [s for s in left if s.activity.kind == "queue"]
+    for subject in waiting:
         threads = threads_of(case, subject)
         dead = dead_thread(case, subject, threads) or dead_child(case, subject)
         told = _who_could(case, subject, threads)
-        told += f"; {dead.text}" if dead else ""
+        found[id(subject)] = f"{told}; {dead.text}" if dead else told, dead
+    for group in alike(waiting, lambda s: _said_of(s, *found[id(s)])):
+        first = group[0]
+        told, dead = found[id(first)]
+        told = _OWN.sub("their", told) if len(group) > 1 else told
+        text = f"waits in {first.activity.op or 'a queue'} at {first.activity.at}"
         yield Hit(
-            subjects=(subject,),
+            subjects=group,
             summary=sentence(
                 case,
-                f"{who([subject])} waits in {subject.activity.op or 'a queue'} at "
-                f"{subject.activity.at}",
-                f"{case.since(subject)}: {told}".lstrip(": "),
+                f"{who(group)} {several(text, group)}",
+                f"{since(case, group)}: {told}".lstrip(": "),
             ),
             evidence=(
                 *(dead.facts if dead else ()),
-                *_thread_facts(subject, threads),
-                *common_facts(case, [subject]),
+                *_thread_facts(first, threads_of(case, first)),
+                *common_facts(case, group),
             ),
             steps=(
-                on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
-                *trace_steps(subject),
+                on(first, f"hangtop dump --pid {first.pid} --each --locals"),
+                *trace_steps(first),
             ),
             confidence=dead.confidence if dead else None,
         )
+
+
+def _said_of(subject: Subject, told: str, dead: Dead | None) -> tuple[object, ...]:
+    """What is the same of those that are told of together; of who has a dead thread, all is."""
+    activity = subject.activity
+    alone = subject.number if dead is not None or activity.thread else None
+    return activity.op, activity.at, told, alone
 
 
 def _who_could(case: Case, subject: Subject, threads: Sequence[OneThread]) -> str:
