@@ -45,6 +45,7 @@ _OWN = re.compile(r"\bits\b")
 
 
 def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    found: dict[int, _Wait] = {}
     for subject in left:
         activity = subject.activity
         if activity.kind not in ("lock", "join", "queue", "waiting") or activity.loading:
@@ -64,26 +65,44 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if activity.kind == "join" and not stuck:
             yield _joining(case, subject, threads)
             continue
-        main = f"{who([subject])} {wait_of(activity, threads[0])} {case.since(subject)}".rstrip()
         told = _owners(threads, why_others(threads[0]))
         dead = dead_thread(case, subject, threads) if not tangle else None
         told += f"{':' if told.startswith('no ') else ';'} {dead.text}" if dead else ""
-        text = f"{main}: {tangle.text}" if tangle else f"{main}; {told}"
-        yield Hit(
-            subjects=(subject,),
-            summary=sentence(case, text),
-            evidence=(
-                *(dead.facts if dead else ()),
-                *_thread_facts(subject, threads),
-                *common_facts(case, [subject]),
-            ),
-            steps=(
-                on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
-                *trace_steps(subject),
-            ),
-            confidence=tangle.confidence if tangle else dead and dead.confidence,
-            decisive=tangle is not None,
-        )
+        told = f": {tangle.text}" if tangle else f"; {told}"
+        found[id(subject)] = _Wait(wait_of(activity, threads[0]), told, tangle, dead)
+    waiting = [s for s in left if id(s) in found]
+    for group in alike(waiting, lambda s: _said_of(s, found[id(s)].told, found[id(s)].dead)):
+        yield _locked(case, group, found[id(group[0])])
+
+
+def _locked(case: Case, group: Sequence[Subject], wait: _Wait) -> Hit:
+    first, dead, tangle = group[0], wait.dead, wait.tangle
+    told = _OWN.sub("their", wait.told) if len(group) > 1 else wait.told
+    main = f"{who(group)} {several(wait.text, group)} {since(case, group)}".rstrip()
+    return Hit(
+        subjects=tuple(group),
+        summary=sentence(case, f"{main}{told}"),
+        evidence=(
+            *(dead.facts if dead else ()),
+            *_thread_facts(first, threads_of(case, first)),
+            *common_facts(case, group),
+        ),
+        steps=(
+            on(first, f"hangtop dump --pid {first.pid} --each --locals"),
+            *trace_steps(first),
+        ),
+        confidence=tangle.confidence if tangle else dead and dead.confidence,
+        decisive=tangle is not None,
+    )
+
+
+class _Wait(NamedTuple):
+    """What is said of a rank that waits for a lock."""
+
+    text: str
+    told: str
+    tangle: _Tangle | None
+    dead: Dead | None
 
 
 class _Tangle(NamedTuple):
@@ -234,7 +253,7 @@ def _said_of(subject: Subject, told: str, dead: Dead | None) -> tuple[object, ..
     """What is the same of those that are told of together; of who has a dead thread, all is."""
     activity = subject.activity
     alone = subject.number if dead is not None or activity.thread else None
-    return activity.op, activity.at, told, alone
+    return activity.kind, activity.op, activity.at, told, alone
 
 
 def _who_could(case: Case, subject: Subject, threads: Sequence[OneThread]) -> str:

@@ -22,6 +22,18 @@ def test_busy_ranks_at_one_line_are_one_verdict() -> None:
     assert "and stays there for" in found[1].summary
 
 
+def test_ranks_that_wait_for_a_lock_at_one_line_are_one_verdict() -> None:
+    world = World()
+    world.waiters(3)
+    for _ in range(2):
+        world.add(user("update", 12, "with self.stats_lock:"), FUTEX)
+    world.add(user("push", 9, "with self.push_lock:"), FUTEX)
+    found = [v for v in judged(world).verdicts if v.cause == "lock-wait"]
+    assert [[c.rank for c in v.culprits] for v in found] == [[3, 4], [5]]
+    assert found[0].summary.startswith("ranks 3-4 wait for a lock at train.py:12 (update) for ")
+    assert found[1].summary.startswith("rank 5 (n1, pid 4050) waits for a lock at train.py:9")
+
+
 def test_ranks_that_wait_for_queues_that_nobody_fills_are_one_verdict() -> None:
     world = World()
     for _ in range(2):
