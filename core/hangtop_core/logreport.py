@@ -102,7 +102,8 @@ def _place(record: Record, files: Sequence[FileLog]) -> str:
 def _folds(some: Sequence[Fold], width: int) -> Iterator[str]:
     for one in some[:SHOWN_FOLDS]:
         whose = names(one.ranks) if one.ranks else _nobody(one)
-        times = f" ({one.count} times)" if one.count > max(len(one.ranks), 1) else ""
+        again = one.count > max(len(one.ranks), 1) and one.record.code not in LAUNCHERS
+        times = f" ({one.count} times)" if again else ""
         at = f"{datetime.fromtimestamp(one.record.at):%H:%M:%S}" if one.record.at else ""
         text = f"  {at:<8}  {shorten(whose, 16):<16}  {told(one)}{times}"
         yield shorten(text, width)

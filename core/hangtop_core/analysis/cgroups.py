@@ -19,6 +19,8 @@ REREAD = 1000
 WAITS = 50
 """Percent of the time in which nothing ran for want of a disk, or something for want of a CPU,
 from which that is worth a word: many healthy jobs read and compute as much as they can."""
+_VERSION_1 = "/sys/fs/cgroup/memory/"
+"""Where groups of version 1 that limit memory are mounted."""
 _NEARLY = 0.95
 """Share of a limit at which there is next to nothing left; cached files count, too."""
 
@@ -51,7 +53,10 @@ def memory_text(group: Cgroup) -> str:
     """`499 MiB of 500 MiB (memory.max) used, at its limit 12 times`; empty where nothing is."""
     parts = []
     if group.limit is not None:
-        name = "memory.high" if group.limit == group.memory_high else "memory.max"
+        most = (
+            "memory.limit_in_bytes" if f"{group.folder}/".startswith(_VERSION_1) else "memory.max"
+        )
+        name = "memory.high" if group.limit == group.memory_high else most
         used = size(group.memory_current) if group.memory_current is not None else "?"
         parts.append(f"{used} of {size(group.limit)} ({name}) used, cached files included")
     told, new = group.counts, group.before or group.counts

@@ -110,7 +110,7 @@ def _evidence(one: Fold, label: str = "") -> Evidence:
         text += f" at {one.record.where.text}"
     if len(one.ranks) > 1:
         text = f"{names(one.ranks)}: {text}"
-    elif one.count > 1:
+    elif one.count > 1 and one.record.code not in LAUNCHERS:  # which tell of one end twice
         text += f" ({one.count} times)"
     return Evidence("log", rank, clean(label + text, 600))
 

@@ -7,6 +7,7 @@ the rank left; the rank printed on; its launcher's report of all that failed doe
 
 from __future__ import annotations
 
+import signal
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,8 @@ BUFFER = 8192
 LONG = 60.0
 """Seconds after which a rank that left with an error has left because of another one."""
 _PARTS = frozenset({"root", "timeout", "cascade"})
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
+"""Signals by which a process ends that has crashed."""
 TOLD_TO = (-15, -2, 0)
 """Exit statuses of ranks that an error of their own did not end: SIGTERM, SIGINT, success."""
 
@@ -62,6 +65,26 @@ def weigh(
                 record = msgspec.structs.replace(last, sure=sure, rank=rank)
         weighed.append(record)
     return weighed
+
+
+def status(record: Record) -> int | None:
+    """The exit status that a launcher's line tells of a rank, negative of a signal."""
+    if record.code not in LAUNCHERS:
+        return None
+    if "exit" in record.fields:
+        number = int(record.fields["exit"])
+        # mpirun names the signal that ended a rank by its number.
+        return -number if record.code == "MPI" else number
+    if record.code not in ("SLURM", "SPAWN"):
+        return None
+    told = record.fields.get("signal") or record.fields.get("error") or ""
+    ends = -signal.SIGTERM if record.part == "cascade" else -signal.SIGKILL
+    return next((-one for one in CRASHES if told.startswith(_names(one))), ends)
+
+
+def _names(one: signal.Signals) -> tuple[str, ...]:
+    """How launchers name a signal: `SIGSEGV`, or `Segmentation fault` as a shell does."""
+    return one.name, signal.strsignal(one) or one.name
 
 
 class _Scene:
@@ -109,14 +132,11 @@ class _Scene:
     def _launcher(self, record: Record) -> None:
         if record.rank is None:
             return
-        if "exit" in record.fields:
-            number = int(record.fields["exit"])
-            # mpirun names the signal that ended a rank by its number.
-            self._status[record.rank] = -number if record.code == "MPI" else number
-            if record.code == "T16" and "host" in record.fields:
-                self._reports[record.file].add(record.rank)
-        elif record.code in ("SLURM", "SPAWN"):
-            self._status[record.rank] = -15 if record.part == "cascade" else -9
+        number = status(record)
+        if number is not None:
+            self._status[record.rank] = number
+        if record.code == "T16" and {"exit", "host"} <= record.fields.keys():
+            self._reports[record.file].add(record.rank)
 
     def _error(self, record: Record) -> None:
         if record.part == "cascade":

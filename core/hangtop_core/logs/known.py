@@ -199,7 +199,6 @@ KNOWN: tuple[Known, ...] = (
     Known("CUDA", "CUDA error:", r"CUDA error: (?P<error>[^\n]{1,120})", "root", "CUDA error: {error}", "rank-exited"),
     # Signals, as Python, the shell and launchers tell them
     Known("SEGV", "Fatal Python error:", r"Fatal Python error: (?P<error>[^\n]{1,80})", "root", "crashed: {error}", "rank-crashed"),
-    Known("SEGV", "(core dumped)", r"(?P<error>\w[\w ]{3,40}) \(core dumped\)", "root", "crashed: {error}", "rank-crashed"),
     Known("MPI", "exited on signal", r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+) exited on signal (?P<exit>\d+) \((?P<error>[^)]{1,40})\)", "root",
           "ended by {error}, says mpirun", "rank-crashed"),
     Known("MPI", "returned a non-zero exit code", r"returned a\s*non-zero exit code", "cascade", "mpirun ends the job because a rank has failed"),
@@ -208,6 +207,7 @@ KNOWN: tuple[Known, ...] = (
     Known("SLURM", "srun: error:", r"srun: error: (?P<node>[\w.-]+): tasks? (?P<rank>\d+)(?P<more>[\d,-]*): Exited with exit code (?P<exit>\d+)", "exit",
           "left with exit status {exit}, says srun", "rank-exited"),
     Known("SLURM", "srun: error:", r"srun: error: (?P<node>[\w.-]+): tasks? (?P<rank>\d+)(?P<more>[\d,-]*): Terminated", "cascade", "srun ends the other ranks"),
+    Known("SEGV", "(core dumped)", r"(?P<error>\w[\w ]{3,40}) \(core dumped\)", "root", "crashed: {error}", "rank-crashed"),
     Known("SLURM", "oom", r"(?i)oom[-_ ]kill(?:ed)? event", "root", "Slurm saw the kernel kill a process for want of memory", "rank-oom-killed"),
     Known("SLURM", "CANCELLED AT", r"\*\*\* (?:JOB|STEP) (?P<job>\S+) ON (?P<node>\S+) CANCELLED AT (?P<when>\S+)(?: (?P<why>DUE TO [A-Z ]+))?", "root", "Slurm ended the job: {why}", "rank-exited"),
     # The kernel

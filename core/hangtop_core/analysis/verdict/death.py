@@ -33,6 +33,7 @@ from hangtop_core.analysis.verdict.outofmemory import (
 )
 from hangtop_core.analysis.verdict.process import exit_steps
 from hangtop_core.analysis.verdict.steps import Command
+from hangtop_core.logs.ended import CRASHES, status
 from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import size
 
@@ -43,12 +44,11 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.diagnosis import Evidence, JobState
     from hangtop_core.kernelline import KernelLine, Kind, Known
+    from hangtop_core.logs.record import Record
     from hangtop_core.model import Rank
 
 _STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting", "exited"})
-_CRASHES = frozenset(
-    -one for one in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
-)
+_CRASHES = frozenset(-one for one in CRASHES)
 _KILLED = frozenset({-signal.SIGKILL})
 COUNTED_S = 8.0
 """The counter of kills is read every five seconds."""
@@ -137,6 +137,8 @@ def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if counted is not None and near and node is not None:
             text = f"oom_kill of /proc/vmstat grew when it left, to {node.oom_kills}"
             evidence.append(fact("kernel", subject.number, text))
+        # What the node has free says nothing of a group that was out of memory.
+        of_group = group is not None or (told is not None and "emory cgroup" in told.line.text)
         yield Hit(
             subjects=(subject,),
             explained=_others(case, left, (subject,)),
@@ -145,7 +147,11 @@ def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{who([subject])} was {killed} by the kernel for want of memory{when}"
                 f"{limit_text(case, subject)}",
             ),
-            evidence=(*evidence, *group_facts(case, subject), *_memory_facts(case, subject)),
+            evidence=(
+                *evidence,
+                *group_facts(case, subject),
+                *(() if of_group else _memory_facts(case, subject)),
+            ),
             steps=_memory_steps(case, subject),
             confidence=0.97 if told is not None else _sure(case, subject, group is not None),
         )
@@ -264,13 +270,17 @@ def _between(local: int, beside: Mapping[int | None, Rank]) -> str:
 
 
 def _crashed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    for subject in _gone(left):
-        told, process = _about(case, subject, "fault", _CRASHES), subject.rank.process
-        if told is None and process.exit_code not in _CRASHES:
+    gone = _gone(left)
+    reports = _reports(case) if gone else {}
+    for subject in gone:
+        told, code = _about(case, subject, "fault", _CRASHES), subject.rank.process.exit_code
+        report = reports.get(subject.number) if code is None else None
+        code = code if report is None else status(report)
+        if told is None and code not in _CRASHES:
             continue
         how = "crashed"
-        if process.exit_code in _CRASHES:
-            name = signal.Signals(-(process.exit_code or 0)).name
+        if code in _CRASHES:
+            name = signal.Signals(-(code or 0)).name
             how = f"crashed: {'it aborted' if name == 'SIGABRT' else 'a fault'} ({name})"
         when = f" at {told.when}" if told is not None else ""
         yield Hit(
@@ -279,16 +289,28 @@ def _crashed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(case, f"{who([subject])} {how}{when}"),
             evidence=(
                 *([_line_fact(subject.number, told)] if told is not None else []),
+                *([fact("log", subject.number, report.means)] if report is not None else []),
                 fact("process", subject.number, f"pid {subject.pid} {subject.activity.text}"),
             ),
-            steps=(*core_steps(case, subject.rank, subject.pid), *_bus_steps(subject)),
+            steps=(*core_steps(case, subject.rank, subject.pid), *_bus_steps(subject, code)),
         )
     yield from _absent_ones(case, "fault", "crashed")
 
 
-def _bus_steps(subject: Subject) -> Iterator[Step]:
+def _reports(case: Case) -> dict[int, Record]:
+    """What launchers have reported of ranks of which logs tell that their crash came first."""
+    first = case.said.verdicts[:1]
+    blamed = {
+        one.rank for found in first if found.cause == "rank-crashed" for one in found.culprits
+    }
+    some = (r for fold in case.said.folds for r in fold.members) if blamed else ()
+    crashed = (r for r in some if status(r) in _CRASHES)
+    return {r.rank: r for r in crashed if r.rank is not None and r.rank in blamed}
+
+
+def _bus_steps(subject: Subject, code: int | None) -> Iterator[Step]:
     """What a SIGBUS is about, of which the kernel log says nothing."""
-    if subject.rank.process.exit_code == -signal.SIGBUS:
+    if code == -signal.SIGBUS:
         why = "SIGBUS: a file that it had mapped was cut off, or its file system is full"
         yield Command(subject.rank.node, "df -h /dev/shm /tmp", why)
 
@@ -338,8 +360,8 @@ OOM_KILLED = Rule(
 CRASHED = Rule(
     cause="rank-crashed",
     title="A rank crashed",
-    seen="The process was ended by SIGSEGV, SIGBUS, SIGILL, SIGFPE or SIGABRT, by its exit status "
-    "or the kernel log.",
+    seen="The process was ended by SIGSEGV, SIGBUS, SIGILL, SIGFPE or SIGABRT, by its exit status, "
+    "its launcher's report in the log (where nothing else failed before), or the kernel log.",
     excluded="Killed by another process (SIGKILL, SIGTERM): `rank-exited`.",
     confidence=0.95,
     next_steps=("`hangtop core` on its core file", "PYTHONFAULTHANDLER=1"),

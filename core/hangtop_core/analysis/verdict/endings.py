@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.frames import package, plain_name
@@ -10,6 +11,7 @@ from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.doing import by_multiprocessing, does, name_child
 from hangtop_core.analysis.verdict.evidence import fact
+from hangtop_core.analysis.verdict.naming import name_subject
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.logs.ended import LONG, TOLD_TO
 
@@ -19,11 +21,12 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.onethread import OneThread
-    from hangtop_core.diagnosis import Evidence
+    from hangtop_core.diagnosis import Evidence, Verdict
     from hangtop_core.logs.record import Record
     from hangtop_core.model import Process
 
 _SHOWN = 3
+_SEGMENT = re.compile(r"</torch_(\d{1,10})_\d+_\d+>")
 _MAY_DIE = ("subprocess", "dataloader-worker")
 
 
@@ -132,6 +135,23 @@ def _long_before(case: Case, subject: Subject, error: Record) -> bool:
     """Whether an error was printed so long before a rank left that this lived on after it."""
     left = case.ended_at(subject)
     return left is not None and error.exact and (error.at or left) < left - LONG
+
+
+def by_segment(case: Case, one: Verdict) -> tuple[Subject | None, str]:
+    """Whose process could not get shared memory, and the sentence of the verdict with its name.
+
+    torch calls a segment /torch_PID_RANDOM_NUMBER.
+    """
+    pids = {int(pid) for fact in one.evidence for pid in _SEGMENT.findall(fact.text)}
+    for subject in case.subjects:
+        own = [subject.pid, *(child.pid for child in subject.rank.children)]
+        pid = next((pid for pid in own if pid in pids), None)
+        if pid is None:
+            continue
+        name = name_subject(subject) + (f", by its child (pid {pid})" if pid != subject.pid else "")
+        whose, colon, what = one.summary.partition(": ")
+        return subject, f"{name}: {what}" if colon and whose.startswith("a process") else ""
+    return None, ""
 
 
 def _of_child(error: Record) -> bool:

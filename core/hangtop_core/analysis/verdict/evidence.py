@@ -101,6 +101,11 @@ def several(text: str, subjects: Sequence[Subject]) -> str:
     return text if len(subjects) == 1 else of_several(text)
 
 
+def since(case: Case, subjects: Sequence[Subject]) -> str:
+    """`for 5:12`, how long all of them have got nowhere; empty when unknown."""
+    return case.ago(max(s.standing.since for s in subjects))
+
+
 def sentence(case: Case, *parts: str, blamed: Sequence[Subject] = ()) -> str:
     """Join parts with blanks, and add who waits, but for those of them that are blamed."""
     said = " ".join(part for part in parts if part)

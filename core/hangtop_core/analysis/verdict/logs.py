@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections import defaultdict
 from functools import cached_property
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.endings import by_segment
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
 from hangtop_core.analysis.verdict.meeting import Binder, binder, port_holder
 from hangtop_core.analysis.verdict.needs import More
@@ -42,7 +42,6 @@ SHORTLY_S = 60.0
 """Seconds before the last progress within which a line may have to do with a hang."""
 _KERNEL = frozenset({"K1", "K2", "K5"})
 """Lines of kernels that tell of an event of one process or GPU."""
-_SEGMENT = re.compile(r"</torch_(\d{1,10})_\d+_\d+>")
 _ABORTS = frozenset({"mismatched-size"})
 _WHO = (More("descriptors", "which process has the port"),)
 
@@ -59,7 +58,7 @@ class Said:
         self.verdicts: tuple[Verdict, ...] = conclude(self.judged) if self.judged else ()
 
     @property
-    def _folds(self) -> tuple[Fold, ...]:
+    def folds(self) -> tuple[Fold, ...]:
         """All that was printed, the first error first and what only follows last."""
         if self.judged is None:
             return ()
@@ -71,20 +70,20 @@ class Said:
         """When lines of a cause were printed, as far as they say so themselves."""
         return [
             record.at
-            for one in self._folds
+            for one in self.folds
             for record in one.members
             if record.cause == cause and record.exact and record.at is not None
         ]
 
     def texts(self, cause: str) -> list[str]:
         """What lines of a cause say."""
-        return [r.text for one in self._folds for r in one.members if r.cause == cause]
+        return [r.text for one in self.folds for r in one.members if r.cause == cause]
 
     @cached_property
     def kernel_lines(self) -> Mapping[str, tuple[KernelLine, ...]]:
         """Lines of kernels in the logs, by node: a console's output often has them."""
         found: dict[str, list[KernelLine]] = defaultdict(list)
-        for one in self._folds:
+        for one in self.folds:
             for record in one.members:
                 if record.code in _KERNEL and record.node is not None and record.at is not None:
                     found[record.node].append(KernelLine(record.at, f"{record.text} (in a log)"))
@@ -95,7 +94,7 @@ class Said:
         """Versions of NCCL that ranks have printed."""
         return {
             record.rank: record.fields["nccl"].partition("+")[0]
-            for one in self._folds
+            for one in self.folds
             for record in one.members
             if record.code == "version" and record.rank is not None
         }
@@ -126,7 +125,7 @@ class Said:
     def tracebacks(self) -> Mapping[int | None, Sequence[Record]]:
         """All that were printed, by rank; by None those of nobody that is known."""
         found: dict[int | None, list[Record]] = defaultdict(list)
-        for record in (r for one in self._folds for r in one.members if r.code == "traceback"):
+        for record in (r for one in self.folds for r in one.members if r.code == "traceback"):
             found[record.rank].append(record)
         return found
 
@@ -239,7 +238,7 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             aborted = [s for s in case.subjects if s.rank.process.exit_code == -signal.SIGABRT]
             blamed = tuple(aborted) if len(aborted) == 1 else ()
         away = [s for s in case.seats if s.rank in ranks and s.unseen is None]
-        owner = _by_segment(case, one) if not ranks else None
+        owner, whose = by_segment(case, one) if not ranks else (None, "")
         blamed = blamed or ((owner,) if owner is not None else ())
         told_why = any(s.activity.kind in GONE for s in blamed) or bool(away or owner)
         notes: list[str] = []
@@ -254,7 +253,7 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=blamed,
             absent=absent(away),
             explained=(*case.waiters, *(_ended(case) if told_why else ())),
-            summary=sentence(case, "; ".join([one.summary, *notes]), blamed=blamed),
+            summary=sentence(case, "; ".join([whose or one.summary, *notes]), blamed=blamed),
             evidence=(*one.evidence, *(has.facts if has else ())),
             steps=(*(has.steps if has else ()), *live_steps(case, cause, blamed)),
             needs=_WHO if cause == "store-port-taken" else None,
@@ -286,16 +285,6 @@ def _ended(case: Case) -> Iterator[Subject]:
     """In a job that has ended: all of its ranks, which left because of what the log tells."""
     if case.progress.state == "exited":
         yield from case.subjects
-
-
-def _by_segment(case: Case, one: Verdict) -> Subject | None:
-    """Whose process could not get shared memory: torch names it /torch_PID_RANDOM_NUMBER."""
-    pids = {int(pid) for fact in one.evidence for pid in _SEGMENT.findall(fact.text)}
-    for subject in case.subjects:
-        own = {subject.pid, *(child.pid for child in subject.rank.children)}
-        if own & pids:
-            return subject
-    return None
 
 
 def _rule(cause: str, title: str, seen: str, excluded: str, confidence: float) -> Rule:

@@ -20,13 +20,45 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.cgroups import Cgroup
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Rank
+    from hangtop_core.model import Process, Rank
 
 _FILES = "max,high,current,events,limit_in_bytes,failcnt,oom_control"
 
 
 def _groups(case: Case, rank: Rank) -> tuple[Cgroup, ...]:
-    return cgroups.of(case.nodes.get(rank.node), rank.process)
+    known = _placed(case, rank)
+    return cgroups.of(case.nodes.get(rank.node), known) if known is not None else ()
+
+
+def _own(case: Case, rank: Rank) -> tuple[str, ...]:
+    known = _placed(case, rank)
+    return known.cgroup_folders if known is not None else ()
+
+
+def _placed(case: Case, rank: Rank) -> Process | None:
+    """The process by which it is known in which groups a rank is, or was.
+
+    Of a zombie version 1 says that it is in the root: then it was where the ranks beside it are, if
+    that is one place in which a process was killed; else nobody knows.
+    """
+    process, node = rank.process, case.nodes.get(rank.node)
+    live = [one.process for one in case.by_node.get(rank.node, ()) if not one.process.ended]
+    if process.state != "Z" or not live or not all(_above(process, one) for one in live):
+        return process
+    alike = len({one.cgroup_folders for one in live}) == 1
+    killed = alike and any(
+        one.counts.oom_kills and one.folder in live[0].cgroup_folders
+        for one in cgroups.of(node, live[0])
+    )
+    return live[0] if killed else None
+
+
+def _above(one: Process, other: Process) -> bool:
+    """Whether the groups of one process are those above the other's, and not all the same."""
+    return one.cgroup_folders != other.cgroup_folders and all(
+        any(f"{theirs}/".startswith(f"{own}/") for theirs in other.cgroup_folders)
+        for own in one.cgroup_folders
+    )
 
 
 def killing(case: Case, subject: Subject, left_at: float, within: float) -> Cgroup | None:
@@ -53,13 +85,14 @@ def killed_before(case: Case, subject: Subject) -> bool:
     if subject.rank.sample is not None or process.exit_code != -signal.SIGKILL:
         return False
     groups = _groups(case, subject.rank)
-    counted = any(g.folder in process.cgroup_folders and g.counts.oom_kills for g in groups)
+    own = _own(case, subject.rank)
+    counted = any(g.folder in own and g.counts.oom_kills for g in groups)
     return counted and cgroups.limited(groups) is not None
 
 
 def counts_none(case: Case, subject: Subject) -> bool:
     """Whether its own group counts kills, and has counted none while it was watched."""
-    own = subject.rank.process.cgroup_folders
+    own = _own(case, subject.rank)
     return any(
         one.folder in own and one.counts.oom_kills is not None and not one.killed
         for one in _groups(case, subject.rank)
@@ -68,9 +101,9 @@ def counts_none(case: Case, subject: Subject) -> bool:
 
 def group_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     """Limits, use and counts of the groups of a rank that have any."""
+    own = _own(case, subject.rank)
     for group in _groups(case, subject.rank):
-        own = group.folder in subject.rank.process.cgroup_folders
-        counts = own and group.counts.oom_kills is not None
+        counts = group.folder in own and group.counts.oom_kills is not None
         if group.limit is not None or group.counts.oom_kills or counts:
             yield fact("kernel", subject.number, cgroups.describe(group))
 

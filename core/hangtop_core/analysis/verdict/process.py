@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.layout import by_node, place_text
@@ -26,6 +27,7 @@ from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import Command, on, tails, thaw
 from hangtop_core.logs.ended import LATER, TOLD_TO
 from hangtop_core.logs.steps import KERNEL_LOG
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,6 +41,8 @@ TOGETHER_S = 5.0
 """Seconds within which ranks leave that have done their work, or are ended by their launcher."""
 FIRST_TO_LEAVE = 0.5
 """Confidence that a rank is to blame of which is only known that it has left before others."""
+_COMPLAINS = re.compile(r"\b(?:ERROR|CRITICAL|FATAL|[Ff]atal|[Ee]rror:)")
+"""What marks a line as one that may tell why a program ended right after it."""
 _KERNEL_LOG = f"{KERNEL_LOG} | grep -i -e oom -e killed -e segfault"
 
 
@@ -120,8 +124,22 @@ def _follows(case: Case, subject: Subject) -> bool:
 
 
 def _said(case: Case, group: Sequence[Subject]) -> str:
-    text = error_text(case, group[0].number)
-    return f"with {text}" if text else _guessed(case, group[0].number)
+    number = group[0].number
+    text = error_text(case, number)
+    if text:
+        return f"with {text}"
+    guess, line = _guessed(case, number), _last_line(case, number)
+    if not guess and _COMPLAINS.search(line) and group[0].rank.process.exit_code not in TOLD_TO:
+        return f"(the last that it printed: {line})"
+    return guess
+
+
+def _last_line(case: Case, number: int) -> str:
+    """What a rank has printed last, where no error of it is known."""
+    judged = case.said.judged
+    if judged is None or number not in judged.last or case.said.errors.get(number) is not None:
+        return ""
+    return clean(judged.last[number][0], 200)
 
 
 def _guessed(case: Case, number: int) -> str:
@@ -141,6 +159,9 @@ def _told(case: Case, group: Sequence[Subject]) -> Iterator[Evidence]:
     for verdict in case.said.verdicts[:1]:
         if {one.rank for one in verdict.culprits} & {s.number for s in group}:
             yield from verdict.evidence
+            line = _last_line(case, group[0].number)
+            if line and not any(line in one.text for one in verdict.evidence):
+                yield fact("log", group[0].number, f"its last line: {line}")
             return
     for subject in case.subjects:
         error = lost(case, subject)
@@ -254,7 +275,7 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=(
                 *(process_fact(case, s) for s in group[:4]),
-                *(_below(s, path) for s in group[:4] if s.rank.process.cgroup),
+                *(_below(s, path) for s in group[:4] if _is_below(s.rank.process.cgroup, path)),
             ),
             steps=(
                 *thaw(group[0].rank.process, group[0].rank.node),
@@ -266,6 +287,15 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _frozen_by(subject: Subject) -> str:
     process = subject.rank.process
     return process.frozen_by or process.cgroup or "its cgroup"
+
+
+def _is_below(own: str | None, path: str) -> bool:
+    """Whether the group of a process is below one by its folder; that of another controller, which
+    version 1 may tell, is not."""
+    above = (own or "").rpartition("/")[0]
+    while above and not path.endswith(above):
+        above = above.rpartition("/")[0]
+    return bool(above)
 
 
 def _below(subject: Subject, path: str) -> Evidence:

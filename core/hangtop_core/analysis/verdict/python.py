@@ -6,9 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.activity import DISTRIBUTED_BREAKPOINT
-from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.dictionary import EDITOR
-from hangtop_core.analysis.sourcelines import may_backtrack
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.doing import does, waits_back
 from hangtop_core.analysis.verdict.endings import awaited
@@ -21,7 +19,6 @@ from hangtop_core.analysis.verdict.evidence import (
     is_are,
     name_descriptor,
     name_process,
-    never_left,
     peer,
     sentence,
     several,
@@ -29,7 +26,6 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails
 from hangtop_core.text import clean
@@ -47,8 +43,6 @@ WAITS_FOR_ENDS = frozenset({"_shutdown", "_exit_function", "_python_exit"})
 WAITED_S = 2.0
 """Seconds for which others have waited for who compiles, of which it is worth to speak: where each
 step compiles anew, each of them is short."""
-BUSY_SHARE = 0.5
-"""Cores that a thread takes at least which has one for itself."""
 
 
 _COMPILERS = frozenset(
@@ -234,46 +228,6 @@ def _guess(case: Case, subject: Subject, hosts: Container[str]) -> Descriptor | 
     return open_[0] if len(open_) == 1 else None
 
 
-def _busy(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    for subject in left:
-        activity = subject.activity
-        if activity.kind not in ("busy", "gil") or not case.waiters:
-            continue
-        if case.progress.state == "unknown" and computes(subject.rank, activity):
-            continue  # a `straggler` until that has lasted far too long
-        owner = next((one for one in threads_of(case, subject) if one.stack.gil), None)
-        text = f"is busy at {activity.at}"
-        if activity.kind == "gil" and owner is not None:
-            text = f"waits for the GIL at {activity.at}; {owner.name} keeps it, at {owner.place}"
-        elif owner is None and activity.top is not None:
-            inside = case.c_function(subject) or "outside Python's own code"
-            text = f"is busy {inside}, called at {activity.at}"
-        loop = never_left(case, subject)
-        text = f"is in the loop at {loop} and has not left it: it {text}" if loop else text
-        share = subject.rank.main_cpu_share or subject.rank.cpu_share
-        # Less than that says how much others want the machine, and not how busy it is.
-        cpu = f", {share:.0%} of a core" if (share or 0.0) >= BUSY_SHARE else ""
-        top = activity.top
-        own = owner is not None and owner.stack.tid == subject.pid and top == activity.site
-        if own and top is not None and may_backtrack(top.source):
-            cpu += ", maybe in a regular expression that tries ever more ways to match"
-        yield Hit(
-            subjects=(subject,),
-            summary=sentence(
-                case, f"{who([subject])} {text}{cpu}", f"and stays there {case.since(subject)}"
-            ),
-            evidence=(
-                *common_facts(case, [subject]),
-                *([fact("stacks", subject.number, f"{owner.name} holds the GIL")] if owner else []),
-            ),
-            steps=(
-                on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
-                on(subject, f"py-spy record -d 10 -o profile.svg --pid {subject.pid}"),
-            ),
-            needs=None if owner is None else (),
-        )
-
-
 def _waits_for_compiler(subject: Subject) -> bool:
     """Whether it waits for a compiler that it has started, or what it has started."""
     children = subject.rank.children if subject.activity.kind == "child" else ()
@@ -362,19 +316,6 @@ REMOTE = Rule(
     next_steps=("Look at the connection", "Give the request a timeout"),
     find=_remote,
     needs=(More("descriptors", "to whom the connection leads that it waits on"),),
-)
-BUSY = Rule(
-    cause="busy-in-python",
-    title="A rank is busy and never comes back",
-    seen="The main thread runs, in the same functions in all samples, while others wait for it; "
-    "or another thread of it keeps the GIL busy. Or its functions change, and for ten times the "
-    "hang time others wait while it is in a `while True:` that none of them is in, and nothing "
-    "that it reads, writes or prints moves.",
-    excluded="Its functions change otherwise: `straggler`. The GIL's owner sleeps: `gil-held`.",
-    confidence=0.88,
-    next_steps=("Look at its locals and profile it",),
-    find=_busy,
-    needs=(More("native stacks", "which C function keeps it, or that it only polls its GPU"),),
 )
 COMPILING = Rule(
     cause="compiling",

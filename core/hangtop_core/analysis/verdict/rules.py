@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict import (
     atlength,
+    busy,
     checkpoints,
     children,
     collective,
@@ -34,6 +35,7 @@ from hangtop_core.analysis.verdict import (
     python,
     raised,
     ras,
+    readers,
     recorders,
     resources,
     retrying,
@@ -68,6 +70,7 @@ RULES: tuple[Rule, ...] = (
     python.PROMPT,
     gil.GIL_HELD,
     data.DEAD,
+    readers.READER,
     data.FORK_DEADLOCK,
     pinning.PIN_MEMORY,
     data.STUCK,
@@ -99,7 +102,7 @@ RULES: tuple[Rule, ...] = (
     resources.THRASH,
     resources.CPU_QUOTA,
     cuda.ALLOC,
-    python.BUSY,
+    busy.BUSY,
     gpuwork.THROTTLED,
     gpuwork.KERNEL_STUCK,
     collective.STRAGGLER,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,9 +15,12 @@ from hangtop_core.analysis.verdict.callers import in_handler
 from hangtop_core.analysis.verdict.doing import does, name_child
 from hangtop_core.analysis.verdict.endings import dead_child, dead_thread, lost_children
 from hangtop_core.analysis.verdict.evidence import (
+    alike,
     common_facts,
     fact,
     sentence,
+    several,
+    since,
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
@@ -34,10 +38,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.endings import Dead
     from hangtop_core.diagnosis import Evidence
+
+_OWN = re.compile(r"\bits\b")
 
 
 def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    found: dict[int, _Wait] = {}
     for subject in left:
         activity = subject.activity
         if activity.kind not in ("lock", "join", "queue", "waiting") or activity.loading:
@@ -57,26 +65,44 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if activity.kind == "join" and not stuck:
             yield _joining(case, subject, threads)
             continue
-        main = f"{who([subject])} {wait_of(activity, threads[0])} {case.since(subject)}".rstrip()
         told = _owners(threads, why_others(threads[0]))
         dead = dead_thread(case, subject, threads) if not tangle else None
         told += f"{':' if told.startswith('no ') else ';'} {dead.text}" if dead else ""
-        text = f"{main}: {tangle.text}" if tangle else f"{main}; {told}"
-        yield Hit(
-            subjects=(subject,),
-            summary=sentence(case, text),
-            evidence=(
-                *(dead.facts if dead else ()),
-                *_thread_facts(subject, threads),
-                *common_facts(case, [subject]),
-            ),
-            steps=(
-                on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
-                *trace_steps(subject),
-            ),
-            confidence=tangle.confidence if tangle else dead and dead.confidence,
-            decisive=tangle is not None,
-        )
+        told = f": {tangle.text}" if tangle else f"; {told}"
+        found[id(subject)] = _Wait(wait_of(activity, threads[0]), told, tangle, dead)
+    waiting = [s for s in left if id(s) in found]
+    for group in alike(waiting, lambda s: _said_of(s, found[id(s)].told, found[id(s)].dead)):
+        yield _locked(case, group, found[id(group[0])])
+
+
+def _locked(case: Case, group: Sequence[Subject], wait: _Wait) -> Hit:
+    first, dead, tangle = group[0], wait.dead, wait.tangle
+    told = _OWN.sub("their", wait.told) if len(group) > 1 else wait.told
+    main = f"{who(group)} {several(wait.text, group)} {since(case, group)}".rstrip()
+    return Hit(
+        subjects=tuple(group),
+        summary=sentence(case, f"{main}{told}"),
+        evidence=(
+            *(dead.facts if dead else ()),
+            *_thread_facts(first, threads_of(case, first)),
+            *common_facts(case, group),
+        ),
+        steps=(
+            on(first, f"hangtop dump --pid {first.pid} --each --locals"),
+            *trace_steps(first),
+        ),
+        confidence=tangle.confidence if tangle else dead and dead.confidence,
+        decisive=tangle is not None,
+    )
+
+
+class _Wait(NamedTuple):
+    """What is said of a rank that waits for a lock."""
+
+    text: str
+    told: str
+    tangle: _Tangle | None
+    dead: Dead | None
 
 
 class _Tangle(NamedTuple):
@@ -191,32 +217,43 @@ def _thread_facts(subject: Subject, threads: Sequence[OneThread]) -> list[Eviden
 
 
 def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    for subject in left:
-        if subject.activity.kind != "queue":
-            continue
+    found: dict[int, tuple[str, Dead | None]] = {}
+    waiting = [s for s in left if s.activity.kind == "queue"]
+    for subject in waiting:
         threads = threads_of(case, subject)
         dead = dead_thread(case, subject, threads) or dead_child(case, subject)
         told = _who_could(case, subject, threads)
-        told += f"; {dead.text}" if dead else ""
+        found[id(subject)] = f"{told}; {dead.text}" if dead else told, dead
+    for group in alike(waiting, lambda s: _said_of(s, *found[id(s)])):
+        first = group[0]
+        told, dead = found[id(first)]
+        told = _OWN.sub("their", told) if len(group) > 1 else told
+        text = f"waits in {first.activity.op or 'a queue'} at {first.activity.at}"
         yield Hit(
-            subjects=(subject,),
+            subjects=group,
             summary=sentence(
                 case,
-                f"{who([subject])} waits in {subject.activity.op or 'a queue'} at "
-                f"{subject.activity.at}",
-                f"{case.since(subject)}: {told}".lstrip(": "),
+                f"{who(group)} {several(text, group)}",
+                f"{since(case, group)}: {told}".lstrip(": "),
             ),
             evidence=(
                 *(dead.facts if dead else ()),
-                *_thread_facts(subject, threads),
-                *common_facts(case, [subject]),
+                *_thread_facts(first, threads_of(case, first)),
+                *common_facts(case, group),
             ),
             steps=(
-                on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
-                *trace_steps(subject),
+                on(first, f"hangtop dump --pid {first.pid} --each --locals"),
+                *trace_steps(first),
             ),
             confidence=dead.confidence if dead else None,
         )
+
+
+def _said_of(subject: Subject, told: str, dead: Dead | None) -> tuple[object, ...]:
+    """What is the same of those that are told of together; of who has a dead thread, all is."""
+    activity = subject.activity
+    alone = subject.number if dead is not None or activity.thread else None
+    return activity.kind, activity.op, activity.at, told, alone
 
 
 def _who_could(case: Case, subject: Subject, threads: Sequence[OneThread]) -> str:

@@ -10,6 +10,7 @@ import pytest
 from hangtop_core import cgroups
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.cgroups import Cgroup, Counts
+from hangtop_core.kernelline import KernelLine
 from hangtop_core.model import Node
 from support.build import HUNG_SINCE, NOW, World
 from support.situations import FUTEX, RUN, SLEEP, c10d, user
@@ -228,3 +229,45 @@ def test_what_is_counted_while_it_is_watched() -> None:
     known, fields = fields["cgroups"], {"cgroups": (Cgroup("/a", counts=Counts(oom_kills=5)),)}
     cgroups.follow(known, fields, NOW + 5)
     assert (fields["cgroups"][0].killed, fields["cgroups"][0].oom_killed_at) == (1, NOW + 5)
+
+
+V1 = "/sys/fs/cgroup/memory"
+
+
+@pytest.mark.parametrize("theirs", [[f"{V1}/job"], [f"{V1}/job", f"{V1}/other"]])
+def test_a_zombie_that_is_said_to_be_in_the_root_is_told_by_the_ranks_beside_it_or_not(
+    theirs: list[str],
+) -> None:
+    world = World()
+    for folder in theirs:
+        world.add(c10d("all_reduce"), FUTEX, process={"cgroup_folders": (folder,)})
+    gone = {"state": "Z", "gone_at": HUNG_SINCE, "exit_code": -9, "cgroup_folders": (V1,)}
+    world.add(None, None, state="zombie", process=gone)
+    line = "Memory cgroup out of memory: Killed process {} (python3) total-vm:1kB"
+    told = KernelLine(HUNG_SINCE, line.format(world.ranks[-1].process.pid))
+    groups = (
+        Cgroup(f"{V1}/job", 500 << 20, counts=KILLED, **GREW),
+        Cgroup(V1, counts=Counts(oom_kills=0)),
+    )
+    node = {"memory_total": 24 << 30, "memory_available": 21 << 30, "kernel_lines": (told,)}
+    found = judged(world, *groups, **node).verdicts[0]
+    texts = " ".join(one.text for one in found.evidence)
+    assert found.cause == "rank-oom-killed"
+    assert "no limit of memory" not in texts
+    assert "free now" not in texts
+    assert ("of 500 MiB (memory.limit_in_bytes)" in texts) == (len(theirs) == 1)
+
+
+@pytest.mark.parametrize(
+    ("own", "told"), [("/job_7/step_0", True), ("/memory_of/it", False), ("/job_7", False)]
+)
+def test_the_group_of_another_controller_is_not_told_of_who_is_frozen(
+    own: str, *, told: bool
+) -> None:
+    world = World()
+    world.waiters(1)
+    frozen = {"frozen": True, "frozen_by": "/sys/fs/cgroup/freezer/job_7", "cgroup": own}
+    world.add(user("load", 8), SLEEP, state="frozen", process=frozen)
+    found = judged(world).verdicts[0]
+    assert found.cause == "cgroup-frozen"
+    assert any("is the one that was frozen" in one.text for one in found.evidence) == told

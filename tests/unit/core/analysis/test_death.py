@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.limits import Limits
+from hangtop_core.logs.output import Output
 from hangtop_core.meters import Meters
 from hangtop_core.model import Fact, Node
 from support.build import HUNG_SINCE, NOW, World
+from support.logs import parsed
 from support.situations import FUTEX, c10d
 
 if TYPE_CHECKING:
@@ -209,3 +212,58 @@ def test_a_core_that_is_being_written(pattern: str, where: str, steps: str) -> N
     assert steps in told
     assert "kill -9 4010" in told
     assert "leaves no core" not in told, "the kernel writes it, whatever the limit was"
+
+
+SUMMARY = """\
+============================================================
+Root Cause (first observed failure):
+[0]:
+  host      : n1
+  rank      : 1 (local_rank: 1)
+  exitcode  : {status} (pid: 4010)
+  error_file: <N/A>
+  traceback : Signal {status} received by PID 4010
+============================================================
+"""
+MPIRUN = "mpirun noticed that process rank 1 with PID 4010 on node n1 exited on signal {} ({}).\n"
+SRUN = "srun: error: n1: task 1: {}\n"
+TORCHRUN = "failed (exitcode: {status}) local_rank: 1 (pid: 4010) of binary: p\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "name"),
+    [
+        (TORCHRUN.format(status=-7) + SUMMARY.format(status=-7), "rank-crashed", "SIGBUS"),
+        (TORCHRUN.format(status=-9) + SUMMARY.format(status=-9), "rank-exited", ""),
+        (SUMMARY.format(status=1), "rank-exited", ""),
+        (MPIRUN.format(11, "Segmentation fault"), "rank-crashed", "SIGSEGV"),
+        (MPIRUN.format(9, "Killed"), "rank-exited", ""),
+        (SRUN.format("Bus error (core dumped)"), "rank-crashed", "SIGBUS"),
+        (SRUN.format("Killed"), "rank-exited", ""),
+    ],
+)
+def test_a_crash_is_known_by_what_the_launcher_reports(text: str, cause: str, name: str) -> None:
+    world = World()
+    gone = {"state": "X", "gone_at": HUNG_SINCE}
+    for _ in range(3):
+        world.add(None, None, state="exited", process=gone)
+    output = Output("n1", "1:1", "/job/log.txt", pids=(4000, 4010, 4020), log=parsed(text))
+    snapshot = msgspec.structs.replace(world.snapshot(), outputs=(output,))
+    best = diagnose(snapshot, snapshot.job(None)).verdicts[0]
+    assert (best.cause, [c.rank for c in best.culprits]) == (cause, [1])
+    assert name in best.summary
+    assert not any("times" in one.text for one in best.evidence)
+
+
+def test_the_line_that_a_rank_printed_right_before_it_left_is_told() -> None:
+    world = World()
+    for _ in range(3):
+        world.add(None, None, state="exited", process={"state": "X", "gone_at": HUNG_SINCE})
+    text = "[default1]:ERROR lease has 0 samples left\n[default0]:INFO step 3\n"
+    text += SUMMARY.format(status=4)
+    output = Output("n1", "1:1", "/job/log.txt", pids=(4000, 4010, 4020), log=parsed(text))
+    snapshot = msgspec.structs.replace(world.snapshot(), outputs=(output,))
+    best = diagnose(snapshot, snapshot.job(None)).verdicts[0]
+    assert (best.cause, [c.rank for c in best.culprits]) == ("rank-exited", [1])
+    assert "(the last that it printed: ERROR lease has 0 samples left)" in best.summary
+    assert any(one.text == "its last line: ERROR lease has 0 samples left" for one in best.evidence)

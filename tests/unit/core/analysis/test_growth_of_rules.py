@@ -76,7 +76,7 @@ def is_busy(world: World, node: str) -> None:
         (sleeps, situations.INIT, 1),
         (polls, situations.c10d("all_reduce"), 1),
         (loads, situations.c10d("all_reduce"), MANY // 2),
-        (is_busy, situations.c10d("all_reduce"), MANY // 2),
+        (is_busy, situations.c10d("all_reduce"), 1),
     ],
 )
 def test_ranks_that_are_elsewhere(

@@ -50,9 +50,10 @@ def test_a_child_that_gets_no_shared_memory_is_why_its_rank_waits_for_a_queue() 
     rank = world.add(situations.QUEUE, FUTEX)
     child = world.process(8534, POLL, role="subprocess", label="producer")
     world.give_children(rank, [(child, None)])
-    assert first(run(world, TRACEBACK + SHM.format(8534))) == ("shm-too-small", [2])
-    # One of another job, or of a process that nobody knows, is not.
-    assert first(run(world, TRACEBACK + SHM.format(8535)))[0] == "queue-wait"
+    found = run(world, TRACEBACK + SHM.format(8534))
+    assert first(found) == ("shm-too-small", [2])
+    assert "rank 2 (n1, pid 4020), by its child (pid 8534): raised" in found.verdicts[0].summary
+    assert first(run(world, TRACEBACK + SHM.format(8535)))[0] == "queue-wait"  # nobody knows it
 
 
 def test_what_a_rank_printed_before_it_left_is_told_before_that_it_left() -> None:
