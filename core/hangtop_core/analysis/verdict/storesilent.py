@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Evidence
 
 _AT_ONCE = re.compile(
-    r"store(?:\(\))?\.(add|set|check|compare_set|append|multi_set|num_keys|delete_key)\s*\("
+    r"(store(?:\(\))?)?\.(add|set|check|compare_set|append|multi_set|num_keys|delete_key)\s*\("
 )
 """What a store answers at once, whatever keys there are."""
 _WAITS = re.compile(r"\.(wait|get|multi_get|queue_pop)\s*\(")
@@ -53,7 +53,15 @@ def _request(case: Case, subject: Subject) -> str:
         return ""
     asleep = activity.kind in ("store", "init", "new-group") and not _WAITS.search(source)
     found = _AT_ONCE.search(source) if asleep else None
-    return found[1] if found is not None else ""
+    if found is None or not (found[1] or _asks(subject)):
+        return ""
+    return found[2]
+
+
+def _asks(subject: Subject) -> bool:
+    """Whether it sleeps in its connection to the store, by whatever name its program calls that."""
+    main, one = subject.rank.process.main_thread, _connection(subject)
+    return main is not None and one is not None and main.fd == one.fd
 
 
 def _silent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -64,9 +72,16 @@ def _silent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if asking:
         yield _unanswered(case, asking)
         return
-    keys = [s for s in by_store if s.activity.kind == "store"]
+    keys = [s for s in by_store if _for_keys(s)]
     if len(keys) == len(case.subjects) and _nobody_has_it(case):
         yield _not_seen(case, keys)
+
+
+def _for_keys(subject: Subject) -> bool:
+    """Whether a rank waits for keys in the store, and not for any other server."""
+    top = subject.activity.top
+    named = top is not None and "store" in (top.source or "").lower()
+    return subject.activity.kind == "store" and (named or _asks(subject))
 
 
 def _alive(case: Case) -> bool:

@@ -49,6 +49,16 @@ def test_a_store_that_does_not_answer_what_it_answers_at_once() -> None:
     assert "hangtop -H 10.0.0.9" in " ".join(map(str, found.verdicts[0].next_steps))
 
 
+@pytest.mark.parametrize(("port", "dead"), [(29500, True), (6379, False)])
+def test_a_store_by_another_name_is_known_by_its_connection(port: int, dead: bool) -> None:
+    world = World()
+    for rank in range(3):
+        process = {"env": env(rank), "meters": Meters(main_last_ran_s=40.0)}
+        table, stack = to(f"10.0.0.9:{port}"), user("note", 9, 'kv.add("beat", 1)')
+        world.add(stack, RECV, process=process, descriptors=table, moved_at=NOW - 40.0)
+    assert (first(judged(world, launcher=None))[0] == "store-dead") == dead
+
+
 def test_some_who_ask_are_enough_where_all_others_wait_for_ranks() -> None:
     world = asking(ADD, 40.0)
     world.ranks.pop()
