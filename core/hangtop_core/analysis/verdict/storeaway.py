@@ -60,7 +60,7 @@ def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not tried:
         return
     first = tried[0]
-    subjects = _with_unread(case, tried)
+    subjects = _with_others(case, tried)
     address = clean(f"{first.host}:{first.port}", 200)
     other = _other_address(case, first)
     why = other or "it is down, or a firewall drops what is sent there"
@@ -84,17 +84,21 @@ def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     )
 
 
-def _with_unread(case: Case, tried: Sequence[Tried]) -> tuple[Subject, ...]:
-    """Who tries, and who does the same beside one of them and whose sockets were not looked at."""
+def _with_others(case: Case, tried: Sequence[Tried]) -> tuple[Subject, ...]:
+    """Who tries, and who is between two attempts beside one of them, or was not looked at."""
     known = {id(each.subject): each.subject for each in tried}
     beside = {s.rank.node for s in known.values()}
-    unread = [s for s in case.joining if s.rank.descriptors is None and s.rank.node in beside]
-    for s in unread:
+    near = [s for s in case.joining if s.rank.node in beside and in_store(s)]
+    for s in near:
         # Who is connected and waits for an answer does not wake up.
         wakes = (s.rank.moved_at or 0.0) > case.at - _PAUSE_S
-        if wakes and in_store(s) and not hosts_store(s):
+        if wakes and not (hosts_store(s) or _connected(s)):
             known.setdefault(id(s), s)
     return tuple(sorted(known.values(), key=lambda s: s.number))
+
+
+def _connected(subject: Subject) -> bool:
+    return any(one.socket.state == "ESTABLISHED" for one in open_sockets(subject) if one.socket)
 
 
 def _other_address(case: Case, one: Tried) -> str:

@@ -59,6 +59,11 @@ def open_sockets(subject: Subject) -> tuple[Descriptor, ...]:
     return tuple(one for one in some if one.socket is not None and one.socket.family == "tcp")
 
 
+def connects(subject: Subject) -> bool:
+    """Whether it tried to connect and had no answer when its sockets were looked at."""
+    return any(one.socket.state == "SYN_SENT" for one in open_sockets(subject) if one.socket)
+
+
 def _listens_at(subject: Subject) -> str:
     """The port of the store that a rank hosts, to which it is connected itself; empty: unknown."""
     some = [one.socket for one in open_sockets(subject) if one.socket is not None]
@@ -73,6 +78,9 @@ class _Start:
 
     def __init__(self, case: Case) -> None:
         making = [s for s in case.joining if in_store(s)]
+        calling = {s.rank.node for s in making if connects(s)}
+        told = {id(s) for s in making if s.rank.node in calling and not hosts_store(s)}
+        making = [s for s in making if id(s) not in told]  # storeaway tells of them
         self.hosts = [s for s in making if hosts_store(s)]
         # Before torch 2.6 the thread has no name of its own, and rank 0 is the host.
         named = any(hosts_store(s) or by_torchrun(s) for s in case.live) if making else False
@@ -88,7 +96,7 @@ class _Start:
             and not (hosts_store(s) or s.rank.process.stalled)
             and (named or s.number != 0)
         ]
-        ids = {id(s) for s in (*self.tries, *self.unanswered)}
+        ids = told | {id(s) for s in (*self.tries, *self.unanswered)}
         self.others = [s for s in case.waiters if id(s) not in ids] if making else []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hangtop_core.descriptors import Descriptor, Socket
 from hangtop_core.meters import Meters
@@ -102,7 +103,8 @@ def named(unread: bool = False, **fields: Any) -> World:
     """Ranks 2-3 on n2 have another address for the name of the store than those on n1."""
     world = World()
     for rank in range(4):
-        process = {"env": env(rank, "trainer-0"), "threads": () if rank else HOSTS}
+        told = env(rank, "trainer-0") | {"WORLD_SIZE": "4"}
+        process = {"env": told, "threads": () if rank else HOSTS}
         there = "10.0.0.9:29500" if rank > 1 else "10.0.0.2:29500"
         state = "SYN_SENT" if rank > 1 else "ESTABLISHED"
         table = None if unread and rank == 3 else to(there, state)
@@ -147,3 +149,23 @@ def test_between_two_attempts_the_name_is_told_too() -> None:
     said = found.verdicts[0].summary
     assert "cannot reach its store at trainer-0:29500" in said
     assert "on n2 the name trainer-0 may mean another address than on n1" in said
+
+
+def test_who_sleeps_between_two_attempts_beside_one_that_tries_is_one_of_them() -> None:
+    world = named(unread=True)
+    world.ranks[3] = replace(world.ranks[3], descriptors=DescriptorTable(NOW))
+    found = judged(world)
+    assert [(v.cause, [c.rank for c in v.culprits]) for v in found.verdicts] == [
+        ("store-unreachable", [2, 3])
+    ]
+
+
+@pytest.mark.parametrize(("count", "told"), [("0", False), ("2", True)])
+def test_what_an_earlier_attempt_may_have_left(count: str, told: bool) -> None:
+    world = World()
+    for rank in range(3):
+        mine = env(rank) | {"TORCHELASTIC_RESTART_COUNT": count, "TORCHELASTIC_RUN_ID": "x"}
+        world.add(MESH, POLL, process={"env": mine})
+    found = judged(world)
+    assert first(found) == ("unknown", [])
+    assert ("TORCHELASTIC_RESTART_COUNT is 2" in found.verdicts[0].summary) == told
