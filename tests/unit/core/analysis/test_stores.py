@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from hangtop_core.descriptors import Descriptor, Socket
+from hangtop_core.logs.conclude import who
 from hangtop_core.meters import Meters
 from hangtop_core.model import DescriptorTable, Node, Thread
 from support.build import NOW, World, judged
@@ -169,3 +171,9 @@ def test_what_an_earlier_attempt_may_have_left(count: str, told: bool) -> None:
     found = judged(world)
     assert first(found) == ("unknown", [])
     assert ("TORCHELASTIC_RESTART_COUNT is 2" in found.verdicts[0].summary) == told
+
+
+def test_what_several_nodes_have_printed_is_of_several_processes() -> None:
+    record = SimpleNamespace(origin=SimpleNamespace(local=None), code="T6")
+    fold: Any = SimpleNamespace(nodes=("n1", "n2"), ranks=(), members=(record,), record=record)
+    assert who(fold) == "processes (n1, n2)"
