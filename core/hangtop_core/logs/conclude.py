@@ -76,7 +76,8 @@ def who(one: Fold) -> str:
     local = {record.origin.local for record in one.members} - {None}
     if len(local) == 1 and one.record.code not in LAUNCHERS:
         return f"local rank {local.pop()}{f' of {nodes}' if nodes else ''}"
-    return f"a process ({nodes})" if nodes else "a process"
+    some = "processes" if len(one.nodes) > 1 else "a process"
+    return f"{some} ({nodes})" if nodes else some
 
 
 def told(one: Fold) -> str:

@@ -28,7 +28,7 @@ from hangtop_core.analysis.verdict.peertopeer import heads, unmet
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts, reduced_none
 from hangtop_core.analysis.verdict.steps import on, trace_steps
-from hangtop_core.analysis.verdict.storewait import alone_with_keys
+from hangtop_core.analysis.verdict.storewait import alone_with_keys, left_over
 from hangtop_core.analysis.verdict.uneven import unused
 from hangtop_core.joining import size_name
 from hangtop_core.text import duration
@@ -332,8 +332,8 @@ def _what_is_left(case: Case, members: Sequence[Subject]) -> str:
         return f"{more}the file that they seem to meet over (FileStore): another one, or an old one"
     if kind == "init":
         known = all(s.rank.process.told_size for s in members) or not case.job.world_size
-        said = "(init_method, store)" if known else "(world_size, init_method, store)"
-        return f"{more}what they were told there {said}, the network or the library"
+        said = f"({'' if known else 'world_size, '}init_method, store), the network or the library"
+        return f"{more}what they were told there {said}{left_over(members[0])}"
     if case.picture is None and kind in _SAME_LINE:
         return "the network, the library, or a group, root or tensor that differs at that line"
     return "the network or the library"

@@ -14,6 +14,7 @@ from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
 from hangtop_core.analysis.verdict.meeting import Binder, binder, port_holder
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import as_host, on
+from hangtop_core.analysis.verdict.storeaway import known_who
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.logs.conclude import conclude
 from hangtop_core.logs.judge import Judged, judge
@@ -228,8 +229,8 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     if case.waiters and overtaken(case, case.said.times(cause)):
         return
-    if cause in _BY_DRIVER and case.xids:
-        return
+    if (cause in _BY_DRIVER and case.xids) or (cause == "store-unreachable" and known_who(case)):
+        return  # who it is and where, is known better
     for one in found:
         ranks = {culprit.rank for culprit in one.culprits}
         blamed = tuple(s for s in case.subjects if s.number in ranks)

@@ -37,7 +37,9 @@ _ELASTIC = frozenset({"torchrun", "accelerate", AGENT})
 _BY_STORE: frozenset[Kind] = frozenset({"init", "new-group", "store"})
 
 
-class _Tried(NamedTuple):
+class Tried(NamedTuple):
+    """A connection that a rank tries to make, and nobody has answered."""
+
     subject: Subject
     one: Stalled
     host: str
@@ -49,7 +51,7 @@ def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         each
         for subject in case.calling
         if subject.waits and subject.activity.kind in _MEETING
-        for each in _connecting(subject)
+        for each in connecting(subject)
         if each.port != subject.rank.process.env.get("MASTER_PORT") and not in_store(subject)
     ]
     if not tried:
@@ -71,52 +73,19 @@ def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             blamed=subjects,
         ),
         evidence=tuple(
-            fact("network", each.subject.number, _text(each.one)) for each in tried[:SHOWN]
+            fact("network", each.subject.number, socket_text(each.one)) for each in tried[:SHOWN]
         ),
         steps=(
-            *_try_again(first),
+            *try_again(first),
             "open all ports above 1024 between the nodes: NCCL and gloo choose any of them",
-            _nettest(case),
+            nettest(case),
             "if the nodes have several networks: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME",
         ),
         confidence=None if node else 0.7,
     )
 
 
-def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    """Ranks whose first connection, to the store, nobody answers."""
-    tried = [
-        each
-        for subject in case.calling
-        if subject.activity.kind in ("init", "importing", "unknown", "waiting", "sleep")
-        for each in _connecting(subject)
-        if each.port == subject.rank.process.env.get("MASTER_PORT") or in_store(subject)
-    ]
-    if not tried:
-        return
-    subjects = tuple({id(each.subject): each.subject for each in tried}.values())
-    first = tried[0]
-    address = clean(f"{first.host}:{first.port}", 200)
-    yield Hit(
-        subjects=subjects,
-        summary=sentence(
-            case,
-            f"{name_ranks(subjects)} cannot reach the store at {address}: nothing answers "
-            "(SYN_SENT); it is down, or a firewall drops what is sent there",
-            blamed=subjects,
-        ),
-        evidence=tuple(
-            fact("network", each.subject.number, _text(each.one)) for each in tried[:SHOWN]
-        ),
-        steps=(
-            *_try_again(first),
-            "compare MASTER_ADDR and MASTER_PORT with where rank 0, or torchrun, really runs",
-            _nettest(case),
-        ),
-    )
-
-
-def _nettest(case: Case) -> str:
+def nettest(case: Case) -> str:
     """The test of every way between the nodes of the job, beside which its port is taken."""
     nodes = [case.nodes[name] for name in case.job.nodes if name in case.nodes]
     far = next((one for one in nodes if one.shell is not None), None)
@@ -128,15 +97,15 @@ def _nettest(case: Case) -> str:
     return clean(f"{words}: hangtop nettest {options} --port {TEST_PORT}", 600)
 
 
-def _connecting(subject: Subject) -> Iterator[_Tried]:
+def connecting(subject: Subject) -> Iterator[Tried]:
     """Connections that a rank tries to make and that nobody has answered."""
     for one in subject.rank.process.stalled:
         if one.state == "SYN_SENT":
             host, _, port = one.remote.rpartition(":")
-            yield _Tried(subject, one, host, port)
+            yield Tried(subject, one, host, port)
 
 
-def _try_again(one: _Tried) -> tuple[Command, ...]:
+def try_again(one: Tried) -> tuple[Command, ...]:
     """A command that makes the connection; none where what the node told is no address."""
     host = as_host(one.host.strip("[]"))
     if host is None or not one.port.isdecimal():
@@ -168,7 +137,7 @@ def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             f"{is_are(subjects, 'waits', 'wait')} for it {case.since(first)}".rstrip(),
         ),
         evidence=tuple(
-            fact("network", subject.number, _text(one)) for subject, one in ended[:SHOWN]
+            fact("network", subject.number, socket_text(one)) for subject, one in ended[:SHOWN]
         ),
         steps=("end the job: it cannot go on without its store", "look why its host has left"),
     )
@@ -212,7 +181,8 @@ def _is_store(subject: Subject, one: Stalled) -> bool:
     return bool(port) and one.remote.endswith(f":{port}")
 
 
-def _text(one: Stalled) -> str:
+def socket_text(one: Stalled) -> str:
+    """One connection, as evidence."""
     again = f", tried {one.retransmits + 1} times" if one.state == "SYN_SENT" else ""
     return f"{one.local} -> {one.remote} {one.state}{again}"
 
@@ -350,20 +320,6 @@ STORE_DEAD = Rule(
     confidence=0.85,
     next_steps=("End the job", "Look why its host has left"),
     find=_store_dead,
-    states=AT_START,
-)
-NO_STORE = Rule(
-    cause="store-unreachable",
-    title="Ranks cannot reach the store",
-    seen="A rank has tried three times or more to connect to MASTER_PORT, and nobody answers "
-    "(SYN_SENT); or its log says so.",
-    excluded="It is connected.",
-    confidence=0.9,
-    next_steps=(
-        "Connect from there to MASTER_ADDR and MASTER_PORT",
-        "Look whether rank 0 runs there",
-    ),
-    find=_no_store,
     states=AT_START,
 )
 PORT_BLOCKED = Rule(

@@ -24,7 +24,8 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on
-from hangtop_core.places import port_of
+from hangtop_core.analysis.verdict.storenames import name_server, resolve, store_name
+from hangtop_core.places import is_address, port_of
 from hangtop_core.process import STORE_THREAD
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def in_store(subject: Subject) -> bool:
     return subject.activity.kind == "init" and makes_store(subject.activity.top)
 
 
-def _hosts(subject: Subject) -> bool:
+def hosts_store(subject: Subject) -> bool:
+    """Whether a rank has a store itself; torch names the thread for it since 2.6."""
     return any(one.name.startswith(STORE_THREAD) for one in subject.rank.process.threads)
 
 
@@ -50,16 +52,21 @@ def by_torchrun(subject: Subject) -> bool:
     return "TORCHELASTIC_RUN_ID" in subject.rank.process.env
 
 
-def _open(subject: Subject) -> tuple[Descriptor, ...]:
+def open_sockets(subject: Subject) -> tuple[Descriptor, ...]:
     """Its TCP sockets, as far as its descriptors were read."""
     table = subject.rank.descriptors
     some = table.descriptors if table is not None else ()
     return tuple(one for one in some if one.socket is not None and one.socket.family == "tcp")
 
 
+def connects(subject: Subject) -> bool:
+    """Whether it tried to connect and had no answer when its sockets were looked at."""
+    return any(one.socket.state == "SYN_SENT" for one in open_sockets(subject) if one.socket)
+
+
 def _listens_at(subject: Subject) -> str:
     """The port of the store that a rank hosts, to which it is connected itself; empty: unknown."""
-    some = [one.socket for one in _open(subject) if one.socket is not None]
+    some = [one.socket for one in open_sockets(subject) if one.socket is not None]
     open_ = {port_of(one.local) for one in some if one.state == "LISTEN"}
     own = {port_of(one.remote) for one in some if one.peer_pid == subject.pid} & open_
     told = subject.rank.process.told_port
@@ -71,22 +78,25 @@ class _Start:
 
     def __init__(self, case: Case) -> None:
         making = [s for s in case.joining if in_store(s)]
-        self.hosts = [s for s in making if _hosts(s)]
+        calling = {s.rank.node for s in making if connects(s)}
+        told = {id(s) for s in making if s.rank.node in calling and not hosts_store(s)}
+        making = [s for s in making if id(s) not in told]  # storeaway tells of them
+        self.hosts = [s for s in making if hosts_store(s)]
         # Before torch 2.6 the thread has no name of its own, and rank 0 is the host.
-        named = any(_hosts(s) or by_torchrun(s) for s in case.live) if making else False
+        named = any(hosts_store(s) or by_torchrun(s) for s in case.live) if making else False
         self.tries = [
             s
             for s in making
-            if s.activity.family == "sleep" and not _hosts(s) and (named or s.number != 0)
+            if s.activity.family == "sleep" and not hosts_store(s) and (named or s.number != 0)
         ]
         self.unanswered = [
             s
             for s in making
             if s.activity.family in ("poll", "socket")
-            and not (_hosts(s) or s.rank.process.stalled)
+            and not (hosts_store(s) or s.rank.process.stalled)
             and (named or s.number != 0)
         ]
-        ids = {id(s) for s in (*self.tries, *self.unanswered)}
+        ids = told | {id(s) for s in (*self.tries, *self.unanswered)}
         self.others = [s for s in case.waiters if id(s) not in ids] if making else []
 
 
@@ -99,7 +109,7 @@ def _out_of_reach(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     tries, others = start.tries, start.others
     if not tries or case.contradictions:
         return
-    there = [s for s in others if _hosts(s) or not (in_store(s) or s.rank.process.stalled)]
+    there = [s for s in others if hosts_store(s) or not (in_store(s) or s.rank.process.stalled)]
     if not there and (case.seats or case.suspects):
         return  # who should host it may not have come yet
     ports = {str(s.rank.process.told_port or "") for s in tries}
@@ -110,7 +120,8 @@ def _out_of_reach(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if host is not None and alone and (tried != at if tried and at else len(case.own_nodes) == 1):
         yield _host_alone(case, host, tries, at, tried)
         return
-    for_ = f" at port {tried}" if tried else ""
+    for_, name = f" at port {tried}" if tried else "", store_name(tries, tried)
+    for_ = f" at {name}:{tried}" if name else for_
     where = "no rank has got through to one"
     if host is not None:
         where = f"{name_ranks([host])} has {'that of the others' if len(others) > 1 else 'one'}"
@@ -119,6 +130,10 @@ def _out_of_reach(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         where = f"{name_ranks(there)} {is_are(there, 'is', 'are')} through with that"
     if tried and tried == at:
         where += ", so its address, or the way there, is wrong"
+        far = host is not None and host.rank.node not in {s.rank.node for s in tries}
+        if name and host is not None and far and not is_address(name):
+            where += f": on {tries[0].rank.node} the name {name} may mean another address than on "
+            where += f"{host.rank.node} (/etc/hosts, DNS)"
     yield Hit(
         subjects=tuple(tries),
         explained=tuple(others),
@@ -130,7 +145,7 @@ def _out_of_reach(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             blamed=tries,
         ),
         evidence=(*_store_facts(case, tries, start.hosts), *common_facts(case, tries[:1])),
-        steps=_steps(tries[0]),
+        steps=(*(resolve(tries[0]) if name else ()), *_steps(tries[0])),
         confidence=0.7 if left else None,
     )
 
@@ -143,12 +158,12 @@ def _unanswered(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     A client that is connected asks the store one thing, which it answers at once.
     """
     start = _Start(case)
-    there = [s for s in start.others if _hosts(s) or not in_store(s)]
+    there = [s for s in start.others if hosts_store(s) or not in_store(s)]
     if not start.unanswered or not there or case.contradictions:
         return
     some, first = start.unanswered, start.unanswered[0]
     for asking in (start.hosts, some):
-        asked = [(s, one) for s in asking if (one := _name_server(s)) is not None]
+        asked = [(s, one) for s in asking if (one := name_server(s)) is not None]
         if asked:
             yield _resolving(case, asked, start)
             return
@@ -159,7 +174,7 @@ def _unanswered(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         explained=tuple(start.others),
         summary=sentence(
             case,
-            f"{who(some)} {is_are(some, 'is', 'are')} connected to something{at} that does not "
+            f"{who(some)} {is_are(some, *_waits(first))} something{at} that does not "
             f"answer as a store does, and {name_ranks(there)} {is_are(there, 'has', 'have')} one",
             blamed=some,
         ),
@@ -167,7 +182,7 @@ def _unanswered(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             *_store_facts(case, (), start.hosts),
             *(
                 fact("network", first.number, name_descriptor(one, peer(case, first, one)))
-                for one in _open(first)
+                for one in open_sockets(first)
                 if one.socket is not None and one.socket.state == "ESTABLISHED"
             ),
             *common_facts(case, some[:1]),
@@ -176,11 +191,12 @@ def _unanswered(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     )
 
 
-def _name_server(subject: Subject) -> Descriptor | None:
-    """Its connection to a name server, which is open only as long as that has not answered."""
-    table = subject.rank.descriptors
-    some = table.descriptors if table is not None else ()
-    return next((one for one in some if one.socket and port_of(one.socket.remote) == "53"), None)
+def _waits(subject: Subject) -> tuple[str, str]:
+    """That it is connected, unless its sockets were looked at and it is not."""
+    states = [one.socket.state for one in open_sockets(subject) if one.socket is not None]
+    if states and "ESTABLISHED" not in states:
+        return "waits for", "wait for"
+    return "is connected to", "are connected to"
 
 
 def _resolving(case: Case, asked: Sequence[tuple[Subject, Descriptor]], start: _Start) -> Hit:
@@ -188,7 +204,7 @@ def _resolving(case: Case, asked: Sequence[tuple[Subject, Descriptor]], start: _
     some, one = [s for s, _ in asked], asked[0][1]
     server = one.socket.remote if one.socket is not None else ""
     hosts = ""
-    if _hosts(some[0]):
+    if hosts_store(some[0]):
         hosts = f", and hosts the store that {name_ranks(start.unanswered)} most likely wait for"
     return Hit(
         subjects=tuple(some),
@@ -257,7 +273,7 @@ def _store_facts(
 def _connected(case: Case, host: Subject) -> dict[int | None, int]:
     """How many connections to the store of a host are whose, by rank; None for all unknown."""
     at, found = _listens_at(host), defaultdict[int | None, int](int)
-    for one in _open(host) if at else ():
+    for one in open_sockets(host) if at else ():
         socket = one.socket
         if socket is not None and socket.state == "ESTABLISHED" and port_of(socket.local) == at:
             other = peer(case, host, one)
@@ -287,7 +303,7 @@ def _waits_for_more(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         or case.contradictions
     ):
         return
-    host, rest = start.hosts[0], [s for s in start.others if not _hosts(s) or not in_store(s)]
+    host, rest = start.hosts[0], [s for s in start.others if not hosts_store(s) or not in_store(s)]
     if any(s.activity.kind != "init" or in_store(s) for s in rest):
         return
     at, found = _listens_at(host), _connected(case, host)

@@ -1,0 +1,154 @@
+"""Ranks whose first connection, to the store, nobody answers: down, blocked, or a wrong address."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
+from hangtop_core.analysis.verdict.meeting import Tried, connecting, nettest, socket_text, try_again
+from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.storenames import resolve
+from hangtop_core.analysis.verdict.storestart import (
+    OUT_OF_REACH,
+    hosts_store,
+    in_store,
+    open_sockets,
+)
+from hangtop_core.meters import Stalled
+from hangtop_core.places import is_address, is_loopback, port_of
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.verdict.case import Case
+
+
+_PAUSE_S = 15.0
+"""Seconds within which who tries again and again has done so."""
+
+
+def no_answer(case: Case) -> list[Tried]:
+    """Connections to the store that ranks try to make and nobody answers."""
+    tried = [
+        each
+        for subject in case.calling
+        if subject.activity.kind in ("init", "importing", "unknown", "waiting", "sleep")
+        for each in connecting(subject)
+        if each.port == subject.rank.process.env.get("MASTER_PORT") or in_store(subject)
+    ]
+    known = {id(each.subject) for each in tried}
+    # Where the network says soon that there is no such host, no attempt lasts for long.
+    tries = [s for s in case.joining if in_store(s) and id(s) not in known and not hosts_store(s)]
+    return tried + [each for s in tries for each in _one_moment(s)]
+
+
+def _one_moment(subject: Subject) -> Iterator[Tried]:
+    """The same, as its descriptors had it."""
+    for one in open_sockets(subject):
+        if one.socket is not None and one.socket.state == "SYN_SENT":
+            host, _, port = one.socket.remote.rpartition(":")
+            again = one.socket.retransmits
+            stalled = Stalled(one.socket.local, one.socket.remote, 0, again, "SYN_SENT")
+            yield Tried(subject, stalled, host, port)
+
+
+def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    tried = no_answer(case)
+    if not tried:
+        return
+    first = tried[0]
+    subjects = _with_others(case, tried)
+    address = clean(f"{first.host}:{first.port}", 200)
+    other = _other_address(case, first)
+    why = other or "it is down, or a firewall drops what is sent there"
+    yield Hit(
+        subjects=subjects,
+        summary=sentence(
+            case,
+            f"{name_ranks(subjects)} cannot reach the store at {address}: nothing answers "
+            f"(SYN_SENT); {why}",
+            blamed=subjects,
+        ),
+        evidence=tuple(
+            fact("network", each.subject.number, socket_text(each.one)) for each in tried[:SHOWN]
+        ),
+        steps=(
+            *(resolve(first.subject) if other else ()),
+            *try_again(first),
+            "compare MASTER_ADDR and MASTER_PORT with where rank 0, or torchrun, really runs",
+            nettest(case),
+        ),
+    )
+
+
+def _with_others(case: Case, tried: Sequence[Tried]) -> tuple[Subject, ...]:
+    """Who tries, and who is between two attempts beside one of them, or was not looked at."""
+    known = {id(each.subject): each.subject for each in tried}
+    beside = {s.rank.node for s in known.values()}
+    near = [s for s in case.joining if s.rank.node in beside and in_store(s)]
+    for s in near:
+        # Who is connected and waits for an answer does not wake up.
+        wakes = (s.rank.moved_at or 0.0) > case.at - _PAUSE_S
+        if wakes and not (hosts_store(s) or _connected(s)):
+            known.setdefault(id(s), s)
+    return tuple(sorted(known.values(), key=lambda s: s.number))
+
+
+def _connected(subject: Subject) -> bool:
+    return any(one.socket.state == "ESTABLISHED" for one in open_sockets(subject) if one.socket)
+
+
+def _other_address(case: Case, one: Tried) -> str:
+    """That the address they try is not that of the node on which a rank has the store; or empty."""
+    name = one.subject.rank.process.env.get("MASTER_ADDR", "")
+    has = [s for s in case.live if hosts_store(s)]
+    if len(has) != 1 or is_loopback(one.host) or one.subject.rank.node == has[0].rank.node:
+        return ""
+    host, node = has[0], case.nodes.get(has[0].rank.node)
+    own = [each for each in (node.addresses if node is not None else ()) if not is_loopback(each)]
+    if not own or one.host.strip("[]") in own:
+        return ""
+    others = {
+        end.rpartition(":")[0]
+        for s in case.live
+        for each in open_sockets(s)
+        if each.socket is not None and each.socket.state == "ESTABLISHED"
+        if port_of(end := each.socket.remote) == one.port and id(s) != id(one.subject)
+    } & set(own)
+    at = f"connected to {min(others)}" if others else ", ".join(own[:2])
+    told = (
+        f"{name_ranks([host])} has it on {host.rank.node} ({at}), which does not have that address"
+    )
+    if name and not is_address(name):
+        there = one.subject.rank.node
+        told += (
+            f": on {there} the name {name} most likely means an old or wrong one (/etc/hosts, DNS)"
+        )
+    return clean(told, 400)
+
+
+def known_who(case: Case) -> bool:
+    """Whether it shows in the ranks themselves which of them cannot reach the store."""
+    return bool(no_answer(case)) or any(OUT_OF_REACH.find(case, ()))
+
+
+NO_STORE = Rule(
+    cause="store-unreachable",
+    title="Ranks cannot reach the store",
+    seen="A rank has tried three times or more to connect to MASTER_PORT, and nobody answers "
+    "(SYN_SENT), or it makes its store and did so when its descriptors were read; or its log says "
+    "so. Where a rank of another node has the store, and that node does not have the address "
+    "which is tried, that is told.",
+    excluded="It is connected.",
+    confidence=0.9,
+    next_steps=(
+        "Connect from there to MASTER_ADDR and MASTER_PORT",
+        "Look whether rank 0 runs there",
+    ),
+    find=_no_store,
+    states=AT_START,
+    needs=(More("descriptors", "to which address it tries to connect"),),
+)

@@ -1,0 +1,179 @@
+"""Stores that do not answer, and those that ranks look for where they are not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from hangtop_core.descriptors import Descriptor, Socket
+from hangtop_core.logs.conclude import who
+from hangtop_core.meters import Meters
+from hangtop_core.model import DescriptorTable, Node, Thread
+from support.build import NOW, World, judged
+from support.situations import INIT, MESH, POLL, SLEEP, user
+from support.verdicts import first
+
+HOSTS = (Thread(9, "pt_tcpstore_uv", "S", "do_epoll_wait", "epoll_wait"),)
+RECV = ("S", "wait_woken", "recvfrom", 3, None)
+ADD = user("arrived", 28, 'return self.store.add(f"{tag}/parts", 1)')
+WAIT = user("arrived", 30, 'self.store.wait(["parts"])')
+SPIN = user("arrived", 30, "while store.add(key, 0) < int(store.get(size)):")
+
+
+def env(rank: int, address: str = "10.0.0.9") -> dict[str, str]:
+    return {"RANK": str(rank), "MASTER_ADDR": address, "MASTER_PORT": "29500", "WORLD_SIZE": "3"}
+
+
+def to(remote: str, state: str = "ESTABLISHED", local: str = "10.0.0.2:4711") -> DescriptorTable:
+    socket = Socket("tcp", state, local, remote)
+    return DescriptorTable(NOW, (Descriptor(3, "socket", "socket:[1]", socket=socket),))
+
+
+def asking(stack: Any, slept: float | None, **fields: Any) -> World:
+    world = World()
+    for rank in range(3):
+        process = {"env": env(rank), "meters": Meters(main_last_ran_s=slept), **fields}
+        ran_at = NOW - slept if slept is not None else None
+        table = to("10.0.0.9:29500")
+        world.add(stack, RECV, process=process, descriptors=table, moved_at=ran_at)
+    return world
+
+
+def test_a_store_that_does_not_answer_what_it_answers_at_once() -> None:
+    found = judged(asking(ADD, 40.0), launcher=None)
+    assert first(found) == ("store-dead", [])
+    said = found.verdicts[0].summary
+    assert "the store at 10.0.0.9:29500, which no rank has and whose host is not observed," in said
+    assert "ranks 0-2 sleep in add" in said
+    assert "and the connection stands" in said
+    assert "hangtop -H 10.0.0.9" in " ".join(map(str, found.verdicts[0].next_steps))
+
+
+@pytest.mark.parametrize(("port", "dead"), [(29500, True), (6379, False)])
+def test_a_store_by_another_name_is_known_by_its_connection(port: int, dead: bool) -> None:
+    world = World()
+    for rank in range(3):
+        process = {"env": env(rank), "meters": Meters(main_last_ran_s=40.0)}
+        table, stack = to(f"10.0.0.9:{port}"), user("note", 9, 'kv.add("beat", 1)')
+        world.add(stack, RECV, process=process, descriptors=table, moved_at=NOW - 40.0)
+    assert (first(judged(world, launcher=None))[0] == "store-dead") == dead
+
+
+def test_some_who_ask_are_enough_where_all_others_wait_for_ranks() -> None:
+    world = asking(ADD, 40.0)
+    world.ranks.pop()
+    world.waiters(1)
+    found = judged(world, launcher=None)
+    assert first(found) == ("store-dead", [])
+    assert found.verdicts[0].confidence == 0.85
+
+
+def test_who_asks_again_and_again_gets_answers() -> None:
+    found = judged(asking(ADD, 0.1), launcher=None)
+    assert found.verdicts[0].confidence < 0.5
+
+
+@pytest.mark.parametrize("stack", [WAIT, SPIN])
+def test_keys_that_nobody_sets_look_alike(stack: Any) -> None:
+    found = judged(asking(stack, 40.0), launcher=None)
+    assert first(found) == ("store-dead", [])
+    assert found.verdicts[0].confidence == 0.4
+    assert "or what should set the keys there does not" in found.verdicts[0].summary
+
+
+def test_keys_in_a_store_that_a_rank_has() -> None:
+    world = asking(WAIT, 40.0, threads=HOSTS)
+    assert first(judged(world, launcher=None)) == ("unknown", [])
+
+
+def test_the_host_of_the_store_is_observed() -> None:
+    world = asking(WAIT, 40.0)
+    world.nodes["n9"] = Node("n9", "ready", addresses=("10.0.0.9",))
+    assert first(judged(world, launcher=None)) == ("unknown", [])
+
+
+def test_a_rank_that_is_elsewhere_may_be_to_set_the_key() -> None:
+    world = asking(WAIT, 40.0)
+    world.add(user("load", 5, "time.sleep(600)"), POLL, process={"env": env(3)})
+    assert first(judged(world, launcher=None))[0] != "store-dead"
+
+
+def named(unread: bool = False, **fields: Any) -> World:
+    """Ranks 2-3 on n2 have another address for the name of the store than those on n1."""
+    world = World()
+    for rank in range(4):
+        told = env(rank, "trainer-0") | {"WORLD_SIZE": "4"}
+        process = {"env": told, "threads": () if rank else HOSTS}
+        there = "10.0.0.9:29500" if rank > 1 else "10.0.0.2:29500"
+        state = "SYN_SENT" if rank > 1 else "ESTABLISHED"
+        table = None if unread and rank == 3 else to(there, state)
+        stack = INIT if rank > 1 else MESH
+        more = {"moved_at": NOW - 3.0} if rank > 1 else {}
+        node = "n2" if rank > 1 else "n1"
+        world.add(stack, POLL, node=node, process=process, descriptors=table, **more)
+    world.nodes["n1"] = Node("n1", "ready", addresses=("10.0.0.2",))
+    world.nodes["n2"] = Node("n2", "ready", addresses=("10.0.0.3",))
+    return world
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_a_name_that_means_another_address_on_one_node(unread: bool) -> None:
+    found = judged(named(unread))
+    assert first(found) == ("store-unreachable", [2, 3])
+    said = found.verdicts[0].summary
+    assert "ranks 2-3 cannot reach the store at 10.0.0.9:29500" in said
+    assert "rank 0 has it on n1 (connected to 10.0.0.2), which does not have that address" in said
+    assert "on n2 the name trainer-0 most likely means an old or wrong one" in said
+    assert found.verdicts[0].next_steps[0].endswith("getent ahosts trainer-0")
+
+
+def test_the_address_is_right_and_nothing_answers() -> None:
+    world = named()
+    world.nodes["n1"] = Node("n1", "ready", addresses=("10.0.0.2", "10.0.0.9"))
+    said = judged(world).verdicts[0].summary
+    assert "a firewall drops what is sent there" in said
+
+
+def test_between_two_attempts_the_name_is_told_too() -> None:
+    world = World()
+    for rank in range(3):
+        process = {"env": env(rank, "trainer-0"), "told_port": 29500}
+        listens = to("[::]:0", "LISTEN", "[::]:29500") if not rank else None
+        process |= {"threads": HOSTS} if not rank else {}
+        stack, node = (INIT, "n2") if rank == 2 else (INIT if not rank else MESH, "n1")
+        facts = SLEEP if rank == 2 else POLL
+        world.add(stack, facts, node=node, process=process, descriptors=listens)
+    found = judged(world)
+    assert first(found) == ("store-unreachable", [2])
+    said = found.verdicts[0].summary
+    assert "cannot reach its store at trainer-0:29500" in said
+    assert "on n2 the name trainer-0 may mean another address than on n1" in said
+
+
+def test_who_sleeps_between_two_attempts_beside_one_that_tries_is_one_of_them() -> None:
+    world = named(unread=True)
+    world.ranks[3] = replace(world.ranks[3], descriptors=DescriptorTable(NOW))
+    found = judged(world)
+    assert [(v.cause, [c.rank for c in v.culprits]) for v in found.verdicts] == [
+        ("store-unreachable", [2, 3])
+    ]
+
+
+@pytest.mark.parametrize(("count", "told"), [("0", False), ("2", True)])
+def test_what_an_earlier_attempt_may_have_left(count: str, told: bool) -> None:
+    world = World()
+    for rank in range(3):
+        mine = env(rank) | {"TORCHELASTIC_RESTART_COUNT": count, "TORCHELASTIC_RUN_ID": "x"}
+        world.add(MESH, POLL, process={"env": mine})
+    found = judged(world)
+    assert first(found) == ("unknown", [])
+    assert ("TORCHELASTIC_RESTART_COUNT is 2" in found.verdicts[0].summary) == told
+
+
+def test_what_several_nodes_have_printed_is_of_several_processes() -> None:
+    record = SimpleNamespace(origin=SimpleNamespace(local=None), code="T6")
+    fold: Any = SimpleNamespace(nodes=("n1", "n2"), ranks=(), members=(record,), record=record)
+    assert who(fold) == "processes (n1, n2)"
