@@ -108,6 +108,7 @@ RULES: tuple[Rule, ...] = (
     meeting.STORE_DEAD,
     meeting.PORT_BLOCKED,
     ras.STARTING,
+    peertopeer.OUTSIDE,
     collective.MISSING,
     ras.BEHIND,
     ports.DOWN,
