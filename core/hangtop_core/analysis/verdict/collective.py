@@ -24,7 +24,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.filestore import file_steps, over_a_file
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import OPEN, More
-from hangtop_core.analysis.verdict.outofstep import in_own_branch, out_of_step
+from hangtop_core.analysis.verdict.outofstep import crossed, in_own_branch, out_of_step
 from hangtop_core.analysis.verdict.peertopeer import ABSENT, heads, unmet
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts, reduced_none
@@ -96,7 +96,7 @@ def _left_to_others(case: Case) -> bool:
         return True
     if heads(case) or unmet(case) or alone_with_keys(case):
         return True
-    return out_of_step(case) is not None
+    return out_of_step(case) is not None or crossed(case) is not None
 
 
 def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

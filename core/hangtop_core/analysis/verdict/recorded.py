@@ -108,9 +108,22 @@ def _usual(case: Case, subject: Subject, own: Collection[int]) -> bool:
 
 def _other_lines(case: Case, one: Verdict) -> bool:
     """Whether all that are blamed stand at lines at which nobody else does."""
+    if case.picture is not None and any(map(_one_line, case.picture.waits.operations.values())):
+        return False
     blamed = {culprit.rank for culprit in one.culprits}
     mixed = [members for _, members in case.waiting_classes if blamed & {s.number for s in members}]
     return all(s.number in blamed for members in mixed for s in members)
+
+
+def _one_line(operation: Operation) -> bool:
+    """Whether all came at one line to an operation that differs, and some are through with it.
+
+    Gloo lets ranks through small ones of different sizes: where these are now is another one.
+    """
+    if len(operation.classes) < 2 or not operation.passed:
+        return False
+    sites = {entry.site for entry, _ in operation.classes}
+    return len(sites) == 1 and None not in sites
 
 
 def outstanding(rank: Rank, activity: Activity) -> bool:

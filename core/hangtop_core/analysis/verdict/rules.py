@@ -124,6 +124,7 @@ RULES: tuple[Rule, ...] = (
     peertopeer.P2P,
     peertopeer.CHAIN,
     outofstep.OUT_OF_STEP,
+    outofstep.CROSSED,
     collective.MISMATCHED,
     printed.WENT_ON,
     filestore.OTHER_FILE,
