@@ -123,7 +123,7 @@ def _same_call(seen: Picture, operation: Operation) -> bool:
 
     Gloo lets ranks through small ones of other sizes: where these are now is the next one. Stacks
     of both tell; without any: the others have issued theirs before, less often than what they are
-    in now, as this rank has, to which the new one is new.
+    in now, as often as this rank has; and what this rank issued is not what they issued next.
     """
     if len(operation.classes) < 2 or not operation.passed:
         return False
@@ -139,13 +139,12 @@ def _same_call(seen: Picture, operation: Operation) -> bool:
     # Of what comes in every round one may be lost at the beginning of what is recorded.
     if 4 * often[kind(here)] > 3 * often[kind(calls[-1])]:
         return False
+    following = {kind(call) for call in calls if call.seq == node.seq + 1}
     for rank, entry in operation.entries.items():
-        own = Counter(map(kind, world.collectives(rank, node.group)))
-        if kind(entry) != kind(here) and (own[kind(here)], own[kind(entry)]) != (
-            often[kind(here)] - 1,
-            1,
-        ):
-            return False
+        if kind(entry) != kind(here):
+            past = sum(kind(c) == kind(here) for c in world.collectives(rank, node.group))
+            if past != often[kind(here)] - 1 or kind(entry) in following:
+                return False
     return True
 
 
