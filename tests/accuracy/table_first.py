@@ -79,7 +79,7 @@ FIRST: tuple[Job, ...] = (
     Job(
         "pipe-source-dry",
         "pipe.py source-dry",
-        "missing-collective",
+        "p2p-chain",
         (0,),
         "the first pipeline stage waits for data; the others receive in a chain",
         ready="no new shard",
@@ -87,7 +87,7 @@ FIRST: tuple[Job, ...] = (
     Job(
         "pipe-source-dry-4",
         "pipe.py source-dry",
-        "missing-collective",
+        "p2p-chain",
         (0,),
         "the same, four stages deep, with recorders",
         ready="no new shard",

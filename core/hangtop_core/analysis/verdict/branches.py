@@ -68,6 +68,14 @@ def turned_back(case: Case, odd: Sequence[Subject], others: Sequence[Subject]) -
     return _came(passed, odd, others) if passed else ""
 
 
+def left_out(case: Case, odd: Sequence[Subject], others: Sequence[Subject]) -> str:
+    """The same of ranks that are further on, where nothing of their own may have led them there."""
+    passed, turned = _ways(case, odd[0], others)
+    if not passed or turned or _shared(case, odd, any_at_all=True):
+        return ""
+    return _came(passed, odd, others)
+
+
 def _came(passed: str, odd: Sequence[Subject], others: Sequence[Subject]) -> str:
     gone = "where" if passed.startswith("past") and " and " not in passed else "by which"
     gone += f" {name_ranks(odd)} most likely {'turned back' if gone == 'where' else 'did not come'}"

@@ -8,12 +8,13 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
 from hangtop_core.analysis.progress import PATIENCE
-from hangtop_core.analysis.standing import FLOOR_S, JITTER_S, left_at
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.branches import branch
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
+    does,
     is_are,
     loop_of_its_own,
     sentence,
@@ -22,9 +23,9 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.filestore import file_steps, over_a_file
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.outofstep import in_own_branch, out_of_step
-from hangtop_core.analysis.verdict.peertopeer import heads, unmet
+from hangtop_core.analysis.verdict.needs import OPEN, More
+from hangtop_core.analysis.verdict.outofstep import crossed, in_own_branch, out_of_step
+from hangtop_core.analysis.verdict.peertopeer import ABSENT, heads, unmet
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts, reduced_none
 from hangtop_core.analysis.verdict.steps import on, trace_steps
@@ -34,7 +35,7 @@ from hangtop_core.joining import size_name
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.case import Case
@@ -44,12 +45,6 @@ _OTHER_WAY = "Ranks skipped or added an operation before, or took another branch
 KNOWN_WHY = 0.75
 """Most that is said of ranks in another operation where lines of the program tell why."""
 _NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
-_OPEN: Mapping[str, tuple[More, ...]] = {
-    "poll": (More("descriptors", "to whom the connections lead that it may wait on"),),
-    "futex": (More("native stacks", "whether it is a lock of C code that it sleeps in"),),
-    "sleep": (More("descriptors", "whether it sleeps between attempts to lock a file"),),
-}
-"""Asked of a rank that sleeps for no visible reason, by what it sleeps on."""
 _SAME_LINE: frozenset[Kind] = frozenset({"collective", "work-wait", "send", "recv", "new-group"})
 """Waits that the program calls itself: with which group and tensors, stacks do not tell."""
 _COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})
@@ -64,7 +59,7 @@ def _lacking(case: Case, numbers: set[int]) -> Operation | None:
 def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not case.waiters:
         return
-    outside = [s for s in left if s.activity.kind in ("sleep", "waiting", "inline-data")]
+    outside = [s for s in left if s.activity.kind in ABSENT]
     text, members = case.waiting_places[0]
     others_wait = case.who_waits(members, "for") if outside else ""
     for group in alike(outside, lambda s: (s.activity.site, s.activity.text)):
@@ -77,7 +72,7 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=group,
             summary=(
                 f"{who(group)} did not issue what {others_wait}: {what}. "
-                f"{is_are(group, 'It', 'They')} {_does(group)} at {activity.at} "
+                f"{is_are(group, 'It', 'They')} {does(group)} at {activity.at} "
                 f"{case.since(group[0])}" + (f". {left_by}" if left_by else "")
             ),
             evidence=(
@@ -90,21 +85,8 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *trace_steps(group[0]),
             ),
             confidence=0.95 if one else None,
-            needs=(*_OPEN.get(activity.family or "", ()), *MISSING.needs),
+            needs=(*OPEN.get(activity.family or "", ()), *MISSING.needs),
         )
-
-
-def _does(group: Sequence[Subject]) -> str:
-    """What all of a group do: one long sleep is told from many short ones."""
-    text = several(group[0].activity.text, group)
-    return f"{text} again and again" if all(map(_naps, group)) else text
-
-
-def _naps(subject: Subject) -> bool:
-    sample, left = subject.rank.sample, left_at(subject.rank)
-    if subject.activity.kind != "sleep" or sample is None or left is None:
-        return False
-    return left > min(subject.standing.since, sample.same_since or left) + JITTER_S
 
 
 def _left_to_others(case: Case) -> bool:
@@ -114,7 +96,7 @@ def _left_to_others(case: Case) -> bool:
         return True
     if heads(case) or unmet(case) or alone_with_keys(case):
         return True
-    return out_of_step(case) is not None
+    return out_of_step(case) is not None or crossed(case) is not None
 
 
 def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -205,7 +187,7 @@ def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(
                 case,
                 f"{who(group)} {is_are(group, 'is', 'are')} {'most likely ' if loop else ''}slow, "
-                f"not stuck: {is_are(group, 'it', 'they')} {_does(group)} at "
+                f"not stuck: {is_are(group, 'it', 'they')} {does(group)} at "
                 f"{group[0].activity.at}, {on_}; the others have waited at least "
                 f"{duration(case.waited_s)}",
             ),

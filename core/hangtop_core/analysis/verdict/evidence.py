@@ -12,7 +12,7 @@ from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.gpus import describe, doing
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.peers import End
-from hangtop_core.analysis.standing import wakes_up
+from hangtop_core.analysis.standing import JITTER_S, left_at, wakes_up
 from hangtop_core.analysis.verdict.callers import block_at, in_handler, stack_of
 from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks, name_subject
 from hangtop_core.analysis.verdict.pipes import at_work, command
@@ -94,6 +94,19 @@ def who(subjects: Sequence[Subject]) -> str:
 def is_are(subjects: Sequence[Subject], one: str, many: str) -> str:
     """The verb form that fits the number of subjects."""
     return one if len(subjects) == 1 else many
+
+
+def does(group: Sequence[Subject]) -> str:
+    """What all of a group do: one long sleep is told from many short ones."""
+    text = several(group[0].activity.text, group)
+    return f"{text} again and again" if all(map(_naps, group)) else text
+
+
+def _naps(subject: Subject) -> bool:
+    sample, left = subject.rank.sample, left_at(subject.rank)
+    if subject.activity.kind != "sleep" or sample is None or left is None:
+        return False
+    return left > min(subject.standing.since, sample.same_since or left) + JITTER_S
 
 
 def several(text: str, subjects: Sequence[Subject]) -> str:

@@ -68,11 +68,8 @@ def knot(case: Case) -> Knot | None:
     """
     if case.suspects or len(case.waiters) < 2:
         return None
-    world = case.job.world_size or len(case.subjects)
     passing = [s for s in case.waiters if s.activity.kind in (*PEER_TO_PEER, "work-wait")]
-    names: dict[str, str] = {}
-    met = ((s.number, _way_of(case, s, world, names)) for s in passing)
-    found = {number: way for number, way in met if way is not None}
+    found = ways(case, passing)
     found.update(_pair([s for s in case.waiters if s.number not in found]))
     peers = {number: way.peer for number, way in found.items() if way.peer != number}
     tied = _circles({n: peer for n, peer in peers.items() if not _meets(found, n, peer)})
@@ -83,6 +80,14 @@ def knot(case: Case) -> Knot | None:
     if not tied and len(known) == len(passing):
         some = _heads(case, peers)
     return Knot(tuple(some), peers, known, said, calls, bool(tied)) if some else None
+
+
+def ways(case: Case, passing: Sequence[Subject]) -> dict[int, Way]:
+    """For whom those of some ranks wait of which that can be read, by rank."""
+    world = case.job.world_size or len(case.subjects)
+    names: dict[str, str] = {}
+    met = ((s.number, _way_of(case, s, world, names)) for s in passing)
+    return {number: way for number, way in met if way is not None}
 
 
 def _heads(case: Case, peers: Mapping[int, int]) -> list[Subject]:
@@ -98,7 +103,7 @@ def _heads(case: Case, peers: Mapping[int, int]) -> list[Subject]:
     return heads if all(s.activity.kind in ("collective", "backward") for s in heads) else []
 
 
-def _pair(left: Sequence[Subject]) -> dict[int, _Way]:
+def _pair(left: Sequence[Subject]) -> dict[int, Way]:
     """Two ranks in one line that exchanges with a `peer`, where of all others it is known.
 
     They are meant for each other: nobody else is left.
@@ -111,10 +116,10 @@ def _pair(left: Sequence[Subject]) -> dict[int, _Way]:
     name = ast.unparse(node) if node is not None else ""
     if not _PARTNER.search(name):
         return {}
-    return {a.number: _Way(b.number, call, name, False) for a, b in ((one, other), (other, one))}
+    return {a.number: Way(b.number, call, name, False) for a, b in ((one, other), (other, one))}
 
 
-class _Way(NamedTuple):
+class Way(NamedTuple):
     """For whom a rank waits."""
 
     peer: int
@@ -124,7 +129,7 @@ class _Way(NamedTuple):
     """Whether its line gives the number."""
 
 
-def _meets(found: Mapping[int, _Way], number: int, peer: int) -> bool:
+def _meets(found: Mapping[int, Way], number: int, peer: int) -> bool:
     """Whether one sends what the other receives, so that only other tags could keep them apart.
 
     Where the names of functions alone say so, they say something else: workers that send gradients
@@ -152,7 +157,7 @@ def _circles(peers: Mapping[int, int]) -> set[int]:
     return tied
 
 
-def _way_of(case: Case, subject: Subject, world: int, names: dict[str, str]) -> _Way | None:
+def _way_of(case: Case, subject: Subject, world: int, names: dict[str, str]) -> Way | None:
     """For which rank another one waits; ``names`` keeps what was found, by stack."""
     site = subject.activity.site
     call = subject.activity.kind if subject.activity.kind in PEER_TO_PEER else ""
@@ -163,14 +168,14 @@ def _way_of(case: Case, subject: Subject, world: int, names: dict[str, str]) -> 
             name = ast.unparse(node)
             number = _number(node, subject.number, world)
             if number is not None:
-                return _Way(number, call, name, True) if 0 <= number < world else None
+                return Way(number, call, name, True) if 0 <= number < world else None
             step = _step(name)
     if step is None:
         name = _function(case, subject, names)
         calls = set(_SENDS.findall(name))
         call = call or ("send" if calls == {"send"} else "recv" if "send" not in calls else "")
         step = _way(name) or None
-    return None if step is None else _Way((subject.number + step) % world, call, name, False)
+    return None if step is None else Way((subject.number + step) % world, call, name, False)
 
 
 def _function(case: Case, subject: Subject, names: dict[str, str]) -> str:

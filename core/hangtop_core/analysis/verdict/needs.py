@@ -40,6 +40,14 @@ class More(Struct, frozen=True):
     """What it decides, after `which would tell`."""
 
 
+OPEN: Mapping[str, tuple[More, ...]] = {
+    "poll": (More("descriptors", "to whom the connections lead that it may wait on"),),
+    "futex": (More("native stacks", "whether it is a lock of C code that it sleeps in"),),
+    "sleep": (More("descriptors", "whether it sleeps between attempts to lock a file"),),
+}
+"""Asked of a rank that sleeps for no visible reason, by what it sleeps on."""
+
+
 def needs(case: Case, hits: Iterable[tuple[Rule, Hit]]) -> tuple[Need, ...]:
     """What all verdicts ask for, each once, and how that stands.
 

@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.dictionary import PEER_TO_PEER
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.branches import branch
-from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, several, who
+from hangtop_core.analysis.verdict.evidence import (
+    alike,
+    common_facts,
+    does,
+    fact,
+    is_are,
+    several,
+    who,
+)
 from hangtop_core.analysis.verdict.handles import made, made_at
+from hangtop_core.analysis.verdict.knots import ways
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
-from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.needs import OPEN, More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 
 if TYPE_CHECKING:
@@ -20,6 +29,8 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.knots import Knot
 
+ABSENT = frozenset({"sleep", "waiting", "inline-data"})
+"""What keeps a rank outside communication where nothing says more of it."""
 _OTHER = {"send": "recv", "recv": "send"}
 _PEER = re.compile(r"\b(?:dst|src)\s*=\s*(\d+)\b")
 """The other end of a send or recv, where the line gives it as a number."""
@@ -67,6 +78,48 @@ def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             *trace_steps(found[0]),
         ),
     )
+
+
+def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Ranks outside communication, for whom chains of sends and receives wait."""
+    passing = case.passing
+    outside = [s for s in left if s.activity.kind in ABSENT]
+    if not outside or not passing or len(passing) < len(case.waiters):
+        return
+    known = {number: way for number, way in ways(case, passing).items() if way.peer != number}
+    peers = {way.peer for way in known.values()}
+    for group in alike(outside, lambda s: (s.activity.site, s.activity.text)):
+        found = tuple(s for s in group if s.number in peers)
+        if known and not found:
+            continue  # they wait for somebody else
+        found = found if len(known) == len(passing) else group
+        numbers = {s.number for s in found}
+        last = [s for s in passing if s.number in known and known[s.number].peer in numbers]
+        rest = [s for s in besides(passing, last) if s.number in known]
+        shown = [f"rank {s.number} (`{known[s.number].name}`)" for s in last[:4]]
+        said = f": {' and '.join(shown)} for {is_are(found, 'it', 'one of these')}" if last else ""
+        behind = [f"rank {s.number} for rank {known[s.number].peer}" for s in rest[:4]]
+        said += f"; behind {is_are(last, 'it', 'them')} {', '.join(behind)}" if behind else ""
+        waiting = case.victims_clause(())
+        activity = found[0].activity
+        yield Hit(
+            subjects=found,
+            explained=(*besides(group, found), *case.waiters),
+            summary=(
+                f"{who(found)} {is_are(found, 'is', 'are')} outside communication, and others wait "
+                f"for {is_are(found, 'its', 'their')} part of a send or recv: "
+                f"{is_are(found, 'it', 'they')} {does(found)} at {activity.at} "
+                f"{case.since(found[0])}".rstrip()
+                + f". {waiting[:1].upper()}{waiting[1:]}{said}"
+            ),
+            evidence=(*((_NEIGHBOURS,) if last else ()), *common_facts(case, found)),
+            steps=(
+                f"look at what keeps {name_ranks(found)} at {activity.at}: all others only wait "
+                "in the chain behind that",
+                *trace_steps(found[0]),
+            ),
+            needs=(*OPEN.get(activity.family or "", ()), *OUTSIDE.needs),
+        )
 
 
 def _linked(case: Case, chain: Knot) -> Hit:
@@ -281,6 +334,20 @@ P2P = Rule(
     confidence=0.85,
     next_steps=("Order send and recv by rank", "Use batch_isend_irecv"),
     find=_p2p,
+)
+OUTSIDE = Rule(
+    cause="p2p-chain",
+    title="Ranks wait for sends in a chain, and its head is outside communication",
+    seen="All that wait are in send or recv, or on handles that isend, irecv or batch_isend_irecv "
+    "gave in that class or file; this rank sleeps or waits in user code that is none of the known "
+    "blocking calls. Where lines or the names of functions tell for whom they wait, one of them "
+    "waits for this rank.",
+    excluded="Any of the causes above explains where the rank is. Somebody waits in a collective: "
+    "`missing-collective`.",
+    confidence=0.9,
+    next_steps=("Look at the stack of that rank",),
+    find=_outside,
+    needs=(More("recorder", "whether it has issued what the others wait for"),),
 )
 CHAIN = Rule(
     cause="p2p-chain",

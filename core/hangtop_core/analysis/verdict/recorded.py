@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from hangtop_core.analysis.activity import Activity
+    from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
@@ -108,9 +110,42 @@ def _usual(case: Case, subject: Subject, own: Collection[int]) -> bool:
 
 def _other_lines(case: Case, one: Verdict) -> bool:
     """Whether all that are blamed stand at lines at which nobody else does."""
+    seen = case.picture
+    if seen is not None and any(_same_call(seen, o) for o in seen.waits.operations.values()):
+        return False
     blamed = {culprit.rank for culprit in one.culprits}
     mixed = [members for _, members in case.waiting_classes if blamed & {s.number for s in members}]
     return all(s.number in blamed for members in mixed for s in members)
+
+
+def _same_call(seen: Picture, operation: Operation) -> bool:
+    """Whether an operation that differs is one call on all ranks, of which some are through.
+
+    Gloo lets ranks through small ones of other sizes: where these are now is the next one. Stacks
+    of both tell; without any: the others have issued theirs before, less often than what they are
+    in now, as often as this rank has; and what this rank issued is not what they issued next.
+    """
+    if len(operation.classes) < 2 or not operation.passed:
+        return False
+    sites = {entry.site for entry, _ in operation.classes}
+    if None not in sites:
+        return len(sites) == 1
+    world, node = seen.world, operation.node
+    calls = list(world.collectives(operation.passed[0], node.group))
+    here = next((call for call in calls if call.seq == node.seq), None)
+    often = Counter(map(kind, calls))
+    if here is None or often[kind(here)] < 2:
+        return False
+    # Of what comes in every round one may be lost at the beginning of what is recorded.
+    if 4 * often[kind(here)] > 3 * often[kind(calls[-1])]:
+        return False
+    following = {kind(call) for call in calls if call.seq == node.seq + 1}
+    for rank, entry in operation.entries.items():
+        if kind(entry) != kind(here):
+            past = sum(kind(c) == kind(here) for c in world.collectives(rank, node.group))
+            if past != often[kind(here)] - 1 or kind(entry) in following:
+                return False
+    return True
 
 
 def outstanding(rank: Rank, activity: Activity) -> bool:

@@ -85,6 +85,37 @@ def test_a_knot_of_some_while_the_others_reduce() -> None:
     assert told(world) == ("p2p-deadlock", [2, 3])
 
 
+def test_a_chain_of_which_the_head_is_outside_communication() -> None:
+    world = passing(("send", 41, "dist.send(y, dst=self.rank + 1)"))
+    world.add(user("refresh", 32, "time.sleep(1)"), situations.SLEEP)
+    for _ in range(2):
+        world.add((c10d("recv", 2799, 44)[0], *user("step", 44, ON)), FUTEX)
+    (verdict,) = judged(world).verdicts
+    assert (verdict.cause, [one.rank for one in verdict.culprits]) == ("p2p-chain", [1])
+    for told_so in (
+        "rank 0 (`self.rank + 1`) and rank 2 (`self.prev`) for it",
+        "rank 3 for rank 2",
+    ):
+        assert told_so in verdict.summary
+    assert verdict.victims == (0, 2, 3)
+
+
+def test_of_several_outside_only_those_that_are_waited_for_are_the_head() -> None:
+    world = passing(("recv", 41, "dist.recv(x, src=2)"))
+    for _ in range(3):
+        world.add(user("refresh", 32, "time.sleep(1)"), situations.SLEEP)
+    assert told(world) == ("p2p-chain", [2])
+
+
+@pytest.mark.parametrize(("source", "reduce"), [("recv(x, src=2)", 0), ("recv(x, src=far)", 1)])
+def test_who_is_outside_is_no_head_where_others_wait_elsewhere(source: str, reduce: int) -> None:
+    world = passing(("recv", 41, source))
+    world.add(user("refresh", 32, "time.sleep(1)"), situations.SLEEP)
+    world.add((c10d("recv", 2799, 44)[0], *user("step", 44, "dist.recv(x, src=0)")), FUTEX)
+    world.waiters(reduce)
+    assert told(world) == ("missing-collective", [1])
+
+
 def test_a_chain_ends_at_who_went_on_to_a_collective() -> None:
     world = World()
     for name in ("recv_backward", "recv_backward", "send_forward_recv_backward"):

@@ -93,6 +93,60 @@ def test_who_is_in_a_branch_of_its_own_is_blamed_before_who_waits_for_it() -> No
     assert (one.cause, blamed(one)) == ("mismatched-collective", [1])
 
 
+EMPTY = (60, "past: if expert.numel() == 0: return tokens")
+
+
+def test_who_turned_back_before_a_call_of_its_group_left_it_out() -> None:
+    behind, reduce = call("forward", 60, "self.group", EMPTY), call("sync", 61)
+    behind = tuple(replace(f, within=(LOOP,)) if f.name != "forward" else f for f in behind)
+    behind = tuple(replace(f, within=(EMPTY,)) if f.name == "forward" else f for f in behind)
+    one = first(behind, behind, behind, reduce)
+    assert (one.cause, blamed(one), one.confidence) == ("missing-collective", [3], 0.75)
+    assert (
+        "rank 3 is further on in the program, in a call of another group, and wait" in one.summary
+    )
+    said = "Ranks 0-2 are past `if expert.numel() == 0: return tokens` (train.py:60), where rank 3"
+    assert said in one.summary
+    # a line that goes on may name the same group
+    long = tuple(replace(f, source="dist.all_reduce(") if f.name == "sync" else f for f in reduce)
+    assert first(behind, behind, behind, long).cause == "mismatched-collective"
+    # one group: it is another operation of that
+    same = call("sync", 61, "self.group")
+    assert first(behind, behind, behind, same).cause == "mismatched-collective"
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "cause"),
+    [
+        ("if axis == 'tp':", "else: if axis == 'tp':", "group-order-inversion"),
+        ("if axis == 'tp':", "elif axis == 'dp':", "group-order-inversion"),
+        ("if axis == 'tp':", "", "mismatched-collective"),
+        ("if axis == 'tp':", "if axis == 'dp':", "mismatched-collective"),
+    ],
+)
+def test_two_halves_in_two_groups_wait_for_one_another(mine: str, theirs: str, cause: str) -> None:
+    second = 60 if theirs.startswith("else") else 62
+    tensor = call("over_tensor", 61, 'mesh.get_group("tp")', (60, mine))
+    data = call("over_data", 63, 'mesh.get_group("dp")', *([(second, theirs)] if theirs else []))
+    one = first(data, tensor, tensor, data)
+    assert one.cause == cause
+    if cause == "group-order-inversion":
+        assert blamed(one) == []
+        assert "ranks 1-2 wait in all_reduce at train.py:21 (over_tensor) for members of `mesh" in (
+            one.summary
+        )
+    # who is alone is blamed
+    one = first(data, tensor, data, data)
+    assert (one.cause, blamed(one)) == ("mismatched-collective", [1])
+
+
+def test_two_functions_that_one_line_calls_are_alternatives() -> None:
+    tensor, data = (call(f"over_{x}", 61, f"self.{x}_group") for x in ("tensor", "data"))
+    assert first(data, tensor, tensor, data).cause == "group-order-inversion"
+    same = call("over_tensor", 61, "self.data_group")
+    assert first(data, same, same, data).cause == "mismatched-collective"
+
+
 MADE = (28, "made: self.pending = dist.batch_isend_irecv(ops)")
 
 

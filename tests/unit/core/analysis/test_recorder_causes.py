@@ -423,3 +423,25 @@ def test_who_waits_in_a_send_that_recorders_do_not_show_is_not_blamed_for_what_i
     passing = (*recv[:2], frame("recv_backward", "pipe.py", 30), *recv[2:])
     first = judge(waiting(job, {1: passing, 2: passing}))[0]
     assert (first.cause, [one.rank for one in first.culprits]) == ("p2p-chain", [3])
+
+
+@pytest.mark.parametrize("frames", [True, False])
+@pytest.mark.parametrize(("often", "size"), [(2, 5), (2, 9), (1, 5), (2, 7)])
+def test_who_is_through_with_a_call_of_another_size_is_at_another_line_now(
+    often: int, size: int, frames: bool
+) -> None:
+    job = Job(3, with_frames=frames, backend="gloo")
+    for _ in range(3):
+        for _ in range(often):
+            job.call("all_reduce", sizes=[[7]], line=65).call("all_reduce", sizes=[[9]], line=65)
+        job.call("all_reduce", sizes=[[3]], line=29)
+    job.call("all_reduce", sizes=[[7]], line=65).call("all_reduce", sizes=[[9]], line=65)
+    job.call("all_reduce", [0], sizes=[[size]], line=29, done=False)
+    job.call("all_reduce", [1, 2], sizes=[[3]], line=29)
+    job.call("all_reduce", [1, 2], sizes=[[7]], line=65, done=False)
+    stacks = {0: c10d("all_reduce", at=29)} | {n: c10d("all_reduce", at=65) for n in (1, 2)}
+    one = judge(waiting(job, stacks))[0]
+    # without stacks of calls, what the others issued next, or one of every round, tells less
+    told = frames or (often, size) in ((2, 5), (2, 9))
+    assert (one.cause == "mismatched-size") == told
+    assert [culprit.rank for culprit in one.culprits] == [0]
