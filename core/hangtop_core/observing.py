@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from hangtop_core.analysis.activity import Reader
+from hangtop_core.analysis.verdict.base import LIKELY
 from hangtop_core.errors import ClosedError, NoNodeError
 from hangtop_core.following import follow
 from hangtop_core.needs import LIMIT_S, PAUSE_LIMIT_S
@@ -197,7 +198,14 @@ def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
         return elapsed >= 2 * STALLED_S and (diagnosis.stalled_for_s or 0.0) < STALLED_S
     if diagnosis.job is not None and not diagnosis.job.ranks_seen and diagnosis.job.unnumbered:
         return True
-    return diagnosis.state in DECIDED
+    return diagnosis.state in DECIDED and not _may_hang(diagnosis)
+
+
+def _may_hang(diagnosis: Diagnosis) -> bool:
+    """Whether others wait for a rank that is busy, of which nothing shows that it gets on."""
+    first = next(iter(diagnosis.verdicts), None)
+    unsure = first is not None and first.cause == "straggler" and first.confidence <= LIKELY
+    return diagnosis.state == "progressing" and unsure
 
 
 def missing(diagnosis: Diagnosis | None) -> list[Need]:

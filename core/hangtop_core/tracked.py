@@ -49,6 +49,8 @@ its sleeps: to look for a file takes 0.1 ms."""
 TOUCH_NS = 500_000
 """Time on a CPU, in nanoseconds between two readings, that a thread takes at most to be stopped
 and sent back into its wait: 20 to 100 microseconds each for strace, py-spy, gdb or a signal."""
+IN_PASSING = 0.8
+"""Share of samples in which a thread is met in one function at least that stays in it."""
 MAX_FLOWS = 8192
 """Threads of which is remembered when they got on in a connection; the node tells of 4096."""
 MAX_DISTURBED = 8
@@ -93,6 +95,8 @@ class Tracked:
         """When py-spy last really ran; renewed samples do not count."""
         self.attempts = 0
         """Samples that failed in a row."""
+        self._home: tuple[int | None, float, int, int] = (None, at, 0, 0)
+        """The functions it comes back to, since when, and in how many samples of how many."""
         self.moving_samples = 0
         """Samples in a row before each of which the main thread had run."""
         self.descriptors: DescriptorTable | None = None
@@ -261,7 +265,22 @@ class Tracked:
             sample = msgspec.structs.replace(
                 sample, mode="native", threads=(last.threads[0], *sample.threads[1:])
             )
-        self.sample = continued(sample, last, lines, functions)
+        self.sample = self._at_home(continued(sample, last, lines, functions), stacks)
+
+    def _at_home(self, sample: StackSample, stacks: StackTable) -> StackSample:
+        """Return a sample as of the same functions, where it was met elsewhere only in passing.
+
+        Who goes round in a `while` for ever calls a function now and then, and is back.
+        """
+        own, caller = stacks.homes(sample.threads[0].stack) if sample.threads else (None, None)
+        home, since, met, count = self._home
+        if home is None or home not in (own, caller):
+            self._home = own, sample.at, 1, 1
+            return sample
+        self._home = home, since, met + (home == own), count + 1
+        if met < IN_PASSING * count or since >= (sample.same_functions_since or since):
+            return sample
+        return msgspec.structs.replace(sample, same_functions_since=since)
 
     def still_since(self, at: float) -> bool:
         """Whether the main thread is known not to have run since ``at``."""
