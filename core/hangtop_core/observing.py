@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from hangtop_core.analysis.activity import Reader
+from hangtop_core.analysis.shares import slow_one
 from hangtop_core.analysis.verdict.base import LIKELY
 from hangtop_core.errors import ClosedError, NoNodeError
 from hangtop_core.following import follow
@@ -37,8 +38,10 @@ FIRST_STACKS_S = 10.0
 LATE_STACKS_S = 60.0
 """Seconds more in which they come from nodes that have far too much to do, or to a head that has:
 without stacks there is hardly a verdict."""
-LATE_S = 10.0
-"""Seconds by which what is observed of a child of a rank may lag behind."""
+LATE_S = 20.0
+"""Seconds by which what is observed may lag behind: a process that moves is sampled every 10 s."""
+STEPS_S = 20.0
+"""Seconds for which a job is observed at least in which one rank works and the others wait."""
 STALLED_S = 5.0
 """Seconds without progress from which on a job that only starts is worth waiting for."""
 
@@ -127,7 +130,8 @@ def lacking(update: Update, job: Job, elapsed: float, at_least: float) -> Lack |
     if not _has_processes(job, update):
         return None
     if decided(diagnosis, elapsed) and not (diagnosis.state == "starting" and _meet(job, update)):
-        return None
+        slow = elapsed < STEPS_S and not diagnosis.verdicts and _one_works(job, update)
+        return "certainty" if slow and diagnosis.state == "progressing" else None
     return "stacks" if lacks_stacks(job, update) else "certainty"
 
 
@@ -164,6 +168,12 @@ def _meet(job: Job, update: Update) -> bool:
     now, reader = follow(job, update.snapshot), Reader(update.snapshot.stacks)
     ranks = now.ranks if now is not None else ()
     return bool(ranks) and all(reader.rank(one).kind == "init" for one in ranks)
+
+
+def _one_works(job: Job, update: Update) -> bool:
+    """Whether one rank works while all others wait: it may be by turns, or that one is slow."""
+    now = follow(job, update.snapshot)
+    return now is not None and slow_one([one for one in now.ranks if not one.ended]) is not None
 
 
 def lacks_answers(job: Job, update: Update) -> bool:

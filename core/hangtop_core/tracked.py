@@ -8,7 +8,8 @@ import msgspec
 
 from hangtop_core.analysis.waking import met_asleep
 from hangtop_core.fileway import IO_NOISE, Way
-from hangtop_core.meters import grown, only_waited
+from hangtop_core.lately import Looker
+from hangtop_core.meters import grown, only_waited, sent_back
 from hangtop_core.model import (
     DescriptorTable,
     Process,
@@ -46,9 +47,6 @@ WORK_GAP = 5.0
 COMPUTES_SHARE, COMPUTES_NS = 0.01, 300_000
 """Cores, and nanoseconds for each sleep, that a main thread takes at least which computes between
 its sleeps: to look for a file takes 0.1 ms."""
-TOUCH_NS = 500_000
-"""Time on a CPU, in nanoseconds between two readings, that a thread takes at most to be stopped
-and sent back into its wait: 20 to 100 microseconds each for strace, py-spy, gdb or a signal."""
 IN_PASSING = 0.8
 """Share of samples in which a thread is met in one function at least that stays in it."""
 MAX_FLOWS = 8192
@@ -87,6 +85,7 @@ class Tracked:
         self.worked_at: float | None = None
         self.computed_at: float | None = None
         self.way = Way()
+        self.looker = Looker()
         self.flowed_at: dict[int, float] = {tid: at for tid, _ in process.flows}
         self.cpu_share: float | None = None
         self.main_cpu_share: float | None = None
@@ -178,8 +177,9 @@ class Tracked:
         )
         if news:
             self.moved_at = moved
-            if old is None or not _sent_back(old, new):
+            if old is None or not sent_back(old, new):
                 self.left_at = moved
+                self.looker.leaves()
         if old is None:
             return news
         work = WORK_NS * max((at - before) / WORK_GAP, 1.0)
@@ -207,6 +207,7 @@ class Tracked:
     def pass_time(self, at: float) -> None:
         """Note the counters at ``at``, whether they changed or not, and work out the shares."""
         meters = self.process.meters
+        self.looker.see(at, meters.cpu_s)
         points = self._points
         points.append(_point(at, meters))
         while len(points) > 2 and (
@@ -329,6 +330,7 @@ class Tracked:
                 flowed_at=_flows(self, children),
                 cpu_share=self.cpu_share,
                 main_cpu_share=self.main_cpu_share,
+                lately=self.looker.told,
             )
         return self._built
 
@@ -362,18 +364,6 @@ def _moved_at(old: Meters | None, new: Meters, at: float) -> float | None:
         return None
     counted = grown(old.main_switches, new.main_switches)
     return at if counted or grown(old.main_cpu_ns, new.main_cpu_ns) else None
-
-
-def _sent_back(old: Meters, new: Meters) -> bool:
-    """Whether the main thread can only have been held for a moment, by whatever tool.
-
-    It is in the very wait it was in, and what it did took next to no time; and its process has
-    read and written nothing, as it would have for the smallest step of a collective.
-    """
-    same = old.main_waits is not None and old.main_waits == new.main_waits
-    known = None not in (old.main_cpu_ns, new.main_cpu_ns, old.read_bytes, old.write_bytes)
-    said = (new.read_bytes, new.write_bytes) == (old.read_bytes, old.write_bytes)
-    return same and known and said and grown(old.main_cpu_ns, new.main_cpu_ns) <= TOUCH_NS
 
 
 def adopt(live: Mapping[int, Tracked], left: Sequence[Tracked]) -> None:

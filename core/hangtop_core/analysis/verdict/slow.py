@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.progress import PATIENCE
+from hangtop_core.analysis.shares import lags, slow_one
 from hangtop_core.analysis.standing import FLOOR_S, latest
 from hangtop_core.analysis.verdict.base import LIKELY, STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.collective import doing_now
@@ -18,7 +19,7 @@ from hangtop_core.analysis.verdict.evidence import (
     several,
     who,
 )
-from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.text import duration
 
@@ -32,10 +33,16 @@ if TYPE_CHECKING:
 _NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
 _COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})
 _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importing", "data"})
+PASSED = 2
+"""Readings at least between which each of those that wait has left its wait."""
 
 
 def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if not case.waiters or case.waited_s < FLOOR_S:
+    if not case.waiters:
+        return
+    if case.waited_s < FLOOR_S:
+        if case.progress.state == "progressing":
+            yield from _held_up(case)
         return
     if case.progress.state == "unknown":
         yield from _computing(case, left)
@@ -95,6 +102,41 @@ def _computing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             confidence=LIKELY,
         )
+
+
+def _held_up(case: Case) -> Iterator[Hit]:
+    """One rank that works while all others wait for it, over several steps that they passed.
+
+    It may be met in the very line that the others wait in: what it does there shows by its CPU time
+    only.
+    """
+    slow = slow_one([s.rank for s in case.live])
+    if slow is None:
+        return
+    subject = next(s for s in case.live if s.rank is slow)
+    others = [s for s in case.live if s.rank is not slow]
+    known = [s.rank.lately for s in case.live if s.rank.lately is not None]
+    if len(known) < len(case.live) or not all(s.waits for s in others):
+        return
+    most, own = max(s.rank.lately.share for s in others if s.rank.lately), slow.lately
+    span = min(one.span_s for one in known)
+    passed = min(s.rank.lately.left for s in others if s.rank.lately)
+    if own is None or not lags(own.share, most) or passed < PASSED:
+        return
+    yield Hit(
+        subjects=(subject,),
+        summary=(
+            f"{who([subject])} holds up the others, step by step: it has used {own.share:.0%} of a "
+            f"core in the last {duration(span)}, each of {name_ranks(others)} {most:.0%} at most; "
+            f"these wait for it most of the time ({wait_text(others[0].activity)}), and steps pass"
+        ),
+        evidence=common_facts(case, [subject]),
+        steps=(
+            on(subject, f"py-spy record -d 20 -o profile.svg --pid {subject.pid}"),
+            "look whether it has more to do than the others: longer inputs, uneven layers",
+        ),
+        confidence=0.75,
+    )
 
 
 def _long_phase(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
