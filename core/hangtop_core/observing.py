@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from hangtop_core.analysis.activity import Reader
-from hangtop_core.analysis.shares import slow_one
+from hangtop_core.analysis.shares import by_children, slow_one
 from hangtop_core.analysis.verdict.base import LIKELY
 from hangtop_core.errors import ClosedError, NoNodeError
 from hangtop_core.following import follow
@@ -41,7 +41,7 @@ without stacks there is hardly a verdict."""
 LATE_S = 20.0
 """Seconds by which what is observed may lag behind: a process that moves is sampled every 10 s."""
 STEPS_S = 20.0
-"""Seconds for which a job is observed at least in which one rank works and the others wait."""
+"""Seconds for which a job is observed at least in which ranks work unevenly."""
 STALLED_S = 5.0
 """Seconds without progress from which on a job that only starts is worth waiting for."""
 
@@ -130,8 +130,8 @@ def lacking(update: Update, job: Job, elapsed: float, at_least: float) -> Lack |
     if not _has_processes(job, update):
         return None
     if decided(diagnosis, elapsed) and not (diagnosis.state == "starting" and _meet(job, update)):
-        slow = elapsed < STEPS_S and not diagnosis.verdicts and _one_works(job, update)
-        return "certainty" if slow and diagnosis.state == "progressing" else None
+        open_ = diagnosis.state == "progressing" and not diagnosis.verdicts and elapsed < STEPS_S
+        return "certainty" if open_ and _unevenly(job, update) else None
     return "stacks" if lacks_stacks(job, update) else "certainty"
 
 
@@ -170,10 +170,14 @@ def _meet(job: Job, update: Update) -> bool:
     return bool(ranks) and all(reader.rank(one).kind == "init" for one in ranks)
 
 
-def _one_works(job: Job, update: Update) -> bool:
-    """Whether one rank works while all others wait: it may be by turns, or that one is slow."""
+def _unevenly(job: Job, update: Update) -> bool:
+    """Whether one rank works while all others wait, or only children of all ranks do.
+
+    It may be by turns, or that one is slow, or that phase is long.
+    """
     now = follow(job, update.snapshot)
-    return now is not None and slow_one([one for one in now.ranks if not one.ended]) is not None
+    ranks = [one for one in now.ranks if not one.ended] if now is not None else []
+    return slow_one(ranks) is not None or (bool(ranks) and all(map(by_children, ranks)))
 
 
 def lacks_answers(job: Job, update: Update) -> bool:

@@ -1,4 +1,4 @@
-"""Whether one rank uses the processors while all others wait: it may hold up every step."""
+"""Who uses the processors: one rank for which all others wait, or children of each of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.model import Rank
 
 WORKS_SHARE = 0.2
@@ -15,6 +16,13 @@ WAITS_SHARE, WAITS_PART = 0.1, 0.15
 """Cores that each of the others uses at most, and as a part of what it uses, over several steps."""
 LESS_PART = 0.4
 """The same part where it may be so: of a few seconds one may be a step of theirs."""
+
+CHILD_SHARE = 0.1
+"""Cores that a child uses at least which is at work."""
+STAYS_S = 10.0
+"""Seconds in the same functions after which a wait is no matter of a step."""
+FOR_CHILDREN: frozenset[Kind] = frozenset({"child", "queue", "join"})
+"""What a rank may do that waits for children."""
 
 
 def lags(own: float, most: float) -> bool:
@@ -32,3 +40,15 @@ def slow_one(ranks: Sequence[Rank]) -> Rank | None:
     if len(known) < len(shares) or own < WORKS_SHARE or max(known) > LESS_PART * own:
         return None
     return slow
+
+
+def by_children(rank: Rank) -> bool:
+    """Whether a child of it is at work, and its main thread next to not at all."""
+    most = max(rank.child_cpu_share.values(), default=0.0)
+    return most >= CHILD_SHARE and (rank.main_cpu_share or 0.0) <= WAITS_SHARE
+
+
+def stays(rank: Rank, at: float) -> bool:
+    """Whether a rank has been in the same functions for a while, and its children work."""
+    since = rank.sample.same_functions_since if rank.sample is not None else None
+    return since is not None and at - since >= STAYS_S and by_children(rank)

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.progress import PATIENCE
-from hangtop_core.analysis.shares import lags, slow_one
+from hangtop_core.analysis.shares import CHILD_SHARE, FOR_CHILDREN, lags, slow_one, stays
 from hangtop_core.analysis.standing import FLOOR_S, latest
 from hangtop_core.analysis.verdict.base import LIKELY, STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.children import programs, told_children
 from hangtop_core.analysis.verdict.collective import doing_now
 from hangtop_core.analysis.verdict.evidence import (
+    SHOWN,
     alike,
     common_facts,
     is_are,
@@ -142,6 +144,8 @@ def _held_up(case: Case) -> Iterator[Hit]:
 def _long_phase(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if case.waiters or not case.subjects or len(left) != len(case.subjects):
         return
+    if case.progress.state == "progressing":
+        yield from _by_children(case, left)
     stalled = case.progress.stalled_for_s or 0.0
     # A healthy job may pause between steps whenever it is sampled: sleeping tells nothing.
     if any(s.activity.kind not in _COMPUTES for s in left) or stalled < case.hang_after:
@@ -156,6 +160,30 @@ def _long_phase(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         evidence=common_facts(case, left),
         steps=(on(left[0], f"py-spy record -d 10 -o profile.svg --pid {left[0].pid}"),),
+    )
+
+
+def _by_children(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Every rank waits for children of its own, which are at work, and has done so for a while."""
+    if not all(s.activity.kind in FOR_CHILDREN and stays(s.rank, case.at) for s in left):
+        return
+    places = [
+        f"{name_ranks([s.number for s in group])} {several(group[0].activity.text, group)} at "
+        f"{group[0].activity.at}"
+        for group in alike(left, lambda s: (s.activity.text, s.activity.site))
+    ]
+    first = left[0]
+    busy = [c for c in programs(first) if first.rank.child_cpu_share.get(c.pid, 0) >= CHILD_SHARE]
+    told = told_children(case, first, busy)
+    yield Hit(
+        subjects=(),
+        explained=tuple(left),
+        summary=(
+            f"no rank waits for another: {'; '.join(places[:SHOWN])}. Their children are at work"
+            f"{f' (of rank {first.number} {told})' if told else ''}. A long phase, not a hang"
+        ),
+        evidence=common_facts(case, left),
+        steps=(on(first, f"py-spy record -s -d 10 -o profile.svg --pid {first.pid}"),),
     )
 
 
@@ -174,7 +202,8 @@ STRAGGLER = Rule(
 LONG_PHASE = Rule(
     cause="long-phase",
     title="A long phase, not a hang",
-    seen="No rank waits for another, all are at work.",
+    seen="No rank waits for another, all are at work; or each waits in one place for children of "
+    "its own that are.",
     excluded="Somebody waits.",
     confidence=0.7,
     next_steps=("Wait; profile a rank",),
