@@ -10,15 +10,17 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.model import Rank
 
-WORKS_SHARE = 0.2
+WORKS_SHARE = 0.15
 """Cores it uses at least, also on a machine with too much to do."""
 WAITS_SHARE, WAITS_PART = 0.1, 0.15
 """Cores that each of the others uses at most, and as a part of what it uses, over several steps."""
+IDLE_SHARE = 0.03
+"""Cores that who waits may use in any case."""
 LESS_PART = 0.4
 """The same part where it may be so: of a few seconds one may be a step of theirs."""
 
-CHILD_SHARE = 0.1
-"""Cores that a child uses at least which is at work."""
+CHILD_SHARE = 0.05
+"""Cores that a child uses at least which is at work, also on a machine with too much to do."""
 STAYS_S = 10.0
 """Seconds in the same functions after which a wait is no matter of a step."""
 FOR_CHILDREN: frozenset[Kind] = frozenset({"child", "queue", "join"})
@@ -27,7 +29,7 @@ FOR_CHILDREN: frozenset[Kind] = frozenset({"child", "queue", "join"})
 
 def lags(own: float, most: float) -> bool:
     """Whether a rank that has used this share of a core works, and others that wait for it."""
-    return own >= WORKS_SHARE and most <= min(WAITS_SHARE, WAITS_PART * own)
+    return own >= WORKS_SHARE and most <= min(WAITS_SHARE, max(WAITS_PART * own, IDLE_SHARE))
 
 
 def slow_one(ranks: Sequence[Rank]) -> Rank | None:

@@ -180,7 +180,7 @@ def _by_children(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         explained=tuple(left),
         summary=(
             f"no rank waits for another: {'; '.join(places[:SHOWN])}. Their children are at work"
-            f"{f' (of rank {first.number} {told})' if told else ''}. A long phase, not a hang"
+            f"{f' (those of rank {first.number}: {told})' if told else ''}. A long phase, not a hang"
         ),
         evidence=common_facts(case, left),
         steps=(on(first, f"py-spy record -s -d 10 -o profile.svg --pid {first.pid}"),),
