@@ -180,7 +180,7 @@ def _by_children(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         explained=tuple(left),
         summary=(
             f"no rank waits for another: {'; '.join(places[:SHOWN])}. Their children are at work"
-            f"{f' (those of rank {first.number}: {told})' if told else ''}. A long phase, not a hang"
+            f"{f' (those of rank {first.number}: {told})' if told else ''}. A long phase, no hang"
         ),
         evidence=common_facts(case, left),
         steps=(on(first, f"py-spy record -s -d 10 -o profile.svg --pid {first.pid}"),),
@@ -190,8 +190,10 @@ def _by_children(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 STRAGGLER = Rule(
     cause="straggler",
     title="A rank is slow, not stuck",
-    seen="Others have waited for seconds, and this rank's functions change between samples. With "
-    "less confidence: it computes in native code without the GIL, for less than ten times the "
+    seen="Others have waited for seconds, and this rank's functions change between samples: with "
+    "less confidence where it is busy and nothing is read, written or printed. Or steps pass, and "
+    "for twelve seconds and more it uses a core while each of the others waits most of the time. "
+    "With less confidence: it computes in native code without the GIL, for less than ten times the "
     "hang time.",
     excluded="Otherwise its stack stays the same for the hang time.",
     confidence=0.8,
