@@ -41,8 +41,10 @@ class Job:
     slow: bool = False
     """It gets on as far as anybody can see, and the first verdict has to be this all the same."""
     kept: bool = False
-    """Kept out while the rules were written: by somebody who had not seen these, and they were not
-    changed once it was run."""
+    """Kept out while the rules were written: by somebody who had not seen these, and they knew
+    nothing of it when it was first run."""
+    missed: bool = False
+    """A kept one that was told wrongly, in cause or culprits, when it was first run."""
     environment: tuple[tuple[str, str], ...] = ()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 from support.cluster import Cluster, why_not
 from support.launch import Started
 from support.places import NoPlaceError
+from support.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +29,8 @@ class Pair:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.coordinator: subprocess.Popen[bytes] | None = None
+        """A program beside the job that has its store."""
 
     @property
     def targets(self) -> list[str]:
@@ -42,7 +47,13 @@ def pair(here: Path) -> Iterator[Pair]:
     if reason is not None:
         raise NoPlaceError(reason)
     with Cluster(here / "cluster", 2) as cluster:
-        yield Pair(cluster)
+        nodes = Pair(cluster)
+        try:
+            yield nodes
+        finally:
+            if nodes.coordinator is not None:
+                nodes.coordinator.kill()
+                nodes.coordinator.wait()
 
 
 def commands(job: Job, nodes: Pair) -> list[list[str]]:
@@ -123,6 +134,54 @@ def storage(nodes: Pair) -> None:
     nodes.cluster.node(2).sh(" && ".join(f"ip {step}" for step in steps))
 
 
+def conn_limit(nodes: Pair) -> None:
+    """The first node's firewall lets a host have four connections to other than known ports."""
+    rule = f"-p tcp --syn -m multiport ! --dports 22,{PORT} -m connlimit --connlimit-above 4"
+    nodes.cluster.node(1).sh(f"iptables -A INPUT ! -i lo {rule} -j DROP")
+
+
+def storage_nic(nodes: Pair) -> None:
+    """The second node has a storage network, too, which the first one is not on."""
+    # The first node asks its router, as always; without a default route, or names are asked for.
+    nodes.cluster.node(1).sh("ip route add 10.20.0.0/24 via 10.77.0.1")
+    nodes.cluster.node(2).sh(
+        "ip link add stor0 type veth peer name stor0-sw && ip link set stor0-sw up && "
+        "ip addr add 10.20.0.12/24 dev stor0 && ip link set stor0 up"
+    )
+
+
+def coordinator(nodes: Pair) -> None:
+    """A program on the login node, 10.77.0.1, has the store."""
+    log = nodes.cluster.root / "coordinator.txt"
+    script = JOBS / "kept/network/foreign_store.py"
+    argv = nodes.cluster.at_head(sys.executable, str(script), "10.77.0.1", PORT)
+    with log.open("wb") as out:
+        nodes.coordinator = subprocess.Popen(argv, stdout=out, stderr=out)
+    assert wait_until(lambda: b"serving" in log.read_bytes()), log.read_text()
+
+
+def stale_name(nodes: Pair) -> None:
+    """The name trainer-0 is the first node; the second one still has an old address for it."""
+    nodes.cluster.node(1).sh("echo '10.77.0.2 trainer-0' >> /etc/hosts")
+    nodes.cluster.node(2).sh("echo '10.77.0.99 trainer-0' >> /etc/hosts")
+
+
+def wan(nodes: Pair) -> None:
+    """Both nodes have a slow line to each other, wan0, besides eth0: 2 Mbit/s."""
+    ip = nodes.cluster._ip
+    for number, node in enumerate(nodes.cluster.nodes, 1):
+        peer = ("peer", "name", "wan0", "netns", str(node.init))
+        ip("link", "add", f"w{number}", "type", "veth", *peer)
+    ip("link", "add", "leased", "type", "bridge")
+    ip("link", "set", "leased", "up")
+    for number, node in enumerate(nodes.cluster.nodes, 1):
+        ip("link", "set", f"w{number}", "master", "leased", "up")
+        node.sh(
+            f"ip addr add 10.88.0.{number + 1}/24 dev wan0 && ip link set wan0 up && "
+            "tc qdisc add dev wan0 root tbf rate 2mbit burst 32k latency 400ms"
+        )
+
+
 def silence(nodes: Pair) -> None:
     """From now on nothing gets from one node to the other; both can still be reached."""
     one, two = nodes.cluster.nodes
@@ -166,11 +225,39 @@ def big_frames(nodes: Pair) -> None:
         node.sh(f"iptables -A INPUT ! -i lo {rule}")
 
 
+def nic_down(nodes: Pair) -> None:
+    """The driver of the second node's card gave up: its interface is down, nothing is closed."""
+    nodes.cluster.node(2).sh("ip link set eth0 down")
+
+
+def forget_flows(nodes: Pair) -> None:
+    """A firewall between the nodes forgot the connections that ranks have now; new ones work."""
+    one, two = nodes.cluster.nodes
+    listed = one.sh(f"ss -Htn state established dst {two.address}")
+    for line in listed.splitlines():
+        ours, theirs = (end.rpartition(":")[2] for end in line.split()[2:4])
+        if {ours, theirs} & {"22", PORT}:
+            continue
+        for node, near, far in ((one, ours, theirs), (two, theirs, ours)):
+            node.sh(f"iptables -A INPUT ! -i lo -p tcp --dport {near} --sport {far} -j DROP")
+
+
+def suspend_coordinator(nodes: Pair) -> None:
+    """Somebody pressed Ctrl-Z in the terminal of the program that has the store."""
+    assert nodes.coordinator is not None
+    nodes.coordinator.send_signal(signal.SIGSTOP)
+
+
 BEFORE: dict[str, Callable[[Pair], None]] = {
     "firewall": firewall,
     "wall_before_store": wall_before_store,
     "pods": pods,
     "storage": storage,
+    "conn_limit": conn_limit,
+    "storage_nic": storage_nic,
+    "coordinator": coordinator,
+    "stale_name": stale_name,
+    "wan": wan,
 }
 AFTER: dict[str, Callable[[Pair], None]] = {
     "silence": silence,
@@ -180,4 +267,7 @@ AFTER: dict[str, Callable[[Pair], None]] = {
     "later_firewall": later_firewall,
     "oneway": oneway,
     "big_frames": big_frames,
+    "nic_down": nic_down,
+    "forget_flows": forget_flows,
+    "suspend_coordinator": suspend_coordinator,
 }

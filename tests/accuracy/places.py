@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 
+NETWORK = Path(__file__).parent / "jobs/kept/network"
+"""What jobs meet there: a store of nobody's, a proxy."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Somewhere to run a job."""
@@ -75,6 +79,15 @@ def frozen_disk(here: Path, port: int) -> Iterator[Place]:
 def slow_disk(here: Path, port: int) -> Iterator[Place]:
     """A file system that takes a megabyte a second from the job, in PLACE."""
     with kernel.slow_disk(here, 1 << 20) as (point, members, limit):
+        enter = f'echo $$ >"{members}"; exec "$@"'
+        yield Place({"PLACE": str(point)}, lambda: limit(0), ("sh", "-c", enter, "sh"))
+
+
+@contextmanager
+def sync_disk(here: Path, port: int) -> Iterator[Place]:
+    """A file system in PLACE where each write waits for a disk of half a megabyte a second."""
+    with kernel.slow_disk(here, 1 << 19) as (point, members, limit):
+        subprocess.run(["mount", "-o", "remount,sync", str(point)], check=True)
         enter = f'echo $$ >"{members}"; exec "$@"'
         yield Place({"PLACE": str(point)}, lambda: limit(0), ("sh", "-c", enter, "sh"))
 
@@ -138,6 +151,40 @@ def web_server(here: Path, port: int) -> Iterator[Place]:
             yield Place({})
         finally:
             server.kill()
+
+
+@contextmanager
+def suspended_job(here: Path, port: int) -> Iterator[Place]:
+    """An older job has the master's port, and was suspended by Ctrl-Z in its terminal."""
+    log = here / "older.txt"
+    argv = [sys.executable, str(NETWORK / "foreign_store.py"), "127.0.0.1", str(port)]
+    with log.open("wb") as out, subprocess.Popen(argv, stdout=out, stderr=out) as older:
+        try:
+            assert wait_until(lambda: b"serving" in log.read_bytes())
+            older.send_signal(signal.SIGSTOP)
+            yield Place({})
+        finally:
+            older.kill()
+
+
+@contextmanager
+def proxied(here: Path, port: int) -> Iterator[Place]:
+    """A network in which connections to ephemeral ports go through a proxy; its pid in PLACE."""
+    _as_root()
+    note = here / "sidecar.pid"
+    enter = (
+        "ip link set lo up && "
+        "iptables -t nat -A OUTPUT -p tcp -m mark --mark 0x539 -j RETURN && "
+        "iptables -t nat -A OUTPUT -p tcp --syn --dport 32768:60999 -j REDIRECT --to-ports 15001 "
+        f"&& ({sys.executable} {NETWORK}/sidecar.py 15001 {note} &) && "
+        f'while ! test -s {note}; do sleep 0.1; done; exec "$@"'
+    )
+    yield Place({"PLACE": str(note)}, prefix=("unshare", "--net", "sh", "-c", enter, "sh"))
+
+
+def swallow(pid: int, place: str) -> None:
+    """The proxy goes on reading what the ranks send, and passes nothing on."""
+    os.kill(int(Path(place).read_text()), signal.SIGUSR1)
 
 
 def stop(pid: int, place: str) -> None:
@@ -221,16 +268,20 @@ INSIDE: dict[str, Callable[[Path, int], AbstractContextManager[Place]]] = {
     "frozen_disk": frozen_disk,
     "freezer": freezer,
     "slow_disk": slow_disk,
+    "sync_disk": sync_disk,
     "small_shm": small_shm,
     "nowhere": nowhere,
     "silent_program": silent_program,
     "web_server": web_server,
     "pager": pager,
     "terminal": terminal,
+    "suspended_job": suspended_job,
+    "proxied": proxied,
 }
 OUTSIDE: dict[str, Callable[[int, str], int | None]] = {
     "stop": stop,
     "trace": trace,
     "freeze": freeze,
     "stop_launcher": stop_launcher,
+    "swallow": swallow,
 }

@@ -54,8 +54,19 @@ def calibration(outcomes: Sequence[Outcome]) -> str:
 def summary(outcomes: Sequence[Outcome]) -> str:
     """The figures that count, in sentences: of all jobs, and of those kept out."""
     kept = [one for one in outcomes if one.job.kept]
-    told = f"\nOf those that were kept out while the rules were written: {_figures(kept)}"
-    return _figures(outcomes) + (told if kept else "")
+    told = f"\nOf those that were kept out while the rules were written, now: {_figures(kept)}"
+    return _figures(outcomes) + (told + _first_runs(kept) if kept else "")
+
+
+def _first_runs(kept: Sequence[Outcome]) -> str:
+    """How those that were kept out were told before the rules knew of any of them."""
+    hung = [one.job for one in kept if one.job.cause is not None]
+    healthy = [one.job for one in kept if one.job.cause is None]
+    right = sum(not job.missed for job in hung)
+    return (
+        f"When they were first run, before rules were mended for what they showed: {right} of "
+        f"{len(hung)}, and {sum(job.missed for job in healthy)} false alarms of {len(healthy)}.\n"
+    )
 
 
 def _figures(outcomes: Sequence[Outcome]) -> str:

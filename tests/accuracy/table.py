@@ -10,9 +10,13 @@ from accuracy.table_fifth import FIFTH
 from accuracy.table_first import FIRST, GPT
 from accuracy.table_guards import GUARDS
 from accuracy.table_held import HELD
+from accuracy.table_kept_calls import CALLS
+from accuracy.table_kept_ends import ENDS
+from accuracy.table_kept_network import NETWORK
 from accuracy.table_kept_operations import OPERATIONS
 from accuracy.table_kept_research import RESEARCH
 from accuracy.table_kept_training import TRAINING
+from accuracy.table_kept_work import WORK
 from accuracy.table_knots import KNOTS
 from accuracy.table_lazy import LAZY
 from accuracy.table_members import MEMBERS
@@ -169,6 +173,10 @@ JOBS: tuple[Job, ...] = (
     *SLOW,
     *MODELS,
     *TRAINING,
+    *CALLS,
+    *ENDS,
+    *NETWORK,
+    *WORK,
     *OPERATIONS,
     *RESEARCH,
     # Not hung

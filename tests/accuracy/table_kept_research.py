@@ -40,6 +40,8 @@ RESEARCH: tuple[Job, ...] = (
         "expert without tokens: rank 3 skips the combine all_to_all, is in the all_reduce of the data group",
         ranks="4",
         recorded=True,
+        kept=True,
+        missed=True,
     ),
     Job(
         "r-worker-stuck",

@@ -45,6 +45,8 @@ TRAINING: tuple[Job, ...] = (
         ready="KeyError",
         form="each",
         ranks="3 0,1,2",
+        kept=True,
+        missed=True,
     ),
     Job(
         "t-contrastive",

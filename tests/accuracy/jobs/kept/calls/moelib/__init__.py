@@ -1,0 +1,1 @@
+"""A small mixture of experts over an expert-parallel group."""
