@@ -40,7 +40,7 @@ LATE_STACKS_S = 60.0
 without stacks there is hardly a verdict."""
 LATE_S = 20.0
 """Seconds by which what is observed may lag behind: a process that moves is sampled every 10 s."""
-STEPS_S = 20.0
+STEPS_S = 30.0
 """Seconds for which a job is observed at least in which ranks work unevenly."""
 STALLED_S = 5.0
 """Seconds without progress from which on a job that only starts is worth waiting for."""
