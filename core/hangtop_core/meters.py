@@ -13,6 +13,10 @@ from hangtop_core.text import Text
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+TOUCH_NS = 500_000
+"""Time on a CPU, in nanoseconds between two readings, that a thread takes at most to be stopped
+and sent back into its wait: 20 to 100 microseconds each for strace, py-spy, gdb or a signal."""
+
 
 class Meters(Struct, frozen=True, gc=False):
     """Counters of one process; only their movement means something.
@@ -79,3 +83,15 @@ def grown(old: int | None, new: int | None) -> int:
 def only_waited(old: Meters, new: Meters) -> bool:
     """Whether nothing but the time since the main thread ran differs."""
     return replace(new, main_last_ran_s=old.main_last_ran_s) == old
+
+
+def sent_back(old: Meters, new: Meters) -> bool:
+    """Whether the main thread can only have been held for a moment, by whatever tool.
+
+    It is in the very wait it was in, and what it did took next to no time; and its process has
+    read and written nothing, as it would have for the smallest step of a collective.
+    """
+    same = old.main_waits is not None and old.main_waits == new.main_waits
+    known = None not in (old.main_cpu_ns, new.main_cpu_ns, old.read_bytes, old.write_bytes)
+    said = (new.read_bytes, new.write_bytes) == (old.read_bytes, old.write_bytes)
+    return same and known and said and grown(old.main_cpu_ns, new.main_cpu_ns) <= TOUCH_NS

@@ -20,6 +20,7 @@ from hangtop_core.descriptors import Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
+from hangtop_core.lately import Lately
 from hangtop_core.launchline import LOCAL_RANKS, number_in
 from hangtop_core.logs.output import Output
 from hangtop_core.numerics import Numerics
@@ -175,6 +176,8 @@ class Rank(Struct, frozen=True, gc=False):
     """Cores used by the whole process over the last ticks."""
     main_cpu_share: float | None = None
     """Of that, the main thread."""
+    lately: Lately | None = None
+    """The same, and how often it left its wait, over several steps."""
 
     @property
     def ended(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from hangtop_core.analysis.activity import Reader
+from hangtop_core.analysis.shares import by_children, slow_one
+from hangtop_core.analysis.verdict.base import LIKELY
 from hangtop_core.errors import ClosedError, NoNodeError
 from hangtop_core.following import follow
 from hangtop_core.needs import LIMIT_S, PAUSE_LIMIT_S
@@ -36,8 +38,10 @@ FIRST_STACKS_S = 10.0
 LATE_STACKS_S = 60.0
 """Seconds more in which they come from nodes that have far too much to do, or to a head that has:
 without stacks there is hardly a verdict."""
-LATE_S = 10.0
-"""Seconds by which what is observed of a child of a rank may lag behind."""
+LATE_S = 20.0
+"""Seconds by which what is observed may lag behind: a process that moves is sampled every 10 s."""
+STEPS_S = 30.0
+"""Seconds for which a job is observed at least in which ranks work unevenly."""
 STALLED_S = 5.0
 """Seconds without progress from which on a job that only starts is worth waiting for."""
 
@@ -126,7 +130,8 @@ def lacking(update: Update, job: Job, elapsed: float, at_least: float) -> Lack |
     if not _has_processes(job, update):
         return None
     if decided(diagnosis, elapsed) and not (diagnosis.state == "starting" and _meet(job, update)):
-        return None
+        open_ = diagnosis.state == "progressing" and not diagnosis.verdicts and elapsed < STEPS_S
+        return "certainty" if open_ and _unevenly(job, update) else None
     return "stacks" if lacks_stacks(job, update) else "certainty"
 
 
@@ -165,6 +170,16 @@ def _meet(job: Job, update: Update) -> bool:
     return bool(ranks) and all(reader.rank(one).kind == "init" for one in ranks)
 
 
+def _unevenly(job: Job, update: Update) -> bool:
+    """Whether one rank works while all others wait, or only children of all ranks do.
+
+    It may be by turns, or that one is slow, or that phase is long.
+    """
+    now = follow(job, update.snapshot)
+    ranks = [one for one in now.ranks if not one.ended] if now is not None else []
+    return slow_one(ranks) is not None or (bool(ranks) and all(map(by_children, ranks)))
+
+
 def lacks_answers(job: Job, update: Update) -> bool:
     """Whether there is a rank that may still give its first stack, or what it found not finite."""
     return any(
@@ -197,7 +212,14 @@ def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
         return elapsed >= 2 * STALLED_S and (diagnosis.stalled_for_s or 0.0) < STALLED_S
     if diagnosis.job is not None and not diagnosis.job.ranks_seen and diagnosis.job.unnumbered:
         return True
-    return diagnosis.state in DECIDED
+    return diagnosis.state in DECIDED and not _may_hang(diagnosis)
+
+
+def _may_hang(diagnosis: Diagnosis) -> bool:
+    """Whether others wait for a rank that is busy, of which nothing shows that it gets on."""
+    first = next(iter(diagnosis.verdicts), None)
+    unsure = first is not None and first.cause == "straggler" and first.confidence <= LIKELY
+    return diagnosis.state == "progressing" and unsure
 
 
 def missing(diagnosis: Diagnosis | None) -> list[Need]:

@@ -134,7 +134,7 @@ class Session(Asking):
         """Observe until enough is known of every job, and return what is.
 
         That is once every node has answered or said why it cannot, the session is ``observe``
-        seconds old, it is clear how each job gets on (`Options.hang_after` and 10 s at most, a
+        seconds old, it is clear how each job gets on (`Options.hang_after` and 20 s at most, a
         minute more where first stacks are late), and the evidence that rules ask for has come: as
         `hangtop diagnose` does. What is known by then is returned in any case; a node that cannot
         be observed has a state that says why.

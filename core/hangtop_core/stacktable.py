@@ -32,6 +32,9 @@ torch/utils/data/_utils/__init__.py, MP_STATUS_CHECK_INTERVAL), for a lock file 
 (filelock), for a program with a timeout (CPython's subprocess.py, `_wait`)."""
 
 
+_LOOPS = ("for ", "while ", "async for ")
+
+
 class StackTable:
     """Stacks by key, with numbers that are equal where stacks are."""
 
@@ -78,6 +81,23 @@ class StackTable:
                 hash(tuple((f.file, f.name) for f in python[_inside(python) :])),
             )
         return known
+
+    def homes(self, key: str) -> tuple[int, int | None]:
+        """Return numbers for the functions of a stack, and for those without the innermost one.
+
+        None where that one is not in a `while`: who calls from there may do so for ever, and a
+        `for` goes from thing to thing.
+        """
+        python = [f for f in self._stacks.get(key, ()) if not f.native]
+        own, caller = self.shape(key)[1], None
+        loops = (
+            [text for _, text in (python[1].within or ()) if text.startswith(_LOOPS)][-1:]
+            if len(python) > 1
+            else []
+        )
+        if loops and loops[0].startswith("while "):
+            caller = hash(tuple((f.file, f.name) for f in python[1:]))
+        return own, caller
 
     def only_deeper(self, old: str, new: str) -> bool:
         """Whether a stack is another one and a few calls more of functions that it was in already.

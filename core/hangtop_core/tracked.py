@@ -8,7 +8,8 @@ import msgspec
 
 from hangtop_core.analysis.waking import met_asleep
 from hangtop_core.fileway import IO_NOISE, Way
-from hangtop_core.meters import grown, only_waited
+from hangtop_core.lately import Looker
+from hangtop_core.meters import grown, only_waited, sent_back
 from hangtop_core.model import (
     DescriptorTable,
     Process,
@@ -46,9 +47,8 @@ WORK_GAP = 5.0
 COMPUTES_SHARE, COMPUTES_NS = 0.01, 300_000
 """Cores, and nanoseconds for each sleep, that a main thread takes at least which computes between
 its sleeps: to look for a file takes 0.1 ms."""
-TOUCH_NS = 500_000
-"""Time on a CPU, in nanoseconds between two readings, that a thread takes at most to be stopped
-and sent back into its wait: 20 to 100 microseconds each for strace, py-spy, gdb or a signal."""
+IN_PASSING = 0.8
+"""Share of samples in which a thread is met in one function at least that stays in it."""
 MAX_FLOWS = 8192
 """Threads of which is remembered when they got on in a connection; the node tells of 4096."""
 MAX_DISTURBED = 8
@@ -85,6 +85,7 @@ class Tracked:
         self.worked_at: float | None = None
         self.computed_at: float | None = None
         self.way = Way()
+        self.looker = Looker()
         self.flowed_at: dict[int, float] = {tid: at for tid, _ in process.flows}
         self.cpu_share: float | None = None
         self.main_cpu_share: float | None = None
@@ -93,6 +94,8 @@ class Tracked:
         """When py-spy last really ran; renewed samples do not count."""
         self.attempts = 0
         """Samples that failed in a row."""
+        self._home: tuple[int | None, float, int, int] = (None, at, 0, 0)
+        """The functions it comes back to, since when, and in how many samples of how many."""
         self.moving_samples = 0
         """Samples in a row before each of which the main thread had run."""
         self.descriptors: DescriptorTable | None = None
@@ -174,8 +177,9 @@ class Tracked:
         )
         if news:
             self.moved_at = moved
-            if old is None or not _sent_back(old, new):
+            if old is None or not sent_back(old, new):
                 self.left_at = moved
+                self.looker.leaves()
         if old is None:
             return news
         work = WORK_NS * max((at - before) / WORK_GAP, 1.0)
@@ -203,6 +207,7 @@ class Tracked:
     def pass_time(self, at: float) -> None:
         """Note the counters at ``at``, whether they changed or not, and work out the shares."""
         meters = self.process.meters
+        self.looker.see(at, meters.cpu_s)
         points = self._points
         points.append(_point(at, meters))
         while len(points) > 2 and (
@@ -261,7 +266,22 @@ class Tracked:
             sample = msgspec.structs.replace(
                 sample, mode="native", threads=(last.threads[0], *sample.threads[1:])
             )
-        self.sample = continued(sample, last, lines, functions)
+        self.sample = self._at_home(continued(sample, last, lines, functions), stacks)
+
+    def _at_home(self, sample: StackSample, stacks: StackTable) -> StackSample:
+        """Return a sample as of the same functions, where it was met elsewhere only in passing.
+
+        Who goes round in a `while` for ever calls a function now and then, and is back.
+        """
+        own, caller = stacks.homes(sample.threads[0].stack) if sample.threads else (None, None)
+        home, since, met, count = self._home
+        if home is None or home not in (own, caller):
+            self._home = own, sample.at, 1, 1
+            return sample
+        self._home = home, since, met + (home == own), count + 1
+        if met < IN_PASSING * count or since >= (sample.same_functions_since or since):
+            return sample
+        return msgspec.structs.replace(sample, same_functions_since=since)
 
     def still_since(self, at: float) -> bool:
         """Whether the main thread is known not to have run since ``at``."""
@@ -310,6 +330,7 @@ class Tracked:
                 flowed_at=_flows(self, children),
                 cpu_share=self.cpu_share,
                 main_cpu_share=self.main_cpu_share,
+                lately=self.looker.told,
             )
         return self._built
 
@@ -343,18 +364,6 @@ def _moved_at(old: Meters | None, new: Meters, at: float) -> float | None:
         return None
     counted = grown(old.main_switches, new.main_switches)
     return at if counted or grown(old.main_cpu_ns, new.main_cpu_ns) else None
-
-
-def _sent_back(old: Meters, new: Meters) -> bool:
-    """Whether the main thread can only have been held for a moment, by whatever tool.
-
-    It is in the very wait it was in, and what it did took next to no time; and its process has
-    read and written nothing, as it would have for the smallest step of a collective.
-    """
-    same = old.main_waits is not None and old.main_waits == new.main_waits
-    known = None not in (old.main_cpu_ns, new.main_cpu_ns, old.read_bytes, old.write_bytes)
-    said = (new.read_bytes, new.write_bytes) == (old.read_bytes, old.write_bytes)
-    return same and known and said and grown(old.main_cpu_ns, new.main_cpu_ns) <= TOUCH_NS
 
 
 def adopt(live: Mapping[int, Tracked], left: Sequence[Tracked]) -> None:

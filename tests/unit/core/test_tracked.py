@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import BadPieceError
+from hangtop_core.model import StackSample, ThreadStack
+from hangtop_core.stacktable import StackTable
 from support.pieces import EPOCH, child, meters, process
+from support.situations import frame
 from support.stored import Bench
-
-if TYPE_CHECKING:
-    from hangtop_core.model import StackSample
 
 
 @pytest.fixture
@@ -281,3 +282,22 @@ def test_of_many_threads_that_got_on_those_are_remembered_that_are_told_of(
     bench.fold(0, process(100, 0, flows=[[105, 40000], [106, 40000]]))
     bench.fold(3, {"pid": 100, "flows": [[106, 40000], [107, 40000]]})
     assert bench.ranks()[0].flowed_at == {106: EPOCH, 107: EPOCH + 3}
+
+
+@pytest.mark.parametrize(("calls", "stays"), [((4,), True), ((2, 4, 6), False)])
+def test_who_calls_something_in_passing_stays_in_its_functions(
+    bench: Bench, calls: tuple[int, ...], stays: bool
+) -> None:
+    bench.fold(0, process(100, 0))
+    known = bench.store.live("n1", 100)
+    assert known is not None
+    table = StackTable()
+    caller = replace(frame("cut", "pack.py", 20), within=((19, "while rest:"),))
+    table.add("cut", (caller, frame("main", "pack.py", 9)))
+    table.add("find", (frame("find", "pack.py", 3), caller, frame("main", "pack.py", 9)))
+    for at in range(1, 9):
+        thread = ThreadStack(100, "MainThread", False, False, "find" if at in calls else "cut")
+        known.take_sample(StackSample(EPOCH + at, 0.0, "nonblocking", (thread,)), table)
+    assert known.sample is not None
+    since = known.sample.same_functions_since
+    assert since == (EPOCH + 1 if stays else EPOCH + max(calls) + 1)

@@ -28,6 +28,9 @@ START_OR_END: frozenset[JobState] = AT_START | {"exited"}
 ALWAYS: frozenset[JobState] = frozenset({"hung", "unknown", "progressing"})
 """For causes that also explain a job which gets on slowly."""
 
+LIKELY = 0.6
+"""Confidence that a rank is slow which is busy, where nothing shows that it gets on."""
+
 
 class Subject(Struct, frozen=True, gc=False):
     """One rank with all that is known of what it does."""

@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
-from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
-from hangtop_core.analysis.progress import PATIENCE
-from hangtop_core.analysis.standing import FLOOR_S
-from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.branches import branch
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
     does,
     is_are,
-    loop_of_its_own,
     sentence,
     several,
     who,
@@ -170,76 +166,6 @@ def _told(case: Case, odd: Sequence[Subject], tied: bool) -> bool:
     return any(tied or {s.number for s in group} == blamed for group in known)
 
 
-def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if not case.waiters or case.waited_s < FLOOR_S:
-        return
-    if case.progress.state == "unknown":
-        yield from _computing(case, left)
-        return
-    slow = [s for s in left if s.activity.kind in _AT_WORK]
-    for group in alike(slow, lambda s: (s.activity.kind, s.activity.site)):
-        loop = loop_of_its_own(case, group[0])
-        on_ = f"and {is_are(group, 'gets', 'get')} on"
-        if loop:
-            on_ = f"in the loop at {loop}; whether that comes to its end does not show"
-        yield Hit(
-            subjects=group,
-            summary=sentence(
-                case,
-                f"{who(group)} {is_are(group, 'is', 'are')} {'most likely ' if loop else ''}slow, "
-                f"not stuck: {is_are(group, 'it', 'they')} {does(group)} at "
-                f"{group[0].activity.at}, {on_}; the others have waited at least "
-                f"{duration(case.waited_s)}",
-            ),
-            confidence=0.6 if loop else None,
-            evidence=common_facts(case, group),
-            steps=(on(group[0], f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}"),),
-        )
-
-
-def _computing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    """Ranks in native code without the GIL: until that returns, nothing shows how far it is."""
-    slow = [s for s in left if s.activity.running and computes(s.rank, s.activity)]
-    for group in alike(slow, lambda s: s.activity.site):
-        yield Hit(
-            subjects=group,
-            summary=sentence(
-                case,
-                f"{who(group)} {is_are(group, 'computes', 'compute')} in native code, called at "
-                f"{group[0].activity.at}, and {is_are(group, 'is', 'are')} most likely slow, not "
-                "stuck: how far that is shows only when it returns; the others have waited at "
-                "least "
-                f"{duration(case.waited_s)}",
-            ),
-            evidence=common_facts(case, group),
-            steps=(
-                f"wait: after {duration(PATIENCE * case.hang_after)} of that it is called hung",
-                on(group[0], f"py-spy record --native -d 10 -o profile.svg --pid {group[0].pid}"),
-            ),
-            confidence=0.6,
-        )
-
-
-def _long_phase(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.waiters or not case.subjects or len(left) != len(case.subjects):
-        return
-    stalled = case.progress.stalled_for_s or 0.0
-    # A healthy job may pause between steps whenever it is sampled: sleeping tells nothing.
-    if any(s.activity.kind not in _COMPUTES for s in left) or stalled < case.hang_after:
-        return
-    first = left[0].activity
-    yield Hit(
-        subjects=(),
-        explained=tuple(left),
-        summary=(
-            f"no rank waits for another: {name_ranks(left)} {several(first.text, left)} at "
-            f"{first.at}. A long phase, not a hang"
-        ),
-        evidence=common_facts(case, left),
-        steps=(on(left[0], f"py-spy record -d 10 -o profile.svg --pid {left[0].pid}"),),
-    )
-
-
 def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     # A rank that is yet to be sampled is no suspect.
     seen = [s for s in left if s.rank.sample is not None]
@@ -343,28 +269,6 @@ MISSING = Rule(
     next_steps=("Compare its stack with the others' call site", "Look for rank conditions"),
     find=_missing,
     needs=(More("recorder", "whether it has issued what the others wait for"),),
-)
-STRAGGLER = Rule(
-    cause="straggler",
-    title="A rank is slow, not stuck",
-    seen="Others have waited for seconds, and this rank's functions change between samples. With "
-    "less confidence: it computes in native code without the GIL, for less than ten times the "
-    "hang time.",
-    excluded="Otherwise its stack stays the same for the hang time.",
-    confidence=0.8,
-    next_steps=("Profile it",),
-    find=_straggler,
-    states=_NOT_STUCK | {"unknown"},
-)
-LONG_PHASE = Rule(
-    cause="long-phase",
-    title="A long phase, not a hang",
-    seen="No rank waits for another, all are at work.",
-    excluded="Somebody waits.",
-    confidence=0.7,
-    next_steps=("Wait; profile a rank",),
-    find=_long_phase,
-    states=STALLED | _NOT_STUCK,
 )
 UNKNOWN = Rule(
     cause="unknown",

@@ -1,0 +1,214 @@
+"""Ranks that are slow, not stuck: those that others wait for, and phases that take long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.atwork import computes
+from hangtop_core.analysis.progress import PATIENCE
+from hangtop_core.analysis.shares import CHILD_SHARE, FOR_CHILDREN, lags, slow_one, stays
+from hangtop_core.analysis.standing import FLOOR_S, latest
+from hangtop_core.analysis.verdict.base import LIKELY, STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.children import programs, told_children
+from hangtop_core.analysis.verdict.evidence import (
+    SHOWN,
+    alike,
+    common_facts,
+    does,
+    is_are,
+    loop_of_its_own,
+    sentence,
+    several,
+    who,
+)
+from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
+from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.text import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.diagnosis import JobState
+
+_NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
+_COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})
+_AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importing", "data"})
+PASSED = 2
+"""Readings at least between which each of those that wait has left its wait."""
+
+
+def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if not case.waiters:
+        return
+    if case.waited_s < FLOOR_S:
+        if case.progress.state == "progressing":
+            yield from _held_up(case)
+        return
+    if case.progress.state == "unknown":
+        yield from _computing(case, left)
+        return
+    slow = [s for s in left if s.activity.kind in _AT_WORK]
+    for group in alike(slow, lambda s: (s.activity.kind, s.activity.site)):
+        loop = loop_of_its_own(case, group[0])
+        sure = not loop and all(_shown(case, s) for s in group)
+        on_ = f"and {is_are(group, 'gets', 'get')} on"
+        if loop:
+            on_ = f"in the loop at {loop}; whether that comes to its end does not show"
+        elif not sure:
+            on_ = f"and {is_are(group, 'goes', 'go')} from function to function; whether "
+            on_ += f"{is_are(group, 'it gets', 'they get')} on does not show yet"
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                f"{who(group)} {is_are(group, 'is', 'are')} {'' if sure else 'most likely '}slow, "
+                f"not stuck: {is_are(group, 'it', 'they')} {does(group)} at "
+                f"{group[0].activity.at}, {on_}; the others have waited at least "
+                f"{duration(case.waited_s)}",
+            ),
+            confidence=None if sure else LIKELY,
+            evidence=common_facts(case, group),
+            steps=(on(group[0], f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}"),),
+        )
+
+
+def _shown(case: Case, subject: Subject) -> bool:
+    """Whether anything but its functions shows that a rank gets on while the others wait."""
+    if subject.activity.kind != "busy":
+        return True
+    rank = subject.rank
+    moved = latest((rank.io_moved_at, rank.printed_at, rank.wrote_at, rank.file_moved_at))
+    return moved is not None and moved > case.at - case.waited_s
+
+
+def _computing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Ranks in native code without the GIL: until that returns, nothing shows how far it is."""
+    slow = [s for s in left if s.activity.running and computes(s.rank, s.activity)]
+    for group in alike(slow, lambda s: s.activity.site):
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                f"{who(group)} {is_are(group, 'computes', 'compute')} in native code, called at "
+                f"{group[0].activity.at}, and {is_are(group, 'is', 'are')} most likely slow, not "
+                "stuck: how far that is shows only when it returns; the others have waited at "
+                "least "
+                f"{duration(case.waited_s)}",
+            ),
+            evidence=common_facts(case, group),
+            steps=(
+                f"wait: after {duration(PATIENCE * case.hang_after)} of that it is called hung",
+                on(group[0], f"py-spy record --native -d 10 -o profile.svg --pid {group[0].pid}"),
+            ),
+            confidence=LIKELY,
+        )
+
+
+def _held_up(case: Case) -> Iterator[Hit]:
+    """One rank that works while all others wait for it, over several steps that they passed.
+
+    It may be met in the very line that the others wait in: what it does there shows by its CPU time
+    only.
+    """
+    slow = slow_one([s.rank for s in case.live])
+    if slow is None:
+        return
+    subject = next(s for s in case.live if s.rank is slow)
+    others = [s for s in case.live if s.rank is not slow]
+    known = [s.rank.lately for s in case.live if s.rank.lately is not None]
+    if len(known) < len(case.live) or not all(s.waits for s in others):
+        return
+    most, own = max(s.rank.lately.share for s in others if s.rank.lately), slow.lately
+    span = min(one.span_s for one in known)
+    passed = min(s.rank.lately.left for s in others if s.rank.lately)
+    if own is None or not lags(own.share, most) or passed < PASSED:
+        return
+    yield Hit(
+        subjects=(subject,),
+        summary=(
+            f"{who([subject])} holds up the others, step by step: it has used {own.share:.0%} of a "
+            f"core in the last {duration(span)}, each of {name_ranks(others)} {most:.0%} at most; "
+            f"these wait for it most of the time ({wait_text(others[0].activity)}), and steps pass"
+        ),
+        evidence=common_facts(case, [subject]),
+        steps=(
+            on(subject, f"py-spy record -d 20 -o profile.svg --pid {subject.pid}"),
+            "look whether it has more to do than the others: longer inputs, uneven layers",
+        ),
+        confidence=0.75,
+    )
+
+
+def _long_phase(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if case.waiters or not case.subjects or len(left) != len(case.subjects):
+        return
+    if case.progress.state == "progressing":
+        yield from _by_children(case, left)
+    stalled = case.progress.stalled_for_s or 0.0
+    # A healthy job may pause between steps whenever it is sampled: sleeping tells nothing.
+    if any(s.activity.kind not in _COMPUTES for s in left) or stalled < case.hang_after:
+        return
+    first = left[0].activity
+    yield Hit(
+        subjects=(),
+        explained=tuple(left),
+        summary=(
+            f"no rank waits for another: {name_ranks(left)} {several(first.text, left)} at "
+            f"{first.at}. A long phase, not a hang"
+        ),
+        evidence=common_facts(case, left),
+        steps=(on(left[0], f"py-spy record -d 10 -o profile.svg --pid {left[0].pid}"),),
+    )
+
+
+def _by_children(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Every rank waits for children of its own, which are at work, and has done so for a while."""
+    if not all(s.activity.kind in FOR_CHILDREN and stays(s.rank, case.at) for s in left):
+        return
+    places = [
+        f"{name_ranks([s.number for s in group])} {several(group[0].activity.text, group)} at "
+        f"{group[0].activity.at}"
+        for group in alike(left, lambda s: (s.activity.text, s.activity.site))
+    ]
+    first = left[0]
+    busy = [c for c in programs(first) if first.rank.child_cpu_share.get(c.pid, 0) >= CHILD_SHARE]
+    told = told_children(case, first, busy)
+    yield Hit(
+        subjects=(),
+        explained=tuple(left),
+        summary=(
+            f"no rank waits for another: {'; '.join(places[:SHOWN])}. Their children are at work"
+            f"{f' (those of rank {first.number}: {told})' if told else ''}. A long phase, no hang"
+        ),
+        evidence=common_facts(case, left),
+        steps=(on(first, f"py-spy record -s -d 10 -o profile.svg --pid {first.pid}"),),
+    )
+
+
+STRAGGLER = Rule(
+    cause="straggler",
+    title="A rank is slow, not stuck",
+    seen="Others have waited for seconds, and this rank's functions change between samples: with "
+    "less confidence where it is busy and nothing is read, written or printed. Or steps pass, and "
+    "for twelve seconds and more it uses a core while each of the others waits most of the time. "
+    "With less confidence: it computes in native code without the GIL, for less than ten times the "
+    "hang time.",
+    excluded="Otherwise its stack stays the same for the hang time.",
+    confidence=0.8,
+    next_steps=("Profile it",),
+    find=_straggler,
+    states=_NOT_STUCK | {"unknown"},
+)
+LONG_PHASE = Rule(
+    cause="long-phase",
+    title="A long phase, not a hang",
+    seen="No rank waits for another, all are at work; or each waits in one place for children of "
+    "its own that are.",
+    excluded="Somebody waits.",
+    confidence=0.7,
+    next_steps=("Wait; profile a rank",),
+    find=_long_phase,
+    states=STALLED | _NOT_STUCK,
+)
