@@ -35,16 +35,12 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.diagnosis import JobState
 
 _OTHER_WAY = "Ranks skipped or added an operation before, or took another branch"
 KNOWN_WHY = 0.75
 """Most that is said of ranks in another operation where lines of the program tell why."""
-_NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
 _SAME_LINE: frozenset[Kind] = frozenset({"collective", "work-wait", "send", "recv", "new-group"})
 """Waits that the program calls itself: with which group and tensors, stacks do not tell."""
-_COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})
-_AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importing", "data"})
 
 
 def _lacking(case: Case, numbers: set[int]) -> Operation | None:

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from hangtop_core.model import Rank
 
 
-_ENDS = frozenset({"remote", "io", "file-lock", "child", "output"})
-
-
 def with_threads(ranks: Sequence[Rank], read: Iterable[Activity], reader: Reader) -> list[Activity]:
     """A main thread that waits for a thread of its rank which waits for ranks, waits too."""
     both = zip(ranks, read, strict=True)
