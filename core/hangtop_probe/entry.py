@@ -57,12 +57,10 @@ class Entry:
             self.file = fileposition.Position(self.stat.pid, guard)
         return self.file.look(threads[0] if threads else None)
 
-    def look_at_flows(
-        self, threads: Sequence[activity.ThreadRow], read: Optional[int]
-    ) -> List[List[int]]:
-        """Return which of its threads get on in a connection; ``read``: bytes it has read."""
+    def look_at_flows(self, threads: Sequence[activity.ThreadRow]) -> List[List[int]]:
+        """Return which of its threads get on in a connection."""
         environ = self.facts.environ or {}
-        return self.flows.look(threads, environ.get("MASTER_PORT", ""), read)
+        return self.flows.look(threads, environ.get("MASTER_PORT", ""))
 
     @property
     def young(self) -> bool:

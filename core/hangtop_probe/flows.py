@@ -63,7 +63,8 @@ class Flows:
         self._base = "/proc/%d/" % pid
         self._clock = clock
         self._due = 0.0
-        self._read: Optional[int] = None
+        self._ran: Dict[int, Optional[bytes]] = {}
+        """What the scheduler says of gloo's threads."""
         self._questions: Dict[int, Optional[bytes]] = {}
         """What to ask the kernel of a socket, by inode; None of those that do not count."""
         self._had: Dict[Tuple[int, int], int] = {}
@@ -72,24 +73,20 @@ class Flows:
         """By thread, and socket where it waits on several: since when, and how much."""
         self._told: Dict[int, int] = {}
 
-    def look(
-        self, rows: Sequence[ThreadRow], store: str = "", read: Optional[int] = None
-    ) -> List[List[int]]:
+    def look(self, rows: Sequence[ThreadRow], store: str = "") -> List[List[int]]:
         """Return threads that have got on, each with how many bytes so far; and as -tid those on
         one of whose several connections anything has just come, with how often.
 
         Args:
             rows: its threads.
             store: port of the job's store.
-            read: bytes that its process has read: as long as these are the same, nothing has come
-                from other ranks, of which there may be many connections.
         """
         now = self._clock()
         if now >= self._due:
             self._due = now + LOOK_S
-            others = _OF_JOB if read != self._read else (*_OF_JOB, _GLOO)
-            self._read, gloo = read, {row.tid for row in rows if row.name == _GLOO}
-            some = [row for row in rows if not row.name.startswith(others)]
+            gloo = {row.tid for row in rows if row.name == _GLOO}
+            rests = self._rest(gloo)
+            some = [r for r in rows if r.tid not in rests and not r.name.startswith(_OF_JOB)]
             waits = [(row.tid, *wait) for row in some for wait in self._waits(row)][:MAX_SOCKETS]
             if len(self._questions) > 4 * MAX_SOCKETS:
                 self._questions, self._had = {}, {}
@@ -115,7 +112,7 @@ class Flows:
                     # An answer comes after all of its question, unless others send there.
                     also = _OUT if alone and inodes.count(inode) == 1 else 0
                     came = {
-                        one[0]: self._came(one, inode, key in before)
+                        one[0]: self._came(one, inode, key in before, tid in gloo)
                         for one in found
                         if one[0] & (way | also)
                     }
@@ -133,17 +130,26 @@ class Flows:
                 self._told = {tid: n for tid, n in self._told.items() if abs(tid) in tids}
         return [list(one) for one in self._told.items()]
 
-    def _came(self, told: Tuple[int, int, int], inode: int, stayed: bool) -> int:
+    def _rest(self, gloo: "set[int]") -> "set[int]":
+        """Return gloo's threads that have not run since the last look: nothing has come."""
+        before, names = self._ran, {tid: "%stask/%d/schedstat" % (self._base, tid) for tid in gloo}
+        self._ran = {tid: procfs.read(name) for tid, name in names.items()}
+        return {tid for tid, ran in self._ran.items() if tid in before and before[tid] == ran}
+
+    def _came(self, told: Tuple[int, int, int], inode: int, stayed: bool, gloo: bool) -> int:
         """Return what has come on a socket, or gone, while a thread has stayed with such waits.
 
         Of a socket that is new: all, where it was opened meanwhile. And much may have come before
-        we did: where the last of it has just come, that counts.
+        we did: where the last of it has just come, that counts, but for gloo, where it was of the
+        last step.
         """
         way, count, ago_ms = told
         old = self._had.get((inode, way))
         self._had[inode, way] = count
         if old is not None:
             return max(count - old, 0) if stayed else 0
+        if gloo:
+            return 0
         if stayed:
             return count + OPENED
         return count if count >= LEAST and ago_ms < LEAST_S * 1000 else 0

@@ -236,7 +236,6 @@ class Table:
             self._describe(entry)
         zombie = stat.state == "Z"
         threads = [] if zombie else entry.activity.threads(entry.by_us)
-        meters = entry.activity.meters(stat, self._clock)
         fields = {**entry.slow, **role._asdict(), "pid": stat.pid}
         fields.update(
             ppid=stat.ppid,
@@ -246,11 +245,11 @@ class Table:
             comm=stat.comm,
             threads=threads,
             thread_count=stat.threads,
-            meters=meters,
+            meters=entry.activity.meters(stat, self._clock),
             tracer_pid=entry.tracer[0],
             tracer=entry.tracer[1],
             dumping_core=entry.dumping_core,
-            flows=entry.look_at_flows(threads, meters["read_bytes"]),
+            flows=entry.look_at_flows(threads),
         )
         if role.role == "rank":
             known = self._learned.get(entry.identity, Learned())

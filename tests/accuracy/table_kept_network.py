@@ -31,7 +31,7 @@ NETWORK: tuple[Job, ...] = (
     ),
     Job(
         "forgotten-flows",
-        "kept/network/diloco.py 16 1e4",
+        "kept/network/diloco.py 8 1e4",
         "tcp-peer-dead",
         (),
         "a firewall forgot the ranks' connections while they worked locally",

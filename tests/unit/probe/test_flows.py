@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 MUCH = flows.LEAST
+R = flows.procfs.read
 Pair = tuple[socket.socket, socket.socket]
 
 
@@ -274,24 +275,24 @@ def test_threads_that_have_ended_are_forgotten_once_there_are_many(
         assert len(told) <= 2
 
 
-def test_what_comes_to_gloo_counts_while_its_process_reads(pair: Pair) -> None:
+def test_what_comes_to_gloo_counts_while_its_thread_runs(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     near, far = pair
-    watch, read = Watch(), 0
+    watch, runs = Watch(), 0
+    monkeypatch.setattr(flows.procfs, "read", lambda *a: b"%d" % runs if "sched" in a[0] else R(*a))
     with closing(select.epoll()) as epoll:
         epoll.register(near, select.EPOLLIN)
         loop = row("epoll_wait", epoll.fileno())._replace(name="gloo_tcp_loop")
-
-        def look() -> dict[int, int]:
-            watch.now += 5.0
-            return dict(watch.flows.look([loop], "", read))
-
+        carry(far, near, MUCH)
+        assert watch.look(loop) == {}, "what came before was of the last step"
         told: dict[int, int] = {}
         for _ in range(5):
             carry(far, near, MUCH)
-            read += MUCH
-            told = look()
+            runs += 1
+            told = watch.look(loop)
         assert told[7] >= MUCH
         assert -7 not in told, "it is no event loop of the program's"
         for _ in range(5):
             carry(far, near, MUCH)  # which somebody else of the test reads
-            assert look() == told, "nothing is asked of the kernel while nothing is read"
+            assert watch.look(loop) == told, "nothing is asked of the kernel while it sleeps"
