@@ -58,9 +58,15 @@ def test_hang_is_explained(name: str, pool: ScenarioPool) -> None:
     assert outcome.first["next_steps"], outcome.told()
 
 
+SLOW = {"slow-compute": [("straggler", 2)]}
+"""What is told of those that get on slowly, once steps have shown it."""
+
+
 @pytest.mark.parametrize("name", HEALTHY)
 def test_healthy_job_is_not_called_hung(name: str, pool: ScenarioPool) -> None:
     outcome = outcome_of(name, pool)
     assert outcome.diagnosis["state"] == "progressing", outcome.told()
     assert outcome.exit_code == 0, outcome.told()
-    assert outcome.diagnosis["verdicts"] == [], outcome.told()
+    # Whom all others wait for in each step is slow: that may be told beside it.
+    told = [(one["cause"], one["culprits"][0]["rank"]) for one in outcome.diagnosis["verdicts"]]
+    assert told in ([], SLOW.get(name, [])), outcome.told()
