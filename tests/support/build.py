@@ -32,7 +32,7 @@ from support.situations import BACKWARD, FUTEX, GLOO_THREADS, Facts, Stack, c10d
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.diagnosis import Diagnosis, Verdict
 
 NOW = 1_800_000_000.0
 """The time of every built snapshot."""
@@ -249,3 +249,10 @@ def one_elsewhere(stack: Stack, others: Stack = BACKWARD, ranks: int = 3) -> Dia
     world.add(stack, FUTEX)
     snapshot = world.snapshot()
     return diagnose(snapshot, snapshot.job(None), 30.0)
+
+
+def hung(world: World) -> Verdict:
+    """The first verdict on a job that hangs."""
+    found = judged(world)
+    assert found.state == "hung", found
+    return found.verdicts[0]

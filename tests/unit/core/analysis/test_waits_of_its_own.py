@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, Holder, Socket
 from hangtop_core.model import DescriptorTable
-from support.build import NOW, World
+from support.build import NOW, World, hung, judged
 from support.situations import (
     CHILD,
     FUTEX,
@@ -25,7 +24,6 @@ from support.situations import (
 )
 
 if TYPE_CHECKING:
-    from hangtop_core.diagnosis import Diagnosis, Verdict
     from hangtop_core.model import Process, Rank, StackSample
     from support.situations import Facts, Stack
 
@@ -53,17 +51,6 @@ POOL_INIT: Stack = (
     frame("worker", "py:multiprocessing/pool.py", 109),
     *POOL_IDLE[2:],
 )
-
-
-def run(world: World) -> Diagnosis:
-    snapshot = world.snapshot()
-    return diagnose(snapshot, snapshot.job(None))
-
-
-def first(world: World) -> Verdict:
-    found = run(world)
-    assert found.state == "hung", found
-    return found.verdicts[0]
 
 
 def child(
@@ -95,7 +82,7 @@ def test_a_program_that_is_stopped_is_told_before_the_pipe() -> None:
     world.waiters(2)
     rank = reader(world, "T")
     world.give_children(rank, [child(world, rank, STOP, state="T", cmdline=("ffmpeg",))])
-    verdict = first(world)
+    verdict = hung(world)
     assert verdict.cause == "child-process-wait"
     assert "pid 5000 'ffmpeg' (state T), which is stopped by a signal" in verdict.summary
     assert any("kill -CONT 5000" in step for step in verdict.next_steps)
@@ -109,7 +96,7 @@ def test_a_rank_and_its_program_that_wait_for_each_other() -> None:
     facts = ("S", "anon_pipe_write", "write", 2, None)
     pair = child(world, rank, facts, outputs=("pipe:[7]", "pipe:[8]"), cmdline=("ffmpeg",))
     world.give_children(rank, [pair])
-    verdict = first(world)
+    verdict = hung(world)
     assert verdict.cause == "child-process-wait"
     assert "blocked writing to its stderr, which is full" in verdict.summary
     assert "they wait for each other" in verdict.summary
@@ -124,7 +111,7 @@ def test_a_program_that_waits_for_its_rank_to_write() -> None:
         Holder(rank.process.pid, "python", "S", "writes"),))  # fmt: skip
     pair = child(world, rank, ("S", "anon_pipe_read", "read", 0, None), cmdline=("bc",))
     world.give_children(rank, [pair], tables={5000: table(stdin)})
-    summary = first(world).summary
+    summary = hung(world).summary
     assert "blocked reading its stdin: a pipe that only this rank writes" in summary
 
 
@@ -132,7 +119,7 @@ def test_a_pipe_of_another_process_is_io_still() -> None:
     world = World()
     world.waiters(2)
     reader(world)
-    assert first(world).cause == "io-wait"
+    assert hung(world).cause == "io-wait"
 
 
 # -- pools
@@ -163,7 +150,7 @@ def test_workers_that_end_as_fast_as_they_are_started_are_no_progress(
     world = World()
     world.waiters(2)
     churn(world, code=code, stack=stack)
-    verdict = first(world)
+    verdict = hung(world)
     assert verdict.cause == "child-process-wait"
     assert "end as fast as they are started: 5 were seen to come and go" in verdict.summary
 
@@ -175,7 +162,7 @@ def test_workers_that_take_one_task_each_are_at_work(code: int | None, stack: St
     world = World()
     world.waiters(2)
     churn(world, code=code, stack=stack)
-    found = run(world)
+    found = judged(world)
     assert found.state == "progressing"
     assert "none stays: 5 were seen to come and go" in found.verdicts[0].summary
 
@@ -189,7 +176,7 @@ def test_programs_that_are_run_one_after_the_other_are_at_work() -> None:
         for i in range(6)
     ]
     world.give_children(rank, pairs, moved_at=NOW)
-    assert run(world).state == "progressing"
+    assert judged(world).state == "progressing"
 
 
 def test_a_pool_whose_workers_all_wait_has_lost_one_with_its_task() -> None:
@@ -204,8 +191,8 @@ def test_a_pool_whose_workers_all_wait_has_lost_one_with_its_task() -> None:
             child(world, rank, FUTEX, POOL_IDLE, 5002, started_at=new),
         ],
     )
-    verdict = first(world)
-    assert (verdict.cause, len(run(world).verdicts)) == ("queue-wait", 1)
+    verdict = hung(world)
+    assert (verdict.cause, len(judged(world).verdicts)) == ("queue-wait", 1)
     assert "all 2 workers of it wait for tasks: most likely another one has gone" in verdict.summary
     assert "pid 5002 was started 1:40 after the others" in verdict.summary
     assert "wait for each other" not in " ".join(one.text for one in verdict.evidence)
@@ -221,7 +208,7 @@ def test_a_child_that_waits_for_its_queue_to_be_emptied() -> None:
         *user("run", 59),
     )
     world.give_children(rank, [child(world, rank, FUTEX, stack)])
-    verdict = first(world)
+    verdict = hung(world)
     assert "waits until what it has put into a queue is taken out" in verdict.summary
     assert any("before join()" in step for step in verdict.next_steps)
 
@@ -260,7 +247,7 @@ def test_what_is_tried_again_and_again(
     world.waiters(2)
     stack = with_frame(user(name, 35), within=tuple(within), beside=tuple(beside))
     world.add(stack, SLEEP, moved_at=NOW - 0.4)
-    verdict = first(world)
+    verdict = hung(world)
     assert verdict.cause == cause
     if cause != "missing-collective":
         assert f"the loop at train.py:28 (`{within[0][1]}`)" in verdict.summary
@@ -271,7 +258,7 @@ def test_who_sleeps_once_tries_nothing_again() -> None:
     world.waiters(2)
     stack = with_frame(user("f", 35), within=((28, "while True:"),), beside=((30, "os.mkdir(p)"),))
     world.add(stack, SLEEP)
-    assert first(world).cause == "missing-collective"
+    assert hung(world).cause == "missing-collective"
 
 
 # -- shells and what they have started
@@ -307,7 +294,7 @@ def test_the_program_that_a_shell_waits_for_is_told_with_its_connection() -> Non
     world = World()
     world.waiters(2)
     pipeline(world)
-    verdict = first(world)
+    verdict = hung(world)
     assert verdict.cause == "child-process-wait"
     said = "'curl -T - https://store/run-7.tar' (state S), connected to 10.0.0.9:443"
     assert said in verdict.summary
@@ -331,7 +318,7 @@ def test_a_program_that_only_looks_every_second_gets_nowhere(
         child_cpu_share=dict.fromkeys(pids, share),
         child_io_moved_at={} if moved is None else {pids[2]: moved},
     )
-    assert run(world).state == state
+    assert judged(world).state == state
 
 
 def test_a_pipe_that_a_shell_only_has_open_is_filled_by_another() -> None:
@@ -347,7 +334,7 @@ def test_a_pipe_that_a_shell_only_has_open_is_filled_by_another() -> None:
             program(world, rank, POLLS, 5001, "curl", "x", ppid=5000),
         ],
     )
-    verdict = first(world)
+    verdict = hung(world)
     assert "pid 5001 'curl x' (state S)" in verdict.summary
     assert "pid 5000" not in verdict.summary
     assert not any("pid 5000" in one.text for one in verdict.evidence)

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, Socket
 from hangtop_core.model import DescriptorTable
-from support.build import NOW, World
+from support.build import NOW, World, hung, judged
 from support.situations import (
     BASE,
     EXECUTOR,
@@ -27,7 +26,6 @@ from support.situations import (
 )
 
 if TYPE_CHECKING:
-    from hangtop_core.diagnosis import Diagnosis, Verdict
     from support.situations import Stack
 
 PUT: Stack = (
@@ -35,17 +33,6 @@ PUT: Stack = (
     frame("Queue.put", "py:queue.py", 140),
     *user("log", 49),
 )
-
-
-def run(world: World) -> Diagnosis:
-    snapshot = world.snapshot()
-    return diagnose(snapshot, snapshot.job(None))
-
-
-def first(world: World) -> Verdict:
-    found = run(world)
-    assert found.state == "hung", found
-    return found.verdicts[0]
 
 
 def test_a_thread_that_takes_its_lock_again() -> None:
@@ -57,7 +44,7 @@ def test_a_thread_that_takes_its_lock_again() -> None:
     others = [("meter-flush", 4075, flush, False)]
     world.add((flush[0], add, *BASE), FUTEX, sample={"others": others},
               process={"threads": (thread(4075, FUTEX),)}, rank=7)  # fmt: skip
-    summary = first(world).summary
+    summary = hung(world).summary
     assert "thread 'MainThread' most likely waits for itself: it takes `self.lock`" in summary
     assert "has it since train.py:39" in summary
     assert "each other" not in summary
@@ -71,7 +58,7 @@ def test_that_a_thread_takes_its_lock_again_in_a_signal_handler_is_told() -> Non
     world = World()
     world.waiters(2)
     world.add((write, warned, *sync), FUTEX, rank=7)
-    verdict = first(world)
+    verdict = hung(world)
     assert verdict.cause == "lock-wait"
     said = "it is most likely in a signal handler, train.py:39 (warned), which came at train.py:24"
     assert said in verdict.summary
@@ -79,7 +66,7 @@ def test_that_a_thread_takes_its_lock_again_in_a_signal_handler_is_told() -> Non
     sleeps = with_frame(user("warned", 39, "time.sleep(9)"), within=(head,), beside=())[0]
     world.ranks.pop()
     world.add((sleeps, *sync), SLEEP, rank=7)
-    facts = [one.text for one in first(world).evidence]
+    facts = [one.text for one in hung(world).evidence]
     assert any("in a signal handler, train.py:39 (warned), which came at" in one for one in facts)
 
 
@@ -94,7 +81,7 @@ def test_two_threads_of_which_each_holds_what_the_other_wants() -> None:
     one, other = crossing("self.a", "self.b", "put", 20), crossing("self.b", "self.a", "pack", 30)
     world.add(one, FUTEX, sample={"others": [("packer", 4025, other, False)]},
               process={"threads": (thread(4025, (*FUTEX[:4], "0x77")),)})  # fmt: skip
-    summary = first(world).summary
+    summary = hung(world).summary
     assert "each of two threads holds what the other wants" in summary
     assert "thread 'packer' `self.a` at train.py:30" in summary.replace(
         "`self.b` at", "`self.a` at"
@@ -107,7 +94,7 @@ def test_one_lock_that_several_threads_wait_for_is_no_circle() -> None:
     line = user("flush", 45, "with lock:")
     world.add(line, FUTEX, sample={"others": [("w", 4025, line, False)]},
               process={"threads": (thread(4025, FUTEX),)})  # fmt: skip
-    verdict = first(world)
+    verdict = hung(world)
     assert verdict.cause == "lock-wait"
     assert "each other" not in verdict.summary
     assert "so does thread 'w' at train.py:45" in verdict.summary
@@ -125,7 +112,7 @@ def test_workers_of_which_each_holds_what_the_other_wants() -> None:
         whole = (inner, stack[0], *worker_in("f", 9)[1:])
         pairs.append(world.worker(rank, whole, (*FUTEX[:4], f"0x{number}"), number, cmdline=("w",)))
     world.give_children(rank, pairs)
-    verdict = first(world)
+    verdict = hung(world)
     assert verdict.cause == "dataloader-worker-stuck"
     assert "wants `self.a`, which DataLoader worker 1" in verdict.summary
 
@@ -136,19 +123,19 @@ def test_a_pool_of_threads_that_wait_for_tasks_of_it() -> None:
     task = (*RESULT, frame("sample", "train.py", 24), *EXECUTOR)
     others = [(f"reader_{i}", 4021 + i, task, False) for i in range(4)]
     world.add((*RESULT, *user("batch", 28)), FUTEX, sample={"others": others})
-    summary = first(world).summary
+    summary = hung(world).summary
     assert "all 4 threads of its pool 'reader' wait for futures, too" in summary
     idle = [*others[:3], ("reader_3", 4029, EXECUTOR, False)]
     world.ranks.pop()
     world.add((*RESULT, *user("batch", 28)), FUTEX, sample={"others": idle})
-    assert "all 3" not in first(world).summary
+    assert "all 3" not in hung(world).summary
 
 
 def test_a_full_queue_is_not_emptied_by_threads_that_wait_for_work() -> None:
     world = World()
     world.waiters(2)
     world.add(PUT, FUTEX, sample={"others": [("reader_0", 4025, EXECUTOR, False)]})
-    summary = first(world).summary
+    summary = hung(world).summary
     assert "it is full, and no thread takes from it (1 other thread only waiting" in summary
     assert "reader_0" not in summary
 
@@ -165,7 +152,7 @@ def test_the_thread_that_a_future_waits_for_is_told_by_its_peer() -> None:
     world.add((*RESULT, *user("wait", 42)), FUTEX, descriptors=DescriptorTable(NOW, (link,)),
               process={"threads": (thread(4025, SEND),)},
               sample={"others": [("up_0", 4025, task, False)]})  # fmt: skip
-    verdict = first(world)
+    verdict = hung(world)
     assert verdict.cause == "remote-service-wait"
     assert "at train.py:42 (wait) for its thread 'up_0', which waits at train.py:21" in (
         verdict.summary
@@ -179,7 +166,7 @@ def test_a_thread_that_makes_no_future_does_not_explain_a_wait_for_one() -> None
     world.waiters(2)
     world.add((*RESULT, *user("wait", 42)), FUTEX, process={"threads": (thread(4025, SEND),)},
               sample={"others": [("beat", 4025, URLLIB, False)]})  # fmt: skip
-    assert first(world).cause == "queue-wait"
+    assert hung(world).cause == "queue-wait"
 
 
 def test_who_was_met_running_without_using_a_cpu_is_where_it_sleeps() -> None:
@@ -187,8 +174,8 @@ def test_who_was_met_running_without_using_a_cpu_is_where_it_sleeps() -> None:
     world.waiters(2)
     slept = (thread(4020, SLEEP), NOW - 2.0)
     world.add(user("mark", 30), RUN, main_cpu_share=0.002, slept=slept)
-    found = run(world)
+    found = judged(world)
     assert "busy-in-python" not in [one.cause for one in found.verdicts]
     world.ranks.pop()
     world.add(user("mark", 30), RUN, main_cpu_share=0.9, slept=slept)
-    assert run(world).verdicts[0].cause == "straggler"  # it computes in native code
+    assert judged(world).verdicts[0].cause == "straggler"  # it computes in native code
