@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.base import besides
-from hangtop_core.analysis.verdict.callers import parting, stack_key, stack_of
+from hangtop_core.analysis.verdict.callers import parted, stack_key, stack_of
 from hangtop_core.analysis.verdict.evidence import descriptor, fact, name_descriptor, peer
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.storage import by_being_there, locked_by_others, wanted
@@ -152,10 +152,10 @@ def _passed(case: Case, first: Subject, stuck: Iterable[Subject]) -> _Held | Non
     mine = stack_of(case.snapshot.stacks, first)
     for other in stuck:
         theirs = stack_of(case.snapshot.stacks, other)
-        depth = parting(mine, theirs)
-        if depth is None:
+        met = parted(mine, theirs)
+        if met is None:
             continue
-        wants, has = mine[-1 - depth], theirs[-1 - depth]
+        wants, has = met
         if has.line > wants.line or by_being_there(first):
             return _Held(f"a lock that {name_ranks([other])} most likely has", (other,))
     return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.frames import is_library, place
 from hangtop_core.analysis.verdict.base import besides
 from hangtop_core.analysis.verdict.callers import conditions as around
-from hangtop_core.analysis.verdict.callers import guards, parting, stack_of, worded
+from hangtop_core.analysis.verdict.callers import guards, parted, parting, stack_of, worded
 from hangtop_core.analysis.verdict.conditional import conditions
 from hangtop_core.analysis.verdict.evidence import is_are
 from hangtop_core.analysis.verdict.naming import name_ranks
@@ -87,10 +87,10 @@ def _in_try(case: Case, odd: Subject, other: Subject) -> str:
     """`step(batch)` (train.py:9), what begins a `try` that one rank is past and another one in."""
     stacks = case.snapshot.stacks
     mine, theirs = stack_of(stacks, odd), stack_of(stacks, other)
-    depth = parting(theirs, mine)
-    if depth is None:
+    met = parted(theirs, mine)
+    if met is None:
         return ""
-    here, there = theirs[-1 - depth], mine[-1 - depth]
+    here, there = met
     past = [block for block in there.beside or () if block not in (here.beside or ())]
     found = [b for b in past if b[0] <= here.line < there.line and not _HELD.match(b[1])]
     return f"`{found[-1][1]}` ({place(here).rpartition(':')[0]}:{found[-1][0]})" if found else ""

@@ -77,6 +77,12 @@ def parting(one: Sequence[Frame], other: Sequence[Frame]) -> int | None:
     return None
 
 
+def parted(one: Sequence[Frame], other: Sequence[Frame]) -> tuple[Frame, Frame] | None:
+    """Where two stacks are in the function in which they part; None as for `parting`."""
+    depth = parting(one, other)
+    return None if depth is None else (one[-1 - depth], other[-1 - depth])
+
+
 def by_callers(
     stacks: Mapping[str, tuple[Frame, ...]], members: Sequence[Subject]
 ) -> dict[str, list[Subject]]:

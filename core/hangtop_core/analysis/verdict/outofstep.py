@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.branches import branch, left_out
-from hangtop_core.analysis.verdict.callers import conditions, loops, parting, stack_of
+from hangtop_core.analysis.verdict.callers import conditions, loops, parted, parting, stack_of
 from hangtop_core.analysis.verdict.conditional import conditions as any_conditions
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, several
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
@@ -196,10 +196,10 @@ def in_own_branch(case: Case, classes: Sequence[Sequence[Subject]]) -> tuple[Sub
 
 def _further(one: Sequence[Frame], other: Sequence[Frame]) -> bool | None:
     """Whether the second stack is further down in the same loop; None where that is not so."""
-    depth = parting(one, other)
-    if depth is None:
+    met = parted(one, other)
+    if met is None:
         return None
-    here, there = one[-1 - depth], other[-1 - depth]
+    here, there = met
     if is_library(here) or here.within is None or there.within is None:
         return None
     same = loops(here) == loops(there) and conditions(here) == conditions(there)

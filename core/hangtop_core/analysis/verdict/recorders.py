@@ -22,6 +22,7 @@ from hangtop_core.analysis.verdict.callers import (
     conditions,
     guards,
     loops,
+    parted,
     parting,
     rank_conditions,
     stack_of,
@@ -195,11 +196,8 @@ def _loop_left(case: Case, one: Subject, other: Subject) -> str | None:
 def _parted(case: Case, one: Subject, other: Subject) -> tuple[Frame, Frame] | None:
     """Where two ranks are in the function in which they part; None where the file was not read."""
     mine, theirs = (stack_of(case.snapshot.stacks, s) for s in (one, other))
-    depth = parting(mine, theirs)
-    if depth is None:
-        return None
-    here, there = mine[-1 - depth], theirs[-1 - depth]
-    return None if here.within is None or there.within is None else (here, there)
+    met = parted(mine, theirs)
+    return None if met is None or None in (met[0].within, met[1].within) else met
 
 
 def _own_branch(here: Frame, there: Frame) -> tuple[Block, ...]:
