@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.eventloops import is_loop
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.doing import does, name_child
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
+    alike,
     common_facts,
     descriptor,
     fact,
     name_descriptor,
     peer,
     sentence,
+    several,
+    since,
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
@@ -32,10 +36,24 @@ if TYPE_CHECKING:
     from hangtop_core.descriptors import Descriptor
 
 _WAITS: frozenset[Kind] = frozenset({"queue", "join", "lock"})
+_PID = re.compile(r" ?\(pid \d+\)|\bpid \d+ ")
 _OPEN = ("ESTABLISHED", "SYN_SENT", "CLOSE_WAIT")
 
 
+class _Asks(NamedTuple):
+    """For whom a rank waits in an event loop."""
+
+    thread: str
+    """` for its thread 'a', which runs an event loop,`."""
+    asked: list[Descriptor]
+    end: str
+    """Where its connections lead: `10.0.0.7:443, vllm (pid 9)`."""
+    alike: str
+    """The same without what is of this rank alone: ports and pids of its own child."""
+
+
 def _in_loop(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    found: dict[int, _Asks] = {}
     for subject in left:
         table = subject.rank.descriptors
         if subject.activity.kind not in _WAITS or subject.activity.by_thread or table is None:
@@ -43,34 +61,48 @@ def _in_loop(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         thread, number = _loop(case, subject)
         loop = descriptor(subject, number) if number is not None else None
         remote, asked = _asked(case, subject, loop) if loop is not None else ("", [])
-        if not asked:
-            continue
-        yield Hit(
-            subjects=(subject,),
-            summary=sentence(
-                case,
-                f"{who([subject])} waits in {subject.activity.op or 'an event loop'} at "
-                f"{subject.activity.at}{thread}",
-                f"{case.since(subject)}: nothing comes on".lstrip(": "),
-                f"{plural(len(asked), 'connection')} to {clean(remote, 60)}"
-                f"{_at_other_end(case, subject, asked[0])}",
+        if asked:
+            end, common = _ends(case, subject, remote, asked[0])
+            found[id(subject)] = _Asks(thread, asked, end, common)
+    waiting = [s for s in left if id(s) in found]
+    for group in alike(waiting, lambda s: _same(s, found[id(s)])):
+        yield _waits(case, group, [found[id(s)] for s in group])
+
+
+def _same(subject: Subject, asks: _Asks) -> tuple[object, ...]:
+    """What is the same of those that are told of together."""
+    one = subject.activity
+    alone = subject.number if one.thread else None
+    return one.op, one.at, bool(asks.thread), asks.alike, alone
+
+
+def _waits(case: Case, group: Sequence[Subject], asks: Sequence[_Asks]) -> Hit:
+    first, one = group[0], asks[0]
+    end, thread = one.end, one.thread
+    if len(group) > 1:
+        end, thread = one.alike, " for a thread each, which runs an event loop," if thread else ""
+    shown = [(s, each) for s, some in zip(group, asks, strict=True) for each in some.asked]
+    text = f"waits in {first.activity.op or 'an event loop'} at {first.activity.at}{thread}"
+    return Hit(
+        subjects=tuple(group),
+        summary=sentence(
+            case,
+            f"{who(group)} {several(text, group)}",
+            f"{since(case, group)}: nothing comes on".lstrip(": "),
+            f"{plural(len(shown), 'connection')} to {end}",
+        ),
+        evidence=(
+            *(
+                fact("network", s.number, name_descriptor(each, peer(case, s, each)))
+                for s, each in shown[:SHOWN]
             ),
-            evidence=(
-                *(
-                    fact(
-                        "network",
-                        subject.number,
-                        name_descriptor(one, peer(case, subject, one)),
-                    )
-                    for one in asked[:SHOWN]
-                ),
-                *common_facts(case, [subject]),
-            ),
-            steps=(
-                on(subject, f"ss -tnpi | grep pid={subject.pid},"),
-                "look at what is at the other end, and give the request a timeout",
-            ),
-        )
+            *common_facts(case, group),
+        ),
+        steps=(
+            on(first, f"ss -tnpi | grep pid={first.pid},"),
+            "look at what is at the other end, and give the request a timeout",
+        ),
+    )
 
 
 def _loop(case: Case, subject: Subject) -> tuple[str, int | None]:
@@ -107,16 +139,30 @@ def _asked(case: Case, subject: Subject, loop: Descriptor) -> tuple[str, list[De
     return next(iter(ends.items())) if len(ends) == 1 else ("", [])
 
 
-def _at_other_end(case: Case, subject: Subject, one: Descriptor) -> str:
-    """`, its child python (pid 9), which sleeps at serve.py:7`, or what else is known of it."""
+def _ends(case: Case, subject: Subject, remote: str, one: Descriptor) -> tuple[str, str]:
+    """`10.0.0.7:443, its child vllm (pid 9), which sleeps`: where a connection leads.
+
+    And the same as it is said of several ranks, of which each may have a child of its own.
+    """
+    named = clean(remote, 60)
     other = peer(case, subject, one)
     if other is None:
-        return ""
+        here = f" on {subject.rank.node}" if _is_local(remote) else ""
+        return named, named + here
     child = next((c for c in subject.rank.children if c.pid == other.pid), None)
     if child is None or other.node != subject.rank.node:
-        return f", {other.text}" if other.pid is None else f", {other.text} (pid {other.pid})"
-    doing = does(case, subject, child)
-    return f", its {name_child(case, subject, child)}{f', which {doing}' if doing else ''}"
+        pid = f" (pid {other.pid})" if other.pid is not None else ""
+        text = f"{named}, {other.text}{pid}"
+        return text, text
+    doing, name = does(case, subject, child), name_child(case, subject, child)
+    which = f", which {doing}" if doing else ""
+    common = _PID.sub("", f"children of their own, each a {name}{which}")
+    return f"{named}, its {name}{which}", common
+
+
+def _is_local(address: str) -> bool:
+    """Whether an address means another thing on each node."""
+    return address.startswith(("127.", "[::1]", "::1"))
 
 
 IN_LOOP = Rule(

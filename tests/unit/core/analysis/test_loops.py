@@ -101,3 +101,44 @@ def test_the_loop_may_be_in_the_only_thread_at_work(beside: bool) -> None:
     first = judged(world).verdicts[0]
     assert first.cause == ("queue-wait" if beside else "remote-service-wait")
     assert beside or "for its thread 'client', which runs an event loop," in first.summary
+
+
+def asking(world: World, node: str, remote: str, own: bool = False) -> None:
+    pid = 4005 + len(world.ranks) * 10
+    socket = Socket("tcp", "ESTABLISHED", "10.1.0.1:5000", remote, peer_pid=pid if own else None)
+    held = Descriptor(11, "socket", "socket:[11]", socket=socket)
+    table = DescriptorTable(at=NOW, descriptors=(epoll(11), held))
+    rank = world.add(RUNS, BLOCKED, node=node, descriptors=table)
+    if own:
+        child = world.process(pid, situations.POLL, role="subprocess", label="subprocess vllm",
+                              rank_pid=rank.process.pid, ppid=rank.process.pid)  # fmt: skip
+        serve = (*LOOP, frame("serve", "serve.py", 49))
+        world.give_children(rank, [(child, world.sample(serve, pid=pid))])
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_ranks_that_wait_for_one_service_are_told_of_at_once(own: bool) -> None:
+    world = World()
+    for number in range(64):
+        asking(world, f"n{number // 8 + 1}", f"127.0.0.1:{9000 + number}" if own else FAR, own)
+    world.waiters(2, node="n9")
+    found = [one for one in judged(world).verdicts if one.cause == "remote-service-wait"]
+    assert [[c.rank for c in one.culprits] for one in found] == [list(range(64))]
+    assert "ranks 0-63 wait in run at train.py:77 (generate) for " in found[0].summary
+    told = f"nothing comes on 64 connections to {FAR}"
+    if own:
+        told = (
+            "nothing comes on 64 connections to children of their own, each a child subprocess vllm, "
+            "which runs an event loop that waits at serve.py:49 (serve)"
+        )
+    assert told in found[0].summary
+
+
+def test_services_of_several_nodes_and_names_are_told_of_apart() -> None:
+    world = World()
+    for number in range(8):
+        asking(world, f"n{number // 4 + 1}", "127.0.0.1:8000" if number % 4 else FAR)
+    world.waiters(2, node="n9")
+    found = [one for one in judged(world).verdicts if one.cause == "remote-service-wait"]
+    assert [[c.rank for c in one.culprits] for one in found] == [[1, 2, 3], [5, 6, 7], [0, 4]]
+    assert "on 3 connections to 127.0.0.1:8000 on n2" in found[1].summary
