@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from hangtop_core import nodesets
 from hangtop_core.analysis import cgroups
 from hangtop_core.analysis.atwork import retries
 from hangtop_core.analysis.standing import wakes_up
-from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.evidence import (
     alike,
@@ -18,14 +19,17 @@ from hangtop_core.analysis.verdict.evidence import (
     name_descriptor,
     sentence,
     several,
+    since,
     who,
 )
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.outofmemory import limit_steps
 from hangtop_core.analysis.verdict.steps import Step, on, room_steps, word
 from hangtop_core.text import size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.analysis.verdict.case import Case
@@ -50,60 +54,113 @@ HELD_BACK = 0.5
 
 
 def _disk_full(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    files: dict[int, Descriptor] = {}
+    mounts: dict[int, tuple[str, ...]] = {}
+    perhaps: list[Subject] = []
     for subject in left:
         activity = subject.activity
         if activity.kind not in _WRITES or activity.family in _NOT_WRITING:
             continue
         one = _full_file(subject)
         if one is not None:
-            mounts: tuple[str, ...] = (one.mount or "",)
-            what = "inodes" if one.full == "inodes" else "space"
-            told = f"has {one.target} open for writing on {one.mount} ({one.fstype}), which has no "
-            told += f"{what} left"
+            files[id(subject)] = one
+        found = (one.mount or "",) if one is not None else _full_mounts(case, subject)
+        if found:
+            mounts[id(subject)] = found
         else:
-            mounts = _full_mounts(case, subject)
-            told = f"works on {' or '.join(mounts)}, which is full"
-        if not mounts:
-            yield from _perhaps_full(case, subject)
-            continue
+            perhaps.append(subject)
+    writing = [s for s in left if id(s) in mounts]
+    for group in alike(writing, lambda s: mounts[id(s)]):
+        yield _on_full(case, group, files, mounts[id(group[0])])
+    yield from _perhaps_full(case, perhaps)
+
+
+def _on_full(
+    case: Case,
+    group: Sequence[Subject],
+    files: Mapping[int, Descriptor],
+    mounts: tuple[str, ...],
+) -> Hit:
+    """One verdict on all ranks on a full file system, be it that of one node or one of each."""
+    having = [s for s in group if id(s) in files]
+    rest = besides(group, having)
+    nodes = {s.rank.node for s in group}
+    if not having:
+        told = f"{who(rest)} {is_are(rest, 'works', 'work')} on {' or '.join(mounts)}"
+        told += ", which is full"
+    else:
+        some = [files[id(s)] for s in having]
+        what = " or ".join(sorted({"inodes" if d.full == "inodes" else "space" for d in some}))
+        kinds = " or ".join(sorted({d.fstype or "?" for d in some}))
+        target = some[0].target if len({d.target for d in some}) == 1 else "files"
+        told = f"{who(having)} {is_are(having, 'has', 'have')} {target} open for writing on "
+        told += f"{some[0].mount} ({kinds}), which has no {what} left"
+        if rest:
+            told += f", and {who(rest)} {is_are(rest, 'works', 'work')} there, too"
+    where = f" (on {nodesets.fold(nodes)})" if len(group) > 1 else ""
+    first = having[0] if having else group[0]
+    return Hit(
+        subjects=tuple(group),
+        summary=sentence(case, f"{told}{where}: {_doing(group)}", since(case, group)),
+        evidence=(
+            *(
+                fact("process", s.number, name_descriptor(files[id(s)]))
+                for s in having[:SHOWN]
+            ),
+            *common_facts(case, group),
+        ),
+        steps=(
+            *room_steps(first, mounts),
+            *_same_on(nodes - {first.rank.node}),
+            f"make room there; what {is_are(group, 'the rank retries', 'ranks retry')} goes on by "
+            "itself",
+        ),
+        confidence=None if having else 0.7,
+    )  # fmt: skip
+
+
+def _doing(group: Sequence[Subject]) -> str:
+    """`they sleep at a.py:7 (f)`; where ranks are at several places, which are at each."""
+    places = list(alike(group, lambda s: (s.activity.text, s.activity.at)))
+    texts = [
+        f"{is_are(group, 'it', 'they') if len(places) == 1 else name_ranks(some)} "
+        f"{several(some[0].activity.text, some)} at {some[0].activity.at}"
+        for some in places[:SHOWN]
+    ]
+    more = sum(map(len, places[SHOWN:]))
+    return ", ".join([*texts, *([f"{more} more elsewhere"] if more else [])])
+
+
+def _same_on(nodes: AbstractSet[str]) -> tuple[str, ...]:
+    """That what was said to do on one node is to be done on others, too."""
+    return (f"the same on {nodesets.fold(nodes)}",) if nodes else ()
+
+
+def _perhaps_full(case: Case, some: Sequence[Subject]) -> Iterator[Hit]:
+    """Who looks again and again may fail to make a file: beside what else explains it."""
+    full: dict[int, tuple[str, ...]] = {}
+    for subject in some if case.waiters else ():
+        node = case.nodes.get(subject.rank.node)
+        mounts = node.full_mounts[:SHOWN] if node is not None else ()
+        by_turns = subject.activity.kind == "sleep"
+        if mounts and by_turns and wakes_up(subject.rank, subject.standing):
+            full[id(subject)] = mounts
+    tries = [s for s in some if id(s) in full]
+    for group in alike(tries, lambda s: (full[id(s)], s.activity.text, s.activity.at)):
+        first, nodes = group[0], {s.rank.node for s in group}
         yield Hit(
-            subjects=(subject,),
+            subjects=(),
             summary=sentence(
                 case,
-                f"{who([subject])} {told}: it {activity.text} at {activity.at}",
-                case.since(subject),
+                f"{who(group)} {several(first.activity.text, group)} by turns at "
+                f"{first.activity.at}, perhaps as {is_are(group, 'it fails', 'they fail')} to make "
+                f"a file: nothing is left on {', '.join(full[id(first)])}"
+                f"{f' of {nodesets.fold(nodes)}' if len(group) > 1 else ''}",
             ),
-            evidence=(
-                *([fact("process", subject.number, name_descriptor(one))] if one else []),
-                *common_facts(case, [subject]),
-            ),
-            steps=(
-                *room_steps(subject, mounts),
-                "make room there; what the rank retries goes on by itself",
-            ),
-            confidence=None if one is not None else 0.7,
+            evidence=tuple(found for s in group[:SHOWN] for found in full_facts(case, s)),
+            steps=(*room_steps(first, full[id(first)]), *_same_on(nodes - {first.rank.node})),
+            confidence=PERHAPS,
         )
-
-
-def _perhaps_full(case: Case, subject: Subject) -> Iterator[Hit]:
-    """Who looks again and again may fail to make a file: beside what else explains it."""
-    node = case.nodes.get(subject.rank.node)
-    mounts = node.full_mounts[:SHOWN] if node is not None else ()
-    if not (mounts and case.waiters and subject.activity.kind == "sleep"):
-        return
-    if not wakes_up(subject.rank, subject.standing):
-        return
-    yield Hit(
-        subjects=(),
-        summary=sentence(
-            case,
-            f"{who([subject])} {subject.activity.text} by turns at {subject.activity.at}, perhaps "
-            f"as it fails to make a file: nothing is left on {', '.join(mounts)}",
-        ),
-        evidence=tuple(full_facts(case, subject)),
-        steps=room_steps(subject, mounts),
-        confidence=PERHAPS,
-    )
 
 
 def _full_file(subject: Subject) -> Descriptor | None:

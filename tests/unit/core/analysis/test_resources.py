@@ -133,3 +133,67 @@ def test_a_cpu_quota_that_is_used_up_while_others_are_between_their_waits(
         world.add(user("tune", 51), RUN, process=process, moved_at=NOW - 0.1)
     found = [one for one in judged(world).verdicts if one.cause == "straggler"]
     assert [c.rank for one in found for c in one.culprits] == blamed
+
+
+@pytest.mark.parametrize("opened", [64, 5, 0])
+def test_many_ranks_on_full_disks_are_told_of_at_once(opened: int) -> None:
+    # GIVEN 64 ranks on 8 nodes, the scratch disk of each of which is full
+    world = World()
+    retry = user("retry", 41, "time.sleep(1)")
+    for number in range(64):
+        node = f"n{number // 8 + 1}"
+        world.nodes[node] = Node(node, "ready", full_mounts=("/scratch",))
+        file = msgspec.structs.replace(SCRATCH, target=f"/scratch/ckpt.{number}.pt")
+        table = DescriptorTable(NOW, (file,)) if number < opened else None
+        world.add(retry, SLEEP, node=node, process={"cwd": "/scratch/run1"},
+                  moved_at=NOW - 1.0, descriptors=table)  # fmt: skip
+    world.waiters(2, node="n9")
+    # WHEN it is judged, THEN one verdict names all, and where
+    found = [one for one in judged(world).verdicts if one.cause == "disk-full"]
+    assert len(found) == 1
+    assert [one.rank for one in found[0].culprits] == list(range(64))
+    told = {
+        64: "ranks 0-63 have files open for writing on /scratch (ext4), which has no space left "
+        "(on n[1-8]): they",
+        5: "ranks 0-4 have files open for writing on /scratch (ext4), which has no space left, "
+        "and ranks 5-63 work there, too (on n[1-8]): they",
+        0: "ranks 0-63 work on /scratch, which is full (on n[1-8]): they",
+    }[opened]
+    assert told in found[0].summary
+    assert found[0].next_steps[:2] == (
+        "df -h /scratch; df -i /scratch",
+        "the same on n[2-8]",
+    )
+
+
+def test_ranks_on_disks_of_other_names_are_told_of_apart() -> None:
+    world = World()
+    for number in range(8):
+        other = msgspec.structs.replace(SCRATCH, mount="/out", target="/out/a", full="inodes")
+        table = DescriptorTable(NOW, (other if number % 2 else SCRATCH,))
+        stack = user("retry", 41 + number // 4, "time.sleep(1)")
+        world.add(stack, SLEEP, descriptors=table)
+    world.waiters(2)
+    found = [one for one in judged(world).verdicts if one.cause == "disk-full"]
+    assert [[c.rank for c in one.culprits] for one in found] == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    assert "ranks 1,3,5,7 have /out/a open for writing on /out (ext4), which has no inodes" in (
+        found[1].summary
+    )
+    assert "ranks 1,3 sleep at train.py:41 (retry), ranks 5,7 sleep at train.py:42" in (
+        found[1].summary
+    )
+
+
+def test_many_that_may_fail_to_make_a_file_are_told_of_at_once() -> None:
+    world = World()
+    for number in range(64):
+        node = f"n{number // 8 + 1}"
+        world.nodes[node] = Node(node, "ready", full_mounts=("/",))
+        world.add(user("retry", 41, "time.sleep(1)"), SLEEP, node=node, moved_at=NOW - 1.0)
+    world.waiters(2, node="n9")
+    (perhaps,) = [one for one in judged(world).verdicts if one.cause == "disk-full"]
+    assert perhaps.culprits == ()
+    assert "ranks 0-63 sleep by turns at train.py:41 (retry), perhaps as they fail to make a " in (
+        perhaps.summary
+    )
+    assert "nothing is left on / of n[1-8]" in perhaps.summary
