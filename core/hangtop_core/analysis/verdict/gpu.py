@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from hangtop_core import nodesets
 from hangtop_core.analysis.dictionary import COMMUNICATION, Kind
 from hangtop_core.analysis.gpus import (
     down,
@@ -12,13 +13,13 @@ from hangtop_core.analysis.gpus import (
 )
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import Command, as_host, on
 from hangtop_core.logs.steps import KERNEL_LOG
-from hangtop_core.text import clean, duration, plural
+from hangtop_core.text import clean, duration, of_several, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
@@ -92,44 +93,89 @@ def _query(subject: Subject, gpu: Gpu, what: str) -> Command:
     return on(subject, f"nvidia-smi -q -i {gpu.index} -d {what}")
 
 
-def _hit(
-    case: Case, subject: Subject, gpu: Gpu, text: str, steps: tuple[Step, ...],
-    confidence: float, event: Event | None = None,
-) -> Hit:  # fmt: skip
-    when = f"({event.text}, {duration(case.at - event.at)} ago)" if event is not None else ""
+class _Bad(NamedTuple):
+    """A GPU that fails, and the rank on it."""
+
+    subject: Subject
+    gpu: Gpu
+    text: str
+    """`has 3 memory errors that could not be corrected`."""
+    steps: tuple[Step, ...]
+    confidence: float
+    event: Event | None = None
+    common: str = ""
+    """The same without what differs from GPU to GPU, where anything does."""
+
+
+def _hits(case: Case, bad: Iterable[_Bad]) -> Iterator[Hit]:
+    """One verdict on all GPUs that fail for one reason."""
+    alike: dict[Hashable, list[_Bad]] = {}
+    for one in bad:
+        why = one.event.text if one.event is not None else None
+        alike.setdefault((one.common or one.text, one.confidence, why), []).append(one)
+    for some in sorted(alike.values(), key=lambda group: -len(group)):
+        yield _hit(case, some)
+
+
+def _hit(case: Case, bad: Sequence[_Bad]) -> Hit:
+    subjects = tuple({id(one.subject): one.subject for one in bad}.values())
+    gpus = {(one.subject.rank.node, one.gpu.index): one for one in bad}
+    nodes = {node for node, _ in gpus}
+    first, many = bad[0], len(gpus) > 1
+    events = [one.event for one in bad if one.event is not None]
+    when = ""
+    if events:
+        ago = duration(case.at - min(event.at for event in events))
+        when = f"({events[0].text}, {'first ' if many else ''}{ago} ago)"
+    text, name = first.text, name_gpu(first.gpu)
+    if many:
+        text, name = of_several(first.common or first.text), plural(len(gpus), "GPU")
+    on_them = f"{who(subjects)} {is_are(subjects, 'is', 'are')} on {'them' if many else 'it'}"
     return Hit(
-        subjects=(subject,),
+        subjects=subjects,
         summary=sentence(
-            case,
-            f"{name_gpu(gpu)} on {subject.rank.node} {text}",
-            when,
-            f"and {who((subject,))} is on it",
-            blamed=(subject,),
+            case, f"{name} on {nodesets.fold(nodes)} {text}", when, f"and {on_them}",
+            blamed=subjects,
         ),
-        evidence=(*_event_facts(case, event), *common_facts(case, (subject,))),
-        steps=steps,
-        confidence=confidence,
-    )
+        evidence=(
+            *(found for one in bad[:SHOWN] for found in _event_facts(case, one.event)),
+            *common_facts(case, subjects),
+        ),
+        steps=(
+            *first.steps,
+            *((f"the same for the other GPUs, on {nodesets.fold(nodes)}",) if many else ()),
+        ),
+        confidence=first.confidence,
+    )  # fmt: skip
 
 
 def _lost(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    yield from _hits(case, _lost_ones(case))
+
+
+def _lost_ones(case: Case) -> Iterator[_Bad]:
     for subject, gpu in _on_gpus(case):
         event = _lost_event(case, subject, gpu)
         if gpu.state not in _UNUSABLE and event is None:
             continue
-        text = "is lost"
+        text, common = "is lost", ""
         if gpu.state == "silent":
             text = "does not answer: NVML's calls about it never return"
+            common = "does not answer: NVML's calls never return"
         elif gpu.state == "reset-required":
             text = "needs to be reset"
         elif gpu.state == "error":
             text = f"cannot be read any more: {clean(gpu.error or 'no reason given', 80)}"
         sure = 0.97 if event is not None and gpu.state in _UNUSABLE else 0.93
         confidence = 0.6 if gpu.state == "error" and event is None else sure
-        yield _hit(case, subject, gpu, text, _steps(subject, gpu), confidence, event)
+        yield _Bad(subject, gpu, text, _steps(subject, gpu), confidence, event, common)
 
 
 def _ecc(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    yield from _hits(case, _defective(case))
+
+
+def _defective(case: Case) -> Iterator[_Bad]:
     for subject, gpu in _on_working_gpus(case):
         event = _recent(case, subject, gpu, frozenset({"ecc"}))
         rows = gpu.remapped
@@ -137,18 +183,23 @@ def _ecc(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             continue  # why it left, something fresher tells
         if event is None and not gpu.ecc_now and not (rows is not None and rows.failed):
             continue
-        text, confidence = "has a defect of its memory", 0.9
+        text, confidence, common = "has a defect of its memory", 0.9, ""
         if event is None:
             fresh = "ecc" in gpu.new_errors
             text = f"has {gpu.ecc_now} memory errors that could not be corrected"
+            common = "has memory errors that could not be corrected" if gpu.ecc_now else ""
             if not gpu.ecc_now:
                 text = "has no spare rows of memory left to replace defective ones"
             confidence = 0.85 if fresh else 0.4
         query = _query(subject, gpu, "ECC,ROW_REMAPPER,PAGE_RETIREMENT")
-        yield _hit(case, subject, gpu, text, _steps(subject, gpu, query), confidence, event)
+        yield _Bad(subject, gpu, text, _steps(subject, gpu, query), confidence, event, common)
 
 
 def _nvlink(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    yield from _hits(case, _unlinked(case))
+
+
+def _unlinked(case: Case) -> Iterator[_Bad]:
     # The links to a GPU that is lost fail at its peers, too.
     hurt = {
         s.rank.node
@@ -157,10 +208,10 @@ def _nvlink(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     }
     for subject, gpu in _on_working_gpus(case):
         event = _recent(case, subject, gpu, frozenset({"nvlink"}))
-        text, confidence = "has NVLink errors", 0.9
+        text, confidence, common = "has NVLink errors", 0.9, ""
         if event is None:
             gone = subject.activity.kind in GONE
-            text, confidence = ("", 0.0) if gone else _links(case, subject, gpu)
+            text, confidence, common = ("", 0.0, "") if gone else _links(case, subject, gpu)
         if not text or subject.rank.node in hurt:
             continue
         steps: tuple[Step, ...] = (
@@ -169,27 +220,33 @@ def _nvlink(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
         if gpu.fabric not in (None, "completed"):
             steps = (*steps, on(subject, "systemctl status nvidia-fabricmanager"))
-        yield _hit(case, subject, gpu, text, _steps(subject, gpu, *steps), confidence, event)
+        steps = _steps(subject, gpu, *steps)
+        yield _Bad(subject, gpu, text, steps, confidence, event, common)
 
 
-def _links(case: Case, subject: Subject, gpu: Gpu) -> tuple[str, float]:
-    """What is wrong with the links of a GPU, and how sure that is; nothing where all is well."""
+def _links(case: Case, subject: Subject, gpu: Gpu) -> tuple[str, float, str]:
+    """What is wrong with the links of a GPU, how sure that is, and the same without numbers."""
     gpus = case.nodes[subject.rank.node].gpus
     equal = [one for one in gpus if one.index != gpu.index and one.name == gpu.name]
     links = down(gpu)
     if links and not (equal and all(down(one) == links for one in equal)):
-        return f"has NVLink {', '.join(map(str, links))} down", 0.8
+        return f"has NVLink {', '.join(map(str, links))} down", 0.8, "has NVLinks down"
     if gpu.fabric not in (None, "completed"):
-        return f"has not joined the NVSwitch fabric ({clean(gpu.fabric or '', 40)})", 0.75
+        return f"has not joined the NVSwitch fabric ({clean(gpu.fabric or '', 40)})", 0.75, ""
     if grown := new_link_errors(gpu):
-        return f"has {plural(grown, 'new NVLink error')} since hangtop came", 0.5
-    return "", 0.0
+        text = f"has {plural(grown, 'new NVLink error')} since hangtop came"
+        return text, 0.5, "has new NVLink errors since hangtop came"
+    return "", 0.0, ""
 
 
 _ERRORS: dict[Class, float] = {"engine": 0.85, "program": 0.75, "other": 0.6, "echo": 0.4}
 
 
 def _xid(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    yield from _hits(case, _reported(case))
+
+
+def _reported(case: Case) -> Iterator[_Bad]:
     for subject, gpu in _on_working_gpus(case):
         plain = _recent(case, subject, gpu, frozenset(_ERRORS) - {"echo"})
         hard = _recent(case, subject, gpu, frozenset({"ecc", "nvlink"}))
@@ -207,7 +264,7 @@ def _xid(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         drain = event.kind == "engine"
         steps = _steps(subject, gpu, *more, drain=drain)
         text = "has reported an error"
-        yield _hit(case, subject, gpu, text, steps, _ERRORS[event.kind], event)
+        yield _Bad(subject, gpu, text, steps, _ERRORS[event.kind], event)
 
 
 LOST = Rule(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import (
     SLOWDOWN,
     describe,
@@ -18,10 +19,10 @@ from hangtop_core.analysis.verdict.base import ALWAYS, AT_START, Hit, Rule, Subj
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import on, trace_steps
-from hangtop_core.text import clean, duration, size
+from hangtop_core.text import clean, duration, plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.hardware import Gpu
@@ -78,25 +79,41 @@ def _throttled(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if gpu.sm_mhz and doing(gpu) in ("computes", "spins", "busy"):
             clocks[gpu.name].append(gpu.sm_mhz)
     usual = {name: usual_clock(some) for name, some in clocks.items()}
+    alike: dict[str, list[tuple[Subject, Gpu]]] = defaultdict(list)
     for subject, gpu in held:
-        if not slow(gpu, usual.get(gpu.name)) or doing(gpu) == "idle":
-            continue
-        hot = f" at {gpu.temperature} C" if gpu.temperature is not None else ""
+        if slow(gpu, usual.get(gpu.name)) and doing(gpu) != "idle":
+            alike[reasons(gpu)[0]].append((subject, gpu))
+    for why, some in sorted(alike.items(), key=lambda item: -len(item[1])):
+        subjects = tuple({id(s): s for s, _ in some}.values())
+        first, gpu = some[0]
+        count = len({(s.rank.node, one.index) for s, one in some})
+        named = name_gpu(gpu) if count == 1 else plural(count, "GPU")
+        clock = _span(one.sm_mhz for _, one in some)
+        heat = _span(one.temperature for _, one in some)
+        peers = _span(usual[one.name] for _, one in some)
         yield Hit(
-            subjects=(subject,),
+            subjects=subjects,
             summary=sentence(
                 case,
-                f"{name_gpu(gpu)} on {subject.rank.node}, of {who((subject,))}, is slowed down to "
-                f"{gpu.sm_mhz} MHz{hot}: {reasons(gpu)[0]}; its peers run at {usual[gpu.name]} MHz",
-                blamed=(subject,),
+                f"{named} on {nodesets.fold(s.rank.node for s in subjects)}, of {who(subjects)}, "
+                f"{'is' if count == 1 else 'are'} slowed down to {clock} MHz"
+                f"{f' at {heat} C' if heat else ''}: {why}; "
+                f"{'its' if count == 1 else 'their'} peers run at {peers} MHz",
+                blamed=subjects,
             ),
-            evidence=common_facts(case, (subject,)),
+            evidence=common_facts(case, subjects),
             steps=(
-                on(subject, f"nvidia-smi -q -i {gpu.index} -d PERFORMANCE,TEMPERATURE,POWER,CLOCK"),
+                on(first, f"nvidia-smi -q -i {gpu.index} -d PERFORMANCE,TEMPERATURE,POWER,CLOCK"),
                 "look at its cooling and power supply, and at the GPUs beside it",
             ),
             confidence=None if case.progress.state == "progressing" else 0.4,
         )
+
+
+def _span(values: Iterable[int | None]) -> str:
+    """`800`, or `800-910`; empty where nothing is known."""
+    some = sorted({one for one in values if one is not None})
+    return "-".join(str(one) for one in dict.fromkeys((some[0], some[-1]))) if some else ""
 
 
 def _shared(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

@@ -11,7 +11,7 @@ from hangtop_core.hardware import GpuProcess, Nic, NvLink, Rows, Xid
 from hangtop_core.model import Node
 from support.build import HUNG_SINCE, NOW, World, judged
 from support.gpus import BUSY, IDLE, SPINS, gpu
-from support.situations import FUTEX, RUN, SLEEP, c10d, frame, user
+from support.situations import FUTEX, RUN, SLEEP, Facts, c10d, frame, user
 from support.verdicts import causes
 
 if TYPE_CHECKING:
@@ -293,3 +293,91 @@ def test_a_rank_outside_communication_is_the_cause_and_not_a_port() -> None:
     world = ports(n1="ACTIVE", n2="DOWN", n3="ACTIVE")
     world.add(user("evaluate", 41), SLEEP, rank=3, node="n3")
     assert causes(judged(world))[0] == "missing-collective"
+
+
+def many(bad: Mapping[str, Any], fine: Mapping[str, Any], lost: int, facts: Facts = RUN) -> World:
+    """64 ranks on 8 nodes that wait; of each node the first GPUs are bad."""
+    world = World()
+    for number in range(8):
+        node = f"n{number + 1}"
+        pids = [4000 + (number * 8 + n) * 10 for n in range(8)]
+        world.waiters(8, facts=facts, node=node)
+        gpus = (
+            gpu(n, processes=(GpuProcess(pid, 60 << 30),), **(bad if n < lost else fine))
+            for n, pid in enumerate(pids)
+        )
+        world.nodes[node] = Node(node, "ready", gpus=tuple(gpus))
+    return world
+
+
+@pytest.mark.parametrize(
+    ("bad", "cause", "text"),
+    [
+        ({"state": "lost"}, "gpu-lost", "16 GPUs on n[1-8] are lost and ranks 0-1,8-9,"),
+        (
+            {"state": "silent"},
+            "gpu-lost",
+            "16 GPUs on n[1-8] do not answer: NVML's calls never return and ranks 0-1,8-9,",
+        ),
+        (
+            {**SPINS, "xids": (Xid(48, HUNG_SINCE - 2),)},
+            "gpu-ecc",
+            "16 GPUs on n[1-8] have a defect of their memory (Xid 48",
+        ),
+        (
+            {**SPINS, "xids": (Xid(13, HUNG_SINCE - 2),)},
+            "gpu-xid",
+            "16 GPUs on n[1-8] have reported an error (Xid 13",
+        ),
+    ],
+)
+def test_gpus_that_fail_alike_are_told_of_at_once(
+    bad: Mapping[str, Any], cause: str, text: str
+) -> None:
+    found = judged(many(bad, SPINS, 2, FUTEX))
+    told = [one for one in found.verdicts if one.cause == cause]
+    assert len(told) == 1
+    assert text in told[0].summary
+    assert "are on them" in told[0].summary
+    blamed = [one.rank for one in told[0].culprits]
+    assert blamed == [n for n in range(64) if n % 8 < 2]
+    assert "the same for the other GPUs, on n[1-8]" in told[0].next_steps
+
+
+def test_gpus_that_fail_differently_are_told_of_apart() -> None:
+    world = many({"state": "lost"}, SPINS, 1)
+    node = world.nodes["n3"]
+    pids = node.gpus[5].processes
+    broken = gpu(5, state="reset-required", processes=pids)
+    gpus = (*node.gpus[:5], broken, *node.gpus[6:])
+    world.nodes["n3"] = msgspec.structs.replace(node, gpus=gpus)
+    found = [one for one in judged(world).verdicts if one.cause == "gpu-lost"]
+    assert [len(one.culprits) for one in found] == [8, 1]
+    assert "GPU 5 " in found[1].summary
+    assert "on n3 needs to be reset and rank 21 (n3, pid 4210) is on it" in found[1].summary
+
+
+def test_counts_of_errors_do_not_tell_gpus_apart() -> None:
+    world = many(SPINS, SPINS, 0)
+    for count, name in enumerate(sorted(world.nodes), 3):
+        node = world.nodes[name]
+        bad = msgspec.structs.replace(node.gpus[0], ecc_now=count, new_errors={"ecc": 1})
+        world.nodes[name] = msgspec.structs.replace(node, gpus=(bad, *node.gpus[1:]))
+    (told,) = [one for one in judged(world).verdicts if one.cause == "gpu-ecc"]
+    text = "8 GPUs on n[1-8] have memory errors that could not be corrected and ranks 0,8,16,"
+    assert text in told.summary
+
+
+def test_gpus_slowed_down_for_one_reason_are_told_of_at_once() -> None:
+    # GIVEN 8 nodes, two GPUs of each of which are hot
+    busy = {**BUSY, "worked_at": NOW - 1, "sm_mhz": 1980, "reasons": 0}
+    world = many({**busy, "sm_mhz": 345, "reasons": 0x48, "temperature": 93}, busy, 2)
+    node = world.nodes["n4"]
+    cooler = msgspec.structs.replace(node.gpus[1], sm_mhz=360, temperature=91)
+    world.nodes["n4"] = msgspec.structs.replace(node, gpus=(node.gpus[0], cooler, *node.gpus[2:]))
+    told = [one for one in judged(world).verdicts if one.cause == "gpu-throttled"]
+    assert len(told) == 1
+    assert "16 GPUs on n[1-8], of ranks 0-1,8-9," in told[0].summary
+    text = "are slowed down to 345-360 MHz at 91-93 C: hardware slowdown"
+    assert text in told[0].summary
+    assert "their peers run at 1980 MHz" in told[0].summary
