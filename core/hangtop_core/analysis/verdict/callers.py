@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import is_library, place, where
+from hangtop_core.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -34,6 +35,8 @@ _ON_ONE = re.compile(
 )
 """Decorators by which a function runs on one rank: of Lightning, Accelerate, mmengine."""
 _LEAVES = re.compile(r":\s*(?:return|continue|break)\b.*")
+HANDLERS = 3
+"""Signal handlers within one another that are named."""
 _HEAD = ("def ", "async def ")
 PAST, AT, _MADE = "past: ", "at: ", "made: "
 _NOT_AROUND = (PAST, AT, _MADE, "@", *_HEAD)
@@ -214,14 +217,19 @@ def handles_signals(frame: Frame) -> bool:
 def in_handler(stack: Sequence[Frame]) -> str:
     """`in a signal handler, train.py:9 (warned), which came at ...`; empty where it is in none.
 
-    Nobody has called one: it comes between two lines of what is below it.
+    Nobody has called one: it comes between two lines of what is below it, be that another one.
     """
+    told = []
     for depth, frame in enumerate(stack):
         if handles_signals(frame):
             below = next((one for one in stack[depth + 1 :] if not one.native), None)
             came = f", which came at {where(below)}" if below is not None else ""
-            return f"most likely in a signal handler, {where(frame)}{came}"
-    return ""
+            told.append(f"{where(frame)}{came}")
+    if len(told) > HANDLERS:
+        more = f"{plural(len(told) - HANDLERS, 'more', 'more')} between them"
+        told = [*told[: HANDLERS - 1], f"{told[-1]} ({more})"]
+    before = ", within one that had come before, "
+    return f"most likely in a signal handler, {before.join(told)}" if told else ""
 
 
 def block_at(frame: Frame, block: Block) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import library_run, where
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from hangtop_core.model import Process, StackSample
 
 _AT_WORK = frozenset({"busy", "importing", "compiling"})
+_TAKES = frozenset({"lock", "waiting", "file-lock", "sleep"})
+"""What a worker may do that takes a lock which processes share."""
 _LOCKS = frozenset({"lock", "waiting", "gil"})
 FOLLOWS = 0.75
 """Confidence where a process of another rank that is not in a collective has what it waits for."""
@@ -228,17 +231,21 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _crossed(case: Case, subject: Subject, stuck: Sequence[Worker]) -> str:
-    """That two workers wait for each other's locks, as the lines of both name them."""
-    frames = [frames_of(case, subject, worker.process) for worker in stuck]
-    for i, one in enumerate(frames):
-        for j in range(i + 1, len(frames)):
-            both = locks.crossed(one, frames[j])
-            if both is not None:
-                a, b = stuck[i], stuck[j]
-                return (
-                    f": {a.name} wants `{both[0].name}`, which {b.name} holds, and that wants "
-                    f"`{both[1].name}` ({b.activity.at}), which the first one holds"
-                )
+    """That two workers most likely wait for each other's locks, as the lines of both name them.
+
+    Both have to wait for what a process can have that is not theirs: fork makes of a lock of
+    threads one of each process.
+    """
+    frames = [(w, frames_of(case, subject, w.process)) for w in stuck if w.activity.kind in _TAKES]
+    between = [(w, stack) for w, stack in frames if locks.between_processes(stack)]
+    for (a, one), (b, other) in combinations(between, 2):
+        both = locks.crossed(one, other)
+        if both is not None:
+            return (
+                f": most likely {a.name} wants at {a.activity.at} `{both[0].name}`, which {b.name} "
+                f"has since {both[0].at}, and that one wants at {b.activity.at} "
+                f"`{both[1].name}`, which the first one has since {both[1].at}"
+            )
     return ""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.frames import is_library, place
+from hangtop_core.analysis.frames import is_library, library_run, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,21 +54,32 @@ def held(stack: Sequence[Frame]) -> Iterator[Lock]:
 
 
 def crossed(one: Sequence[Frame], other: Sequence[Frame]) -> tuple[Lock, Lock] | None:
-    """What each of two threads wants, where the other holds it; None otherwise."""
+    """What each of two threads wants, as the other has taken it; None where that is not so."""
     first, second = wanted(one), wanted(other)
     if first is None or second is None or first.same(second):
         return None
-    if any(first.same(lock) for lock in held(other)) and any(
-        second.same(lock) for lock in held(one)
-    ):
-        return first, second
-    return None
+    theirs = next((lock for lock in held(other) if first.same(lock)), None)
+    mine = next((lock for lock in held(one) if second.same(lock)), None)
+    return (theirs, mine) if theirs is not None and mine is not None else None
 
 
-def again(stack: Sequence[Frame]) -> Lock | None:
-    """Where a thread has taken the very lock already that it wants."""
+def between_processes(stack: Sequence[Frame]) -> bool:
+    """Whether what its innermost own line takes may be had by another process.
+
+    What threading makes is not: its locks have no frame of Python code, the rest is in that file.
+    """
+    run = [frame for frame in library_run(stack) if not frame.native]
+    return bool(run) and not any(frame.file.endswith("/threading.py") for frame in run)
+
+
+def again(stack: Sequence[Frame]) -> tuple[Lock, int] | None:
+    """Where a thread has taken the very lock already that it wants, and in which of its frames."""
     want = wanted(stack)
-    return next((lock for lock in held(stack) if want is not None and want.same(lock)), None)
+    for depth, frame in enumerate(stack if want is not None else ()):
+        for lock in held((frame,)):
+            if want is not None and want.same(lock):
+                return lock, depth
+    return None
 
 
 def _lock(frame: Frame, name: str, line: int) -> Lock:

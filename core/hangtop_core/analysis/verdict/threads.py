@@ -7,11 +7,12 @@ from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.dictionary import by_source
+from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.idle import FUTURES
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.callers import in_handler
+from hangtop_core.analysis.verdict.callers import handles_signals, in_handler
 from hangtop_core.analysis.verdict.doing import does, name_child
 from hangtop_core.analysis.verdict.endings import dead_child, dead_thread, lost_children
 from hangtop_core.analysis.verdict.evidence import (
@@ -117,16 +118,19 @@ def _tangle(subject: Subject, stuck: Sequence[OneThread]) -> _Tangle | None:
     for one, other in combinations(stuck, 2):
         both = locks.crossed(one.frames, other.frames)
         if both is not None:
-            text = f"each of two threads holds what the other wants: {one.name} wants "
+            text = f"most likely each of two threads holds what the other wants: {one.name} wants "
             text += f"`{both[0].name}` at {one.place}, {other.name} `{both[1].name}` at "
             return _Tangle(f"{text}{other.place}", 0.95)
     for one in stuck:
         before = locks.again(one.frames)
         if before is not None:
-            text = f"{one.name} most likely waits for itself: it takes `{before.name}` at "
-            text += f"{one.place}, and has it since {before.at} (only an RLock can be taken twice)"
-            handler = in_handler(one.frames)
-            text += f"; it is {handler}" if handler else ""
+            lock, depth = before
+            text = f"{one.name} most likely waits for itself: it takes `{lock.name}` at "
+            text += f"{one.place}, and has it since {lock.at}, in "
+            text += f"{plain_name(one.frames[depth].name)} (only an RLock can be taken twice)"
+            if any(map(handles_signals, one.frames[:depth])):
+                # Those that came while it had the lock, and none before that.
+                text += f"; it is {in_handler(one.frames[: depth + 1])}"
             return _Tangle(text, 0.9)
     takers = [one for one in stuck if one.takes_lock]
     if not _several_locks(subject, takers):

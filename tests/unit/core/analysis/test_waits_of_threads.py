@@ -70,6 +70,56 @@ def test_that_a_thread_takes_its_lock_again_in_a_signal_handler_is_told() -> Non
     assert any("in a signal handler, train.py:39 (warned), which came at" in one for one in facts)
 
 
+def test_of_signal_handlers_within_one_another_all_are_told_since_the_lock_was_taken() -> None:
+    # GIVEN a handler of Ctrl-C that came while another one wrote, and one before the lock was taken
+    lock, head = "with self.lock:", (37, "def on(self, signum, frame):")
+    write = with_frame(user("write", 22, lock), within=(), beside=())[0]
+    second = with_frame(user("stopped", 60), within=(head,), beside=())[0]
+    first = with_frame(user("warned", 39), within=(head,), beside=())[0]
+    holds = with_frame(user("flush", 24), within=(), beside=((23, lock),))[0]
+    before = with_frame(user("reload", 80), within=(head,), beside=())[0]
+    world = World()
+    world.waiters(2)
+    world.add((write, second, first, holds, before, *BASE), FUTEX, rank=7)
+    summary = hung(world).summary
+    # THEN who waits, who has it, and both handlers between are told, and not the one before
+    assert (
+        "it takes `self.lock` at train.py:22 (write), and has it since train.py:23, in flush"
+        in (summary)
+    )
+    assert (
+        "it is most likely in a signal handler, train.py:60 (stopped), which came at train.py:39 "
+        "(warned), within one that had come before, train.py:39 (warned), which came at "
+        "train.py:24 (flush)" in summary
+    )
+    assert "reload" not in summary
+
+
+def test_a_handler_that_came_before_the_lock_was_taken_is_not_why() -> None:
+    lock, head = "with self.lock:", (37, "def on(self, signum, frame):")
+    write = with_frame(user("write", 22, lock), within=(), beside=())[0]
+    handler = with_frame(user("stopped", 60), within=(head,), beside=((59, lock),))[0]
+    world = World()
+    world.waiters(2)
+    world.add((write, handler, *BASE), FUTEX, rank=7)
+    summary = hung(world).summary
+    assert "and has it since train.py:59, in stopped" in summary
+    assert "signal handler" not in summary
+
+
+def test_of_many_handlers_within_one_another_some_are_named() -> None:
+    lock, head = "with self.lock:", (37, "def on(self, signum, frame):")
+    write = with_frame(user("write", 22, lock), within=(), beside=())[0]
+    handlers = [with_frame(user("on", 60 + n), within=(head,), beside=())[0] for n in range(6)]
+    holds = with_frame(user("flush", 24), within=(), beside=((23, lock),))[0]
+    world = World()
+    world.waiters(2)
+    world.add((write, *handlers, holds, *BASE), FUTEX, rank=7)
+    summary = hung(world).summary
+    assert "train.py:65 (on), which came at train.py:24 (flush) (3 more between them)" in summary
+    assert "train.py:63 (on)" not in summary
+
+
 def crossing(want: str, holds: str, name: str, line: int) -> Stack:
     stack = user(name, line, f"with {want}:")
     return with_frame(stack, beside=((line - 1, f"with {holds}:"),), name=f"Store.{name}")
@@ -82,7 +132,7 @@ def test_two_threads_of_which_each_holds_what_the_other_wants() -> None:
     world.add(one, FUTEX, sample={"others": [("packer", 4025, other, False)]},
               process={"threads": (thread(4025, (*FUTEX[:4], "0x77")),)})  # fmt: skip
     summary = hung(world).summary
-    assert "each of two threads holds what the other wants" in summary
+    assert "most likely each of two threads holds what the other wants" in summary
     assert "thread 'packer' `self.a` at train.py:30" in summary.replace(
         "`self.b` at", "`self.a` at"
     )
@@ -114,7 +164,33 @@ def test_workers_of_which_each_holds_what_the_other_wants() -> None:
     world.give_children(rank, pairs)
     verdict = hung(world)
     assert verdict.cause == "dataloader-worker-stuck"
-    assert "wants `self.a`, which DataLoader worker 1" in verdict.summary
+    names = [f"DataLoader worker {n} (pid {p.pid})" for n, (p, _) in enumerate(pairs)]
+    assert (
+        f": most likely {names[0]} wants at train.py:20 (Store.put) `self.a`, which {names[1]} has "
+        f"since train.py:29, and that one wants at train.py:30 (Store.get) `self.b`, which the "
+        "first one has since train.py:19" in verdict.summary
+    )
+
+
+def test_locks_of_threads_are_not_crossed_between_workers() -> None:
+    # GIVEN workers whose lines name each other's locks, which fork has made one of each
+    world = World()
+    world.waiters(1)
+    rank = world.add(LOADER, FUTEX)
+    for inner in ((), (frame("Semaphore.acquire", "py:threading.py", 507),)):
+        pairs = [
+            world.worker(
+                rank, (*inner, stack[0], *worker_in("f", 9)[1:]), (*FUTEX[:4], f"0x{n}"), n,
+                cmdline=("w",),
+            )
+            for n, stack in enumerate(
+                (crossing("self.a", "self.b", "put", 20), crossing("self.b", "self.a", "get", 30))
+            )
+        ]  # fmt: skip
+        rank = world.give_children(rank, pairs)
+        verdict = hung(world)
+        assert verdict.cause == "dataloader-worker-stuck"
+        assert "wants" not in verdict.summary
 
 
 def test_a_pool_of_threads_that_wait_for_tasks_of_it() -> None:
