@@ -83,10 +83,8 @@ def test_of_signal_handlers_within_one_another_all_are_told_since_the_lock_was_t
     world.add((write, second, first, holds, before, *BASE), FUTEX, rank=7)
     summary = hung(world).summary
     # THEN who waits, who has it, and both handlers between are told, and not the one before
-    assert (
-        "it takes `self.lock` at train.py:22 (write), and has it since train.py:23, in flush"
-        in (summary)
-    )
+    assert "takes `self.lock` at train.py:22 (write) `with self.lock:`" in summary
+    assert "and has it since train.py:23, in flush" in summary
     assert (
         "it is most likely in a signal handler, train.py:60 (stopped), which came at train.py:39 "
         "(warned), within one that had come before, train.py:39 (warned), which came at "
