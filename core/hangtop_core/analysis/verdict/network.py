@@ -14,11 +14,11 @@ from hangtop_core.analysis.verdict.storestart import in_store
 from hangtop_core.logs.known import LOCAL_INTERFACE
 from hangtop_core.logs.steps import STEPS
 from hangtop_core.nodestates import OBSERVED
-from hangtop_core.places import Places
+from hangtop_core.places import Places, is_loopback
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
@@ -87,6 +87,35 @@ def _broken(case: Case) -> Iterator[_Broken]:
             sent = one.state == "ESTABLISHED" and one.retransmits >= SURE
             if sent and there in here and node in here and there != node:
                 yield _Broken(subject, one, there)
+
+
+def sent_in_vain(case: Case, away: Container[str]) -> tuple[Evidence, ...]:
+    """Connections of waiting ranks on which nothing is acknowledged by a node that is away.
+
+    Of one that has never answered no address is known: it is none of those that do answer.
+    """
+    here = [node for node in case.seen_nodes if node.name not in away]
+    known = {address for node in here for address in node.addresses}
+    if not case.calling or not all(node.addresses for node in here):
+        return ()
+    found = [
+        (subject, one)
+        for subject in case.heard(case.calling)
+        for one in (subject.rank.process.stalled if subject.waits else ())
+        if one.state == "ESTABLISHED" and one.retransmits >= SURE
+        if (host := one.remote.rpartition(":")[0].strip("[]")) not in known
+        and not is_loopback(host)
+    ]
+    found.sort(key=lambda each: (-each[1].retransmits, each[0].number))
+    return tuple(
+        fact(
+            "network",
+            s.number,
+            f"{one.local} -> {one.remote}: {one.unacknowledged} bytes not acknowledged, sent "
+            f"again {one.retransmits} times in a row; no node that answers has that address",
+        )
+        for s, one in found[:SHOWN]
+    )
 
 
 def _facts(broken: Sequence[_Broken]) -> Iterator[Evidence]:

@@ -23,6 +23,7 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.logs import overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.network import sent_in_vain
 from hangtop_core.analysis.verdict.recorders import SUBSET
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, trace_steps
 from hangtop_core.jobs import AGENT
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Node, Process
 
+NOT_ACKNOWLEDGED = 0.75
+"""Confidence where kernels of other nodes get no answer to what their ranks sent, either."""
 _TOGETHER_S = 20.0
 """A node that is seen for longer after the job stopped did not stop it by going away."""
 MAX_LAUNCHERS = 8
@@ -285,9 +288,7 @@ def _unreachable(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{node.state}: {why}; last seen {case.ago(node.last_seen)[4:] or 'a moment'} ago",
                 blamed=[s for s in case.subjects if s.rank.node in nodes],
             ),
-            evidence=tuple(
-                fact("network", None, f"{one.name} is {one.state}: {why}") for one in some[:SHOWN]
-            ),
+            evidence=_states(some, why),
             steps=_look_at(node.name, name),
         )
     yield from _never_reached(case, nodes)
@@ -305,6 +306,7 @@ def _never_reached(case: Case, nodes: Mapping[str, Node]) -> Iterator[Hit]:
     """Ranks that should be on nodes that have not answered at all: they may be waited for."""
     lacking = [seat for seat in case.seats if seat.node in nodes and not seat.beside]
     silent = [nodes[some[0].node or ""] for some in by_node(lacking)]
+    unacknowledged = sent_in_vain(case, nodes) if silent else ()
     for some in _alike(node for node in silent if case.waiters and node.last_seen is None):
         names = {node.name for node in some}
         seats = [seat for seat in lacking if seat.node in names]
@@ -319,16 +321,15 @@ def _never_reached(case: Case, nodes: Mapping[str, Node]) -> Iterator[Hit]:
                 f"{name} cannot be reached: {why}. Whether "
                 f"{'it runs' if len(seats) == 1 else 'they run'} is not known",
             ),
-            evidence=(
-                *(
-                    fact("network", None, f"{one.name} is {one.state}: {why}")
-                    for one in some[:SHOWN]
-                ),
-                *place_facts(seats),
-            ),
+            evidence=(*_states(some, why), *unacknowledged, *place_facts(seats)),
             steps=_look_at(some[0].name, name),
-            confidence=0.5,
+            confidence=NOT_ACKNOWLEDGED if unacknowledged else 0.5,
         )
+
+
+def _states(some: Sequence[Node], why: str) -> tuple[Evidence, ...]:
+    texts = (f"{one.name} is {one.state}: {why}" for one in some[:SHOWN])
+    return tuple(fact("network", None, text) for text in texts)
 
 
 def _look_at(one: str, everyone: str) -> tuple[str, ...]:
@@ -370,7 +371,8 @@ UNREACHABLE = Rule(
     cause="node-unreachable",
     title="A node with ranks has gone away",
     seen="The connection to the node was lost about when the job stopped, and ranks elsewhere "
-    "wait. With less confidence: the node never answered, ranks should be on it, and others wait.",
+    "wait. With less confidence: the node never answered, ranks should be on it, and others wait; "
+    "with 0.75 where what these sent to a node that does not answer is not acknowledged, either.",
     excluded="The node was seen for longer after the job had stopped.",
     confidence=0.8,
     next_steps=("Look whether the node is up", "Start the job again without it"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.analysis.layout import seats
+from hangtop_core.meters import Stalled
 from hangtop_core.model import Node
 from support.build import judged
 from support.halves import N1, N2, N3, culprits, halves, world
@@ -107,6 +108,34 @@ def test_ranks_of_a_node_that_cannot_be_reached_are_no_missing_ranks(
     assert (verdict.cause, verdict.confidence) == ("node-unreachable", 0.5)
     assert culprits(verdict) == [(4, "n3"), (5, "n3")]
     assert "ranks 4-5 (n3) were not seen, for n3 cannot be reached" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("remote", "times", "state", "confidence"),
+    [
+        ("10.0.0.3:51000", 7, "ESTABLISHED", 0.75),
+        ("10.0.0.3:51000", 2, "ESTABLISHED", 0.5),  # a lossy moment
+        ("10.0.0.3:51000", 7, "SYN_SENT", 0.5),  # a port that nobody has
+        ("10.0.0.2:51000", 7, "ESTABLISHED", 0.5),  # a node that answers
+    ],
+)
+def test_what_is_sent_to_a_node_that_never_answered_tells_that_it_is_away(
+    remote: str, times: int, state: str, confidence: float
+) -> None:
+    # GIVEN a node that hangtop never got to, and a rank of another whose bytes nobody acknowledges
+    made = world(N1, N2, Node("n3", "unreachable", reason="no route to host"))
+    halves(made, "n1", size=6, stack=c10d("all_reduce"))
+    tried = Stalled("10.0.0.2:40000", remote, 4096, times, state)
+    halves(made, "n2", size=6, stack=c10d("all_reduce"), stalled=(tried,))
+    # WHEN it is judged, THEN the kernel's word counts
+    found = judged(made, world_size=6).verdicts
+    (verdict,) = [one for one in found if one.cause == "node-unreachable"]
+    assert (verdict.confidence, culprits(verdict)) == (confidence, [(4, "n3"), (5, "n3")])
+    told = (
+        "10.0.0.2:40000 -> 10.0.0.3:51000: 4096 bytes not acknowledged, sent again 7 times in a "
+        "row; no node that answers has that address"
+    )
+    assert (told in [one.text for one in verdict.evidence]) == (confidence == 0.75)
 
 
 def test_ranks_of_a_node_that_refuses_are_a_blind_spot_and_no_verdict() -> None:
