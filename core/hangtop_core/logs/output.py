@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from hangtop_core.logs.parse import Parser
 from hangtop_core.logs.siblings import siblings
-from hangtop_core.logs.whose import FileLog, Place
+from hangtop_core.logs.whose import FileLog, Place, by_own_words, in_own_words
 from hangtop_core.text import Text
 
 if TYPE_CHECKING:
@@ -57,8 +57,21 @@ def of_job(outputs: Iterable[Output], job: Job) -> list[FileLog]:
     for one, rank in with_rank(outputs, job):
         place = Place(rank=rank, node=one.node, std=one.log.place.std)
         records = tuple(msgspec.structs.replace(r, file=len(found)) for r in one.log.records)
+        if rank is None and any(in_own_words(r.text) is not None for r in records):
+            ranks = _printing(one, job)
+            if len(ranks) > 1:
+                records = tuple(by_own_words(r, ranks) for r in records)
         found.append(msgspec.structs.replace(one.log, place=place, records=records))
     return found
+
+
+def _printing(one: Output, job: Job) -> frozenset[int]:
+    """The ranks of a job that print to a file."""
+    return frozenset(
+        r.rank
+        for r in job.ranks
+        if r.node == one.node and (r.process.pid in one.pids or one.path in r.process.outputs)
+    )
 
 
 def of_run(files: Iterable[FileLog], job: Job) -> list[FileLog]:

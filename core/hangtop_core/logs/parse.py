@@ -20,7 +20,7 @@ from hangtop_core.logs.life import SURVIVABLE, Life, Watch, process_of
 from hangtop_core.logs.prefix import Origin, Prefixes
 from hangtop_core.logs.record import Again, Record, ending, fill, kept
 from hangtop_core.logs.stamp import stamp
-from hangtop_core.logs.whose import FileLog, Place, Stream
+from hangtop_core.logs.whose import FileLog, Place, Stream, in_own_words
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -276,6 +276,8 @@ class Parser:
         # One stream may tell of several ranks: a launcher's, or NCCL's lines without a prefix.
         about = [record.fields.get(name, "") for name in ("rank", "local")]
         about += [record.fields.get("pid", "")] if "host" in record.fields else []
+        own = in_own_words(record.text)
+        about += [f"rank {own}"] if own is not None else []
         key = (record.code, " ".join([by, *about]))
         at = stream.seen.get(key)
         if at is None:

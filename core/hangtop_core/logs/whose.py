@@ -6,11 +6,13 @@ where a line of the same stream says it (`[rank9]:`), or a file does.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
+from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.prefix import Origin
 from hangtop_core.logs.record import Record
 
@@ -26,6 +28,40 @@ MAX_DIGITS = 9
 """Of the number of a rank: longer ones are made up, and no format for numbers takes them."""
 _KERNEL = frozenset({"K1", "K2", "K3", "K4", "K5"})
 """Lines of a kernel tell of processes by pid, whoever has printed them."""
+
+
+_OTHERS = _ABOUT | _OF_GROUP | _KERNEL
+_AT, _LEVEL = (
+    r"(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?",
+    r"(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)",
+)
+_OWN_WORDS = re.compile(
+    rf"(?:\[{_AT}\]|{_AT})?[ |,-]{{0,4}}"
+    rf"(?:(?:\[{_LEVEL}\]|{_LEVEL})(?::[\w.]{{1,80}})?[ |:-]{{0,8}})?"
+    r"[\[(]rank[ =:]?(\d{1,7})(?:/\d{1,7})?[\])](?!:)",
+    re.IGNORECASE,
+)
+
+
+def in_own_words(text: str) -> int | None:
+    """The rank in brackets that a program writes before its lines: `12:00:01 ERROR [rank 3] ...`.
+
+    Only after a time and a level: `waits for [rank 3]` and `rank 3 timed out` tell of another one,
+    as may `rank 3: no answer`; and `[Rank 3]` after torch's own header counts within a group.
+    """
+    found = _OWN_WORDS.match(text)
+    return int(found[1]) if found is not None else None
+
+
+def by_own_words(record: Record, ranks: Iterable[int]) -> Record:
+    """The record of a file of several ranks, with which of them it says has printed it."""
+    origin = record.origin
+    if record.code in _OTHERS or record.code in LAUNCHERS or origin != Origin(std=origin.std):
+        return record
+    number = in_own_words(record.text)
+    if number is None or number not in ranks:
+        return record
+    return msgspec.structs.replace(record, origin=origin._replace(rank=number))
 
 
 class Place(Struct, frozen=True):
