@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from hangtop_core.analysis.activity import Reader
+from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.shares import by_children, slow_one
 from hangtop_core.analysis.verdict.base import LIKELY
 from hangtop_core.errors import ClosedError, NoNodeError
@@ -171,13 +172,14 @@ def _meet(job: Job, update: Update) -> bool:
 
 
 def _unevenly(job: Job, update: Update) -> bool:
-    """Whether one rank works while all others wait, or only children of all ranks do.
+    """Whether one rank works while all others wait, or only children of all ranks, or of one, do.
 
     It may be by turns, or that one is slow, or that phase is long.
     """
-    now = follow(job, update.snapshot)
+    now, reader = follow(job, update.snapshot), Reader(update.snapshot.stacks)
     ranks = [one for one in now.ranks if not one.ended] if now is not None else []
-    return slow_one(ranks) is not None or (bool(ranks) and all(map(by_children, ranks)))
+    rest = [one for one in ranks if reader.rank(one).kind not in COMMUNICATION]
+    return slow_one(ranks) is not None or (bool(rest) and all(map(by_children, rest)))
 
 
 def lacks_answers(job: Job, update: Update) -> bool:

@@ -27,6 +27,8 @@ _cache: Dict[Tuple[str, int, int, int], Optional[str]] = {}
 _MAX_OWN = 8
 """Of the innermost own frames, how many are told what they stand in."""
 _MAX_HEAD = 120
+_INLINE = ("comp>", "<genexpr>")
+"""How the names of functions end that are loops in a line."""
 _OF_RANK = re.compile("rank|main|master|leader|chief|primary|process|procid|zero|root", re.I)
 _HANDLER = re.compile(
     r"def \w+\((?:self, |cls, )?_*(?:s|n|_|code|sig\w*|num\w*)\b[^,]*, _*(?:f|frame|frm|stack)\b"
@@ -64,20 +66,20 @@ def is_library(file: str) -> bool:
 
 
 def add(pid: int, rows: Sequence[List[Any]]) -> None:
-    """Put the source line into the innermost Python frame and the innermost own one.
+    """Put the line into the innermost Python frame, the innermost own one and comprehensions.
 
     Own frames are told the loops and conditions that they stand in, too.
     """
     python = [row for row in rows if not row[4]]
-    own = next((row for row in python if not is_library(row[1])), None)
-    chosen = python[:1] + ([own] if own is not None else [])
+    own = [row for row in python if not is_library(row[1])][:_MAX_OWN]
+    chosen = python[:1] + own[:1] + [row for row in own if row[0].endswith(_INLINE)]
     mounts: Optional[List[procfs.Mount]] = None
     for row in chosen:
         if row[5] is None and row[1].startswith("/"):
             if mounts is None:
                 mounts = procfs.mounts(str(pid))
             row[5] = line(pid, row[1], row[3], mounts)
-    for row in [row for row in python if not is_library(row[1])][:_MAX_OWN]:
+    for row in own:
         if row[1].startswith("/"):
             mounts = procfs.mounts(str(pid)) if mounts is None else mounts
             row[6:] = around(pid, row[1], row[3], mounts) or (None, None)

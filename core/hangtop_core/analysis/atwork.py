@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.activity import Activity, Reader
     from hangtop_core.model import Frame, Rank
 
-_COUNTS = re.compile(
+COUNTS = re.compile(
     r"for\s(?:(?!\sin\s).)*\sin\s+(?:\w+\.)*(?:range|count|repeat|cycle|iter)\s*\((?!\s*len\b)"
 )
 """A `for` that says only how often: of attempts as well as of work."""
@@ -51,7 +51,7 @@ def goes_through(frames: Sequence[Frame]) -> bool:
         loops = [text for _, text in frame.within or () if text.startswith(("for ", "while "))]
         if loops:
             last = loops[-1]
-            things = last.startswith("for ") and _COUNTS.match(last) is None
+            things = last.startswith("for ") and COUNTS.match(last) is None
             return things and not failed(frames[: depth + 1])
     return False
 

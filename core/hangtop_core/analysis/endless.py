@@ -1,17 +1,23 @@
-"""Loops without an end of their own that a rank stays in while all others wait for it.
+"""Loops that a rank stays in while all others wait for it: with an end of their own, and without.
 
 Who goes from function to function gets on, as far as anybody can see, also in a `while True:` that
 draws, rejects and draws again, or tries again for ever. Such a loop is told from slow work by time:
 the others have waited for ever so long, this rank is in a loop that none of them is in, only the
 program's own `break` or `return` ends it, and nothing that is written, read or printed moves.
+
+And who is always met in the same functions gets on as far as its lines change, where all loops that
+none of the others is in go from one thing to the next: they come to their end.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from hangtop_core.analysis.atwork import COUNTS
 from hangtop_core.analysis.dictionary import COMMUNICATION, Kind
 from hangtop_core.analysis.eventloops import of_gloo
+from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.standing import GONE, Standing, latest
 
 if TYPE_CHECKING:
@@ -19,9 +25,12 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.activity import Activity, Reader
     from hangtop_core.analysis.frames import Loop
-    from hangtop_core.model import Rank, StackSample
+    from hangtop_core.model import Frame, Rank, StackSample
 
 _MAY_LOOP: frozenset[Kind] = frozenset({"busy", "gil", "sleep", "remote", "unknown"})
+_INLINE = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
+"""Functions that are loops themselves; what they go through stands in their line."""
+_THINGS = re.compile(r"\bfor\s.+\sin\s")
 
 
 LoopPlace = tuple[str, str, int]
@@ -88,3 +97,58 @@ def without_end(
         if endless_loop(reader, rank, theirs) is not None:
             found[i] = Standing(since, one.seen, False, one.seen)
     return tuple(found)
+
+
+def with_an_end(
+    reader: Reader,
+    ranks: Sequence[Rank],
+    activities: Sequence[Activity],
+    standings: tuple[Standing, ...],
+    patience: float,
+) -> tuple[Standing, ...]:
+    """Return the standings, of ranks in loops that end as still as their lines are.
+
+    Args:
+        reader: of their stacks.
+        ranks: of the job.
+        activities: one for each of them.
+        standings: likewise.
+        patience: seconds for which the others may have waited.
+    """
+    busy = [i for i, one in enumerate(activities) if one.kind == "busy"]
+    waiting = [i for i, one in enumerate(activities) if one.kind in COMMUNICATION] if busy else ()
+    if not waiting or min(standings[i].still_s for i in waiting) >= patience:
+        return standings
+    found = list(standings)
+    for i in busy:
+        sample, one = ranks[i].sample, found[i]
+        if sample is None or not sample.threads:
+            continue
+        same, first = sample.same_since, sample.first_at
+        if same is None or first is None or same <= max(first, one.since):
+            continue
+        theirs = {s.threads[0].stack for j in waiting if (s := ranks[j].sample) and s.threads}
+        if _ends(reader.frames(sample.threads[0].stack), map(reader.frames, theirs)):
+            found[i] = Standing(same, max(one.until, same), True, one.seen)
+    return tuple(found)
+
+
+def _ends(stack: Sequence[Frame], theirs: Iterable[Sequence[Frame]]) -> bool:
+    """Whether a stack stands in loops that no other is in, all of which come to their end."""
+    shared = [frame for other in theirs for frame in other]
+    functions = {(frame.file, frame.name) for frame in shared}
+    lines = {(frame.file, line) for frame in shared for line, _ in frame.within or ()}
+    ends = False
+    for frame in stack:
+        if frame.within is None:
+            return False  # a library's, or nobody knows
+        loops = [text for line, text in frame.within if (frame.file, line) not in lines]
+        loops = [text for text in loops if text.startswith(("for ", "while ", "async "))]
+        if plain_name(frame.name) in _INLINE:
+            loops.append(frame.source or "")
+        if not all(_THINGS.search(text) and not COUNTS.search(text) for text in loops):
+            return False
+        ends = ends or bool(loops)
+        if (frame.file, frame.name) in functions:
+            return ends
+    return False

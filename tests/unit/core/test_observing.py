@@ -22,7 +22,7 @@ from hangtop_core.observing import (
 from hangtop_core.updates import Update
 from hangtop_hook.numericsfile import VARIABLE
 from support.build import World
-from support.situations import INIT, SLEEP, Stack, user
+from support.situations import BACKWARD, INIT, LOADER, POLL, SLEEP, Stack, user
 from support.verdicts import diagnosis
 
 if TYPE_CHECKING:
@@ -124,6 +124,29 @@ def test_a_start_in_which_all_have_come_to_wait_is_observed_for_as_long_as_a_han
     (job,) = whole.jobs
     update = Update(whole, {job.key: diagnosis("starting", stalled=1.0)}, 0.0)
     assert lacking(update, job, 12.0, 1.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("stack", "children", "elapsed", "expected"),
+    [
+        (LOADER, 0.9, 6.0, "certainty"),
+        # It does not wait for its worker, all go on together, or that was long enough.
+        (LOADER, 0.0, 6.0, None),
+        (BACKWARD, 0.9, 6.0, None),
+        (LOADER, 0.9, 31.0, None),
+    ],
+)
+def test_a_rank_whose_worker_all_wait_for_is_observed_until_that_is_told(
+    stack: Stack, children: float, elapsed: float, expected: Lack | None
+) -> None:
+    """A batch may take much longer than a few seconds, and it gets on meanwhile."""
+    world = World()
+    world.waiters(2)
+    world.add(stack, POLL, main_cpu_share=0.0, child_cpu_share={4444: children})
+    whole = world.snapshot()
+    (job,) = whole.jobs
+    update = Update(whole, {job.key: diagnosis("progressing")}, 0.0)
+    assert lacking(update, job, elapsed, 1.0) == expected
 
 
 class Seconds:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hangtop_probe import procfs, sources
 
@@ -65,3 +65,16 @@ def test_links_are_followed_where_the_process_sees_them(
     assert local("/far/train.py") is None, "it leads to a network file system"
     assert local("/away/train.py") is None, "by /proc/7/root it would lead to a file of ours"
     assert all(path.startswith("/proc/7/root/") for path in looked)
+
+
+def test_the_line_of_a_comprehension_around_the_innermost_function_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "def score(text):\n    return len(text)\n\nbest = max(score(t) for t in texts)\n"
+    )
+    os.utime(file, (0, 0))
+    names = (("score", 2), ("<genexpr>", 4), ("main.<locals>.<listcomp>", 4), ("main", 4))
+    rows: list[list[Any]] = [[name, str(file), "train.py", at, 0, None] for name, at in names]
+    sources.add(os.getpid(), rows)
+    each = "best = max(score(t) for t in texts)"
+    assert [row[5] for row in rows] == ["return len(text)", each, each, None]

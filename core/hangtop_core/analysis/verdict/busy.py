@@ -119,7 +119,8 @@ BUSY = Rule(
     "or another thread of it keeps the GIL busy. Or its functions change, and for ten times the "
     "hang time others wait while it is in a `while True:` that none of them is in, and nothing "
     "that it reads, writes or prints moves.",
-    excluded="Its functions change otherwise: `straggler`. The GIL's owner sleeps: `gil-held`.",
+    excluded="Its functions change otherwise or, in loops that go from one thing to the next, its "
+    "lines: `straggler`. The GIL's owner sleeps: `gil-held`.",
     confidence=0.88,
     next_steps=("Look at its locals and profile it",),
     find=_busy,

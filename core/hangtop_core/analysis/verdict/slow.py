@@ -57,7 +57,8 @@ def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if loop:
             on_ = f"in the loop at {loop}; whether that comes to its end does not show"
         elif not sure:
-            on_ = f"and {is_are(group, 'goes', 'go')} from function to function; whether "
+            what = "line" if all(_same_functions(s) for s in group) else "function"
+            on_ = f"and {is_are(group, 'goes', 'go')} from {what} to {what}; whether "
             on_ += f"{is_are(group, 'it gets', 'they get')} on does not show yet"
         yield Hit(
             subjects=group,
@@ -72,6 +73,13 @@ def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=common_facts(case, group),
             steps=(on(group[0], f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}"),),
         )
+
+
+def _same_functions(subject: Subject) -> bool:
+    """Whether only the lines of a rank have changed lately."""
+    sample = subject.rank.sample
+    since = sample.same_functions_since if sample is not None else None
+    return since is not None and since < subject.standing.since
 
 
 def _shown(case: Case, subject: Subject) -> bool:
@@ -190,9 +198,10 @@ def _by_children(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 STRAGGLER = Rule(
     cause="straggler",
     title="A rank is slow, not stuck",
-    seen="Others have waited for seconds, and this rank's functions change between samples: with "
-    "less confidence where it is busy and nothing is read, written or printed. Or steps pass, and "
-    "for twelve seconds and more it uses a core while each of the others waits most of the time. "
+    seen="Others have waited for seconds, and this rank's functions change between samples or, in "
+    "loops that go from one thing to the next, its lines: with less confidence where it is busy "
+    "and nothing is read, written or printed. Or steps pass, and for twelve seconds and more it "
+    "uses a core while each of the others waits most of the time. "
     "With less confidence: it computes in native code without the GIL, for less than ten times the "
     "hang time.",
     excluded="Otherwise its stack stays the same for the hang time.",

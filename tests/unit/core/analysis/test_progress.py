@@ -313,6 +313,54 @@ def looping(text: str = "while True:") -> Any:
     )
 
 
+def scoring(outer: str = "for text in texts:", inner: str = "scores(text)") -> Any:
+    """A main thread that is always met in the function it calls for one thing after the other."""
+    train = replace(frame("train", "train.py", 40, inner), within=((30, STEPS), (39, outer)))
+    called = replace(frame("score", "train.py", 12, "shared = set(one) & set(two)"), within=())
+    each = replace(train, name="train.<locals>.<genexpr>")
+    return (called, each, train) if " for " in inner else (called, train)
+
+
+STEPS = "while step < last:"
+
+
+@pytest.mark.parametrize(
+    ("stack", "waited", "lines", "state"),
+    [
+        (scoring(), 100.0, 3.0, "progressing"),
+        (scoring("if texts:", "sum(score(one) for one in texts)"), 100.0, 3.0, "progressing"),
+        # It is at one line.
+        (scoring(), 100.0, 70.0, "hung"),
+        # These may never end.
+        (scoring("while texts:"), 100.0, 3.0, "hung"),
+        (scoring("while texts:", "sum(score(one) for one in texts)"), 100.0, 3.0, "hung"),
+        (scoring("for n in itertools.count():"), 100.0, 3.0, "hung"),
+        (scoring("for attempt in range(10**9):"), 100.0, 3.0, "hung"),
+        (scoring("if texts:", "next(n for n in count() if score(n))"), 100.0, 3.0, "hung"),
+        (scoring("if texts:"), 100.0, 3.0, "hung"),
+        # Of a library nobody knows.
+        ((frame("fit", "/lib/site-packages/x/y.py", 7), *scoring()), 100.0, 3.0, "hung"),
+        # For so long it is not believed.
+        (scoring(), 400.0, 3.0, "hung"),
+    ],
+)
+def test_who_goes_from_line_to_line_in_loops_that_end_gets_on(
+    stack: Any, waited: float, lines: float, state: str
+) -> None:
+    world = World()
+    mine = replace(frame("train", "train.py", 50, "loss.backward()"), within=((30, STEPS),))
+    for _ in range(3):
+        backward = (*situations.BACKWARD[:3], mine)
+        world.add(backward, FUTEX, moved_at=NOW - waited, left_at=NOW - waited)
+    moves = {"same_since": NOW - lines, "gil": True}
+    world.add(stack, RUN, moved_at=NOW, main_cpu_share=0.9, sample=moves)
+    found = judged(world)
+    assert found.state == state
+    assert causes(found) == (["busy-in-python"] if state == "hung" else ["straggler"])
+    if state == "progressing":
+        assert "goes from line to line; whether it gets on" in found.verdicts[0].summary
+
+
 @pytest.mark.parametrize(
     ("stack", "waited", "signs", "state"),
     [
