@@ -60,8 +60,10 @@ def left_over(subject: Subject) -> str:
 
 def apart(case: Case) -> _Apart | None:
     """Ranks of a later attempt that wait for gloo's connections, where all others wait as well."""
+    if case.suspects or not case.waiters or not any(map(restarts, case.waiters)):
+        return None
     members = tuple([s for s in case.waiters if _connects(s)])
-    if len(members) < 2 or case.suspects or case.seats or not any(map(restarts, members)):
+    if len(members) < 2 or case.seats:
         return None
     if not all(_shares(s) for s in members) or any(_tries(s) for s in members):
         return None
