@@ -36,7 +36,7 @@ _TELLING = ("set", "gone", "node", "strings", "nvml", "gpus")
 """Parts of a piece that mean that something happens."""
 _MINOR = frozenset({"load1", "memory_available", "shm_free", "processes", "python_processes"})
 """Facts of the node that are held back."""
-_QUIET_SHARE, _SOON_S = 0.25, 40.0
+_QUIET_SHARE, _SOON_S = 0.25, 30.0
 """Of the time in which nothing but what is held back has changed: for so long a piece is left out
 that would tell nothing, or for what is more than those seconds of it, up to `rest` seconds. A
 thousand nodes that rest cost the head, and by how much later it sees that they still do is little
