@@ -25,6 +25,7 @@ from accuracy.table_more import MORE
 from accuracy.table_own import OWN
 from accuracy.table_pieces import PIECES
 from accuracy.table_rare import RARE
+from accuracy.table_restarts import RESTARTS
 from accuracy.table_retries import RETRIES
 from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_rounds import ROUNDS
@@ -166,6 +167,7 @@ JOBS: tuple[Job, ...] = (
     *RARE,
     *SECOND,
     *RETRIES,
+    *RESTARTS,
     *HELD,
     *FIFTH,
     *MEMBERS,

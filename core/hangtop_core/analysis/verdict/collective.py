@@ -18,6 +18,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.filestore import file_steps, over_a_file
+from hangtop_core.analysis.verdict.leftover import apart, left_over
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import OPEN, More
 from hangtop_core.analysis.verdict.outofstep import crossed, in_own_branch, out_of_step
@@ -25,7 +26,7 @@ from hangtop_core.analysis.verdict.peertopeer import ABSENT, heads, unmet
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts, reduced_none
 from hangtop_core.analysis.verdict.steps import on, trace_steps
-from hangtop_core.analysis.verdict.storewait import alone_with_keys, left_over
+from hangtop_core.analysis.verdict.storewait import alone_with_keys
 from hangtop_core.analysis.verdict.uneven import unused
 from hangtop_core.joining import size_name
 from hangtop_core.text import duration
@@ -86,7 +87,7 @@ def _left_to_others(case: Case) -> bool:
     kinds = {s.activity.kind for s in case.waiters}
     if "new-group" in kinds or kinds <= PEER_TO_PEER or case.by_recorders is not None:
         return True
-    if heads(case) or unmet(case) or alone_with_keys(case):
+    if apart(case) is not None or heads(case) or unmet(case) or alone_with_keys(case):
         return True
     return out_of_step(case) is not None or crossed(case) is not None
 

@@ -11,6 +11,7 @@ from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.endings import by_segment
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
+from hangtop_core.analysis.verdict.leftover import apart
 from hangtop_core.analysis.verdict.meeting import Binder, binder, port_holder
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import as_host, on
@@ -229,6 +230,8 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     if case.waiters and overtaken(case, case.said.times(cause)):
         return
+    if cause == "port-blocked" and apart(case) is not None:
+        return  # of the attempt before: none tries to connect
     if (cause in _BY_DRIVER and case.xids) or (cause == "store-unreachable" and known_who(case)):
         return  # who it is and where, is known better
     for one in found:

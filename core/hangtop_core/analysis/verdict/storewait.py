@@ -33,15 +33,6 @@ def alone_with_keys(case: Case) -> tuple[Subject, ...]:
     return keys if all(s.activity.kind in _COLLECTIVE for s in others) else ()
 
 
-def left_over(subject: Subject) -> str:
-    """What may be left of earlier attempts, where torchrun has started a rank anew; or empty."""
-    count = subject.rank.process.env.get("TORCHELASTIC_RESTART_COUNT", "0")
-    if not (count.isascii() and count.isdecimal()) or not count.strip("0"):
-        return ""
-    text = "keys and addresses that an attempt before left in the store of torchrun"
-    return f", or {text} (TORCHELASTIC_RESTART_COUNT is {count[:6]})"
-
-
 def _alone(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     keys = alone_with_keys(case)
     blamed = {id(s) for s in keys}

@@ -162,11 +162,15 @@ def test_who_sleeps_between_two_attempts_beside_one_that_tries_is_one_of_them() 
     ]
 
 
-@pytest.mark.parametrize(("count", "told"), [("0", False), ("2", True)])
-def test_what_an_earlier_attempt_may_have_left(count: str, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("count", "shared", "told"),
+    [("0", "True", False), ("2", "True", True), ("2", "False", False)],
+)
+def test_what_an_earlier_attempt_may_have_left(count: str, shared: str, told: bool) -> None:
     world = World()
     for rank in range(3):
         mine = env(rank) | {"TORCHELASTIC_RESTART_COUNT": count, "TORCHELASTIC_RUN_ID": "x"}
+        mine |= {"TORCHELASTIC_USE_AGENT_STORE": shared}
         world.add(MESH, POLL, process={"env": mine})
     found = judged(world)
     assert first(found) == ("unknown", [])
