@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from . import facts, procfs
+from . import commands, facts, procfs
 from .discovery import identity, rank_number
 
 if TYPE_CHECKING:
@@ -45,9 +45,12 @@ def fill(entries: Mapping[int, Entry]) -> None:
 
 
 def _told(entry: Entry) -> Optional[Key]:
+    """None of helpers: multiprocessing's resource tracker was started with what a rank is told."""
     environ = entry.facts.environ or {}
     number = rank_number(environ)
-    return None if number is None else (identity(environ), number[0])
+    if number is None or commands.helper_role(entry.stat.comm, entry.facts.cmdline):
+        return None
+    return identity(environ), number[0]
 
 
 def _number(children: Sequence[Entry], above: Optional[Key], ranks: Set[Key]) -> None:
@@ -96,5 +99,5 @@ def _place(environ: Mapping[str, str]) -> int:
 
 def _size(environ: Mapping[str, str]) -> Optional[int]:
     """How many were started together."""
-    name = "LOCAL_WORLD_SIZE" if "LOCAL_RANK" in environ else "WORLD_SIZE"
-    return procfs.decimal(environ.get(name, ""))
+    local = environ.get("LOCAL_WORLD_SIZE") if "LOCAL_RANK" in environ else None
+    return procfs.decimal(local or environ.get("WORLD_SIZE", ""))

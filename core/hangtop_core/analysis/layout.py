@@ -208,7 +208,8 @@ def place_text(some: Sequence[Seat]) -> str:
     first = some[0]
     ranks = ("rank " if len(some) == 1 else "ranks ") + fold(seat.rank for seat in some)
     if first.node is not None:
-        local = f"local rank {first.local} of " if len(some) == 1 else ""
+        single = len(some) == 1 and first.local is not None
+        local = f"local rank {first.local} of " if single else ""
         return f"{ranks} ({local}{clean(first.node)})"
     if first.among and len(first.among) < 4:
         return f"{ranks} (on {clean(' or '.join(first.among))})"

@@ -95,3 +95,11 @@ def test_only_zombies_whose_place_is_certain_are_numbered() -> None:
     assert number(*here, entry(9, 8, 1)) == {6: None}
     assert number(entry(4, 1, 0, 2), entry(5, 4, 0, 2), entry(6, 4, None)) == {6: None}
     assert number(entry(5, 1, 0), entry(6, 1, None), entry(7, 1, 2, MASTER_PORT="2")) == {6: None}
+
+
+def test_of_a_script_that_tells_no_local_size_and_beside_the_resource_tracker() -> None:
+    ranks = [entry(pid, 1, rank, LOCAL_RANK=str(rank)) for pid, rank in ((6, 0), (8, 2))]
+    tracker = entry(5, 1, 0, LOCAL_RANK="0")
+    script = "from multiprocessing.resource_tracker import main;main(3)"
+    tracker.facts = Facts(("/usr/bin/python3", "-c", script), tracker.facts.environ)
+    assert number(tracker, ranks[0], entry(7, 1, None), ranks[1]) == {7: "1"}

@@ -1,4 +1,4 @@
-"""Ranks that are busy and never come back: told together where they are alike."""
+"""Ranks that are busy and never come back, or a thread of theirs: told together where alike."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.sourcelines import may_backtrack
+from hangtop_core.analysis.standing import THREADS_SHARE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     alike,
@@ -45,30 +46,43 @@ class _Work(NamedTuple):
 
 def _work(case: Case, subject: Subject) -> _Work:
     activity, more = subject.activity, ""
-    owner = next((one for one in threads_of(case, subject) if one.stack.gil), None)
+    owner = _owner(case, subject)
     text = f"is busy at {activity.at}"
     if activity.kind == "gil" and owner is not None:
         text = f"waits for the GIL at {activity.at}; {owner.name} keeps it, at {owner.place}"
     elif owner is None and activity.top is not None:
         inside = case.c_function(subject) or "outside Python's own code"
         text = f"is busy {inside}, called at {activity.at}"
-    top = activity.top
-    own = owner is not None and owner.stack.tid == subject.pid and top == activity.site
-    if own and top is not None and may_backtrack(top.source):
-        more = ", maybe in a regular expression that tries ever more ways to match"
+    at = owner.reading if owner is not None else None
+    if at is not None and at.top is not None and at.own and may_backtrack(at.top.source):
+        more = ", maybe in a regular expression that tries ever more ways to match,"
     return _Work(text, never_left(case, subject), more, owner)
 
 
 def _busy(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    found: dict[int, _Work] = {}
-    for subject in left:
-        activity = subject.activity
-        if activity.kind not in ("busy", "gil") or not case.waiters:
-            continue
-        if case.progress.state == "unknown" and computes(subject.rank, activity):
-            continue  # a `straggler` until that has lasted far too long
-        found[id(subject)] = _work(case, subject)
-    busy = [s for s in left if id(s) in found]
+    busy = [s for s in left if s.activity.kind in ("busy", "gil") and case.waiters]
+    if case.progress.state == "unknown":  # `straggler` until that has lasted far too long
+        busy = [s for s in busy if not computes(s.rank, s.activity)]
+    yield from _told(case, busy)
+
+
+def _kept(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Main threads that get nowhere as another thread runs, and never gives the GIL back.
+
+    One that gets it by turns computes itself.
+    """
+    waiting = [s for s in left if s.activity.kind == "gil" and case.waiters]
+    still = [s for s in waiting if (s.rank.main_cpu_share or 0.0) < THREADS_SHARE]
+    owners = ((subject, _owner(case, subject)) for subject in still)
+    yield from _told(case, [s for s, one in owners if one is not None and one.family is None])
+
+
+def _owner(case: Case, subject: Subject) -> OneThread | None:
+    return next((one for one in threads_of(case, subject) if one.stack.gil), None)
+
+
+def _told(case: Case, busy: Sequence[Subject]) -> Iterator[Hit]:
+    found = {id(subject): _work(case, subject) for subject in busy}
     for group in alike(busy, lambda s: (*found[id(s)][:3], s.activity.thread and s.number)):
         work = found[id(group[0])]
         text, owner = several(work.text, group), work.owner
@@ -112,15 +126,27 @@ def _cpu(group: Sequence[Subject]) -> str:
     return f", {'-'.join(map(str, ends))}% of a core{' each' if len(group) > 1 else ''}"
 
 
+KEPT = Rule(
+    cause="gil-held",
+    title="A thread never gives the GIL back",
+    seen="py-spy says that another thread than the main one owns the GIL and runs, the main thread "
+    "waits for it in all samples and takes less than a twentieth of a core, and others wait. A "
+    "call into C keeps the GIL until it returns: a regular expression, a sort, an extension.",
+    excluded="The main thread has it, or computes by turns: `busy-in-python`.",
+    confidence=0.88,
+    next_steps=("Look at the locals of that thread", "Profile it with its C frames"),
+    find=_kept,
+    needs=(More("native stacks", "which C function keeps the GIL"),),
+)
 BUSY = Rule(
     cause="busy-in-python",
     title="A rank is busy and never comes back",
     seen="The main thread runs, in the same functions in all samples, while others wait for it; "
-    "or another thread of it keeps the GIL busy. Or its functions change, and for ten times the "
-    "hang time others wait while it is in a `while True:` that none of them is in, and nothing "
-    "that it reads, writes or prints moves.",
+    "or it and another thread of it take the GIL by turns. Or its functions change, and for ten "
+    "times the hang time others wait while it is in a `while True:` that none of them is in, and "
+    "nothing that it reads, writes or prints moves.",
     excluded="Its functions change otherwise or, in loops that go from one thing to the next, its "
-    "lines: `straggler`. The GIL's owner sleeps: `gil-held`.",
+    "lines: `straggler`. Another thread keeps the GIL: `gil-held`.",
     confidence=0.88,
     next_steps=("Look at its locals and profile it",),
     find=_busy,

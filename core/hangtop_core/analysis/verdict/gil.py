@@ -108,7 +108,7 @@ GIL_HELD = Rule(
     "in several samples. On a futex, as in a lock or condition of C code: only the main thread "
     "where it has not run since, or a thread of a rank that takes no CPU and has another one "
     "that wants the GIL: it sleeps on a futex at a line which takes no lock, or wakes up there.",
-    excluded="The owner runs: `busy-in-python`.",
+    excluded="The owner runs: the rule of `gil-held` for that, or `busy-in-python`.",
     confidence=0.92,
     next_steps=("Look at the native stack", "Release the GIL around that call"),
     find=_gil_held,

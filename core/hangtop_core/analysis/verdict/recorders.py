@@ -253,13 +253,25 @@ def _subset(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _made_apart(case: Case) -> Iterator[Hit]:
-    """All make groups, and not the same: their order differs, or some have left one out."""
+    """All make groups, and not the same: their order differs, or some have left one out.
+
+    Those of the groups of a rank that is not there wait for it in vain, and others go on.
+    """
     classes = case.waiting_classes
     if len(classes) < 2:
         return
     tied = len(classes[0][1]) == len(classes[1][1])
     said = "; ".join(f"{name_ranks(some)} {several(f'waits {t}', some)}" for t, some in classes[:4])
     odd = [s for _, some in classes[1:] for s in some]
+    if case.seats:
+        yield Hit(
+            subjects=(),
+            summary=f"ranks make groups at different places: {said}. They wait for a rank that was "
+            "not seen, or do not make the same groups in the same order",
+            steps=("see whether the ranks that were not seen run", "read the ends of their logs"),
+            confidence=0.4,
+        )
+        return
     yield Hit(
         subjects=tuple(odd),
         summary=(
@@ -278,7 +290,8 @@ SUBSET = Rule(
     title="A process group is made by some ranks only",
     seen="Some ranks wait in new_group (split_group, init_device_mesh), all others in another "
     "operation; or all do, called from different lines.",
-    excluded="A rank is outside of communication: it may be on its way to new_group.",
+    excluded="A rank is outside of communication: it may be on its way to new_group. Nobody is "
+    "named where all are in new_group and a rank of the world was not seen: they may wait for it.",
     confidence=0.85,
     next_steps=("Call new_group on all ranks, in the same order",),
     find=_subset,

@@ -9,6 +9,8 @@ from support.build import HUNG_SINCE, NOW, World, judged
 from support.situations import INIT, POLL, RECVFROM, RENDEZVOUS, RUN, SLEEP, frame, user
 from support.verdicts import blamed, hung
 
+NEW_GROUP = (frame("new_group", "torch/distributed/distributed_c10d.py", 5100),)
+
 
 def test_a_rank_that_left_while_others_wait_in_the_store() -> None:
     # GIVEN three ranks on one line, receiving from the store, and one process that has ended
@@ -34,6 +36,27 @@ def test_a_rank_that_left_before_we_came() -> None:
     verdict = hung(world, world_size=4)
     assert (verdict.cause, blamed(verdict)) == ("rank-exited", [2])
     assert verdict.culprits[0].pid is None
+
+
+@pytest.mark.parametrize(
+    ("address", "cause"), [("127.0.0.1", "rank-exited"), ("n1", "subset-new-group")]
+)
+def test_a_rank_that_is_not_there_any_more_where_all_are_of_one_machine(
+    address: str, cause: str
+) -> None:
+    # GIVEN ranks of a script of their own, which tells no local size, and of which one lacks
+    world = World()
+    for rank in (0, 1, 3):
+        env = {"RANK": str(rank), "MASTER_ADDR": address, "MASTER_PORT": "29500"}
+        line = user("make_groups", 12 + (rank == 0))
+        world.add((*NEW_GROUP, *line), POLL, rank=rank, process={"env": env})
+    # THEN that explains why they are in different groups; elsewhere it may be on another node
+    verdict = hung(world, world_size=4)
+    assert verdict.cause == cause
+    if cause == "rank-exited":
+        assert blamed(verdict) == [2]
+        assert "rank 2 (n1) has left: no such process on n1" in verdict.summary
+        assert "have met at 127.0.0.1" in verdict.evidence[0].text
 
 
 def test_a_rank_whose_number_another_one_has_taken_has_not_left() -> None:

@@ -93,6 +93,26 @@ def test_a_main_thread_that_wakes_up_to_ask_for_the_gil(moved: float, cause: str
     assert first(two(EVENT, render, owner="other", moved_at=moved)).cause == cause
 
 
+@pytest.mark.parametrize(("share", "cause"), [(0.01, "gil-held"), (0.4, "busy-in-python")])
+def test_another_thread_that_runs_and_never_gives_the_gil_back(share: float, cause: str) -> None:
+    # GIVEN a main thread that wakes up to ask for the GIL, or has it by turns
+    line = 'record.msg = re.sub(r"((?:\\w+)*)+@", "", record.msg)'
+    world = two(
+        user("step", 30, "loss = model(x)"),
+        user("filter", 62, line),
+        owner="other",
+        facts=RUN,
+        moved_at=NOW,
+        cpu_share=1.0,
+        main_cpu_share=share,
+    )
+    verdict = first(world)
+    assert verdict.cause == cause
+    assert "waits for the GIL" in verdict.summary
+    assert "thread 'beat' keeps it, at train.py:62 (filter)" in verdict.summary
+    assert "tries ever more ways to match" in verdict.summary
+
+
 def test_a_thread_that_wants_the_gil_back_waits_for_no_lock() -> None:
     verdict = first(two(NATIVE, BEAT))
     assert verdict.cause == "lock-wait"
