@@ -220,7 +220,8 @@ def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
 def _may_hang(diagnosis: Diagnosis) -> bool:
     """Whether others wait for a rank that is busy, of which nothing shows that it gets on."""
     first = next(iter(diagnosis.verdicts), None)
-    unsure = first is not None and first.cause == "straggler" and first.confidence <= LIKELY
+    slow = first is not None and first.cause in ("straggler", "data-starved")
+    unsure = first is not None and slow and first.confidence <= LIKELY
     return diagnosis.state == "progressing" and unsure
 
 

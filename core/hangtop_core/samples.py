@@ -47,6 +47,9 @@ class StackSample(Struct, frozen=True, gc=False):
     """When the main thread's present stack (functions and lines) was first seen."""
     same_functions_since: float | None = None
     """The same, looking at functions only: a loop moves its lines, not its functions."""
+    loops: tuple[tuple[Text, Text, int, float], ...] = ()
+    """File, function and line of each `while` of the main thread that it may go round in for ever,
+    outermost first, and since when it is in it and has got no memory."""
     first_at: float | None = None
     """When this process gave its first sample: what is the same since then never moved."""
 

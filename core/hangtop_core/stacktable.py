@@ -82,6 +82,10 @@ class StackTable:
             )
         return known
 
+    def frames(self, key: str) -> tuple[Frame, ...]:
+        """Return the frames of a stack, innermost first."""
+        return self._stacks.get(key, ())
+
     def homes(self, key: str) -> tuple[int, int | None]:
         """Return numbers for the functions of a stack, and for those without the innermost one.
 

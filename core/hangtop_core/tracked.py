@@ -19,6 +19,7 @@ from hangtop_core.model import (
 )
 from hangtop_core.rankstates import rank_state
 from hangtop_core.samples import continued
+from hangtop_core.whiles import Whiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,6 +97,7 @@ class Tracked:
         """Samples that failed in a row."""
         self._home: tuple[int | None, float, int, int] = (None, at, 0, 0)
         """The functions it comes back to, since when, and in how many samples of how many."""
+        self.whiles = Whiles()
         self.moving_samples = 0
         """Samples in a row before each of which the main thread had run."""
         self.descriptors: DescriptorTable | None = None
@@ -146,6 +148,8 @@ class Tracked:
         # That the kernel writes its core, by the CPU time of its main thread, gets nobody on.
         dumping = old.dumping_core and new.dumping_core
         changed = not dumping and self._see_movement(old.meters, new.meters, at, before)
+        if old.meters.rss != new.meters.rss:
+            self.whiles.forget()
         if "file" in changes:
             self.way.see(old.file, new.file, at, before)
         if "flows" in changes:
@@ -267,6 +271,10 @@ class Tracked:
                 sample, mode="native", threads=(last.threads[0], *sample.threads[1:])
             )
         self.sample = self._at_home(continued(sample, last, lines, functions), stacks)
+        if sample.threads and self.process.role == "rank":
+            loops = self.whiles.see(stacks.frames(sample.threads[0].stack), sample.at)
+            if loops:
+                self.sample = msgspec.structs.replace(self.sample, loops=loops)
 
     def _at_home(self, sample: StackSample, stacks: StackTable) -> StackSample:
         """Return a sample as of the same functions, where it was met elsewhere only in passing.

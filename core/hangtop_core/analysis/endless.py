@@ -7,6 +7,9 @@ program's own `break` or `return` ends it, and nothing that is written, read or 
 
 And who is always met in the same functions gets on as far as its lines change, where all loops that
 none of the others is in go from one thing to the next: they come to their end.
+
+Who stays in a `while` that nothing counts, runs plain Python only and gets no memory meanwhile is
+told sooner: work on anything new would show (`whiles`).
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.atwork import COUNTS
 from hangtop_core.analysis.dictionary import COMMUNICATION, Kind
 from hangtop_core.analysis.eventloops import of_gloo
-from hangtop_core.analysis.frames import plain_name
+from hangtop_core.analysis.frames import ENDLESS, plain_name
 from hangtop_core.analysis.standing import GONE, Standing, latest
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 _MAY_LOOP: frozenset[Kind] = frozenset({"busy", "gil", "sleep", "remote", "unknown"})
 _INLINE = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
 """Functions that are loops themselves; what they go through stands in their line."""
+_LOOPS = ("for ", "while ", "async for ")
 _THINGS = re.compile(r"\bfor\s.+\sin\s")
 
 
@@ -47,6 +51,81 @@ def endless_loop(reader: Reader, rank: Rank, theirs: Container[LoopPlace]) -> Lo
     """Return the outermost endless loop that a rank is in, and that is none of ``theirs``."""
     own = _loops(reader, rank.sample)
     return next((loop for loop in own if _place(loop) not in theirs), None)
+
+
+def circle(
+    reader: Reader, rank: Rank, theirs: Container[tuple[str, int]]
+) -> tuple[Loop, float] | None:
+    """Return the outermost `while` that a rank goes round in, and since when.
+
+    Args:
+        reader: of its stack.
+        rank: that runs.
+        theirs: file and line of the loops that those who wait are in.
+    """
+    sample = rank.sample
+    if sample is None or not sample.loops or not sample.threads:
+        return None
+    since = {(file, name, line): at for file, name, line, at in sample.loops}
+    stack, called = reader.frames(sample.threads[0].stack), False
+    for frame in reversed(stack):
+        if plain_name(frame.name) in _INLINE:
+            return None
+        taken = called or plain_name(frame.name) == "__iter__"
+        called = False
+        for line, text in frame.within or ():
+            if (frame.file, line) in theirs or not text.startswith(_LOOPS):
+                continue
+            if text.startswith("while "):
+                if taken and ENDLESS.match(text):
+                    continue  # of a generator, which others have left for a while
+                at = since.get((frame.file, frame.name, line))
+                return None if at is None else ((frame, line, text), at)
+            called = line == frame.line  # what it goes through is made, or asked for the next thing
+            if not called:
+                return None
+    return None
+
+
+def blocks(reader: Reader, ranks: Iterable[Rank]) -> frozenset[tuple[str, int]]:
+    """Return file and line of all loops and conditions that any of these ranks is in."""
+    stacks = {s.threads[0].stack for r in ranks if (s := r.sample) is not None and s.threads}
+    frames = (frame for stack in stacks for frame in reader.frames(stack))
+    return frozenset((one.file, line) for one in frames for line, _ in one.within or ())
+
+
+def in_circles(
+    reader: Reader,
+    ranks: Sequence[Rank],
+    activities: Sequence[Activity],
+    standings: tuple[Standing, ...],
+    hang_after: float,
+) -> tuple[Standing, ...]:
+    """Return the standings, of ranks that have long gone round in a `while` as still since then.
+
+    Args:
+        reader: of their stacks.
+        ranks: of the job.
+        activities: one for each of them.
+        standings: likewise.
+        hang_after: seconds that this has to have lasted.
+    """
+    busy = [i for i, rank in enumerate(ranks) if rank.sample is not None and rank.sample.loops]
+    busy = [i for i in busy if activities[i].kind == "busy"]
+    waiting = [ranks[i] for i, one in enumerate(activities) if one.kind in COMMUNICATION]
+    if not busy or not waiting:
+        return standings
+    found, theirs = list(standings), blocks(reader, waiting)
+    for i in busy:
+        rank, one = ranks[i], standings[i]
+        told = circle(reader, rank, theirs)
+        if told is None:
+            continue
+        signs = (rank.io_moved_at, rank.printed_at, rank.wrote_at, rank.file_moved_at, told[1])
+        since = latest(signs)
+        if since is not None and since < one.since and one.seen - since >= hang_after:
+            found[i] = Standing(since, max(one.until, since), False, one.seen)
+    return tuple(found)
 
 
 def _loops(reader: Reader, sample: StackSample | None) -> tuple[Loop, ...]:

@@ -134,7 +134,7 @@ def place(frame: Frame) -> str:
     return f"{frame.short or frame.file}:{frame.line}"
 
 
-_ENDLESS = re.compile(r"while\s*\(?\s*(True|1)\s*\)?\s*:")
+ENDLESS = re.compile(r"while\s*\(?\s*(True|1)\s*\)?\s*:")
 Loop = tuple[Frame, int, str]
 """The frame that stands in a loop, its line and its text."""
 
@@ -143,5 +143,5 @@ def endless_loops(stack: tuple[Frame, ...]) -> Iterator[Loop]:
     """Yield the loops around a stack that only a line in them ends, outermost first."""
     for frame in reversed(stack):
         for line, text in frame.within or ():
-            if _ENDLESS.match(text):
+            if ENDLESS.match(text):
                 yield frame, line, text

@@ -9,7 +9,7 @@ from msgspec import Struct
 from hangtop_core.analysis.attempts import in_vain
 from hangtop_core.analysis.atwork import computes, tries
 from hangtop_core.analysis.dictionary import COMMUNICATION, START_UP, Kind
-from hangtop_core.analysis.endless import with_an_end, without_end
+from hangtop_core.analysis.endless import in_circles, with_an_end, without_end
 from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
 from hangtop_core.diagnosis import JobState
 from hangtop_core.nodestates import UNSEEN
@@ -74,6 +74,7 @@ def judge(
     patience = hang_after * PATIENCE
     standings = with_an_end(reader, job.ranks, activities, standings, patience)
     standings = without_end(reader, job.ranks, activities, standings, patience)
+    standings = in_circles(reader, job.ranks, activities, standings, hang_after)
     standings = in_vain(snapshot, job, activities, standings)
     alive = [i for i, activity in enumerate(activities) if activity.kind not in GONE]
     if not alive:

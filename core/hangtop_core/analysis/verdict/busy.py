@@ -13,7 +13,6 @@ from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
     is_are,
-    never_left,
     sentence,
     several,
     since,
@@ -21,6 +20,7 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
+from hangtop_core.analysis.verdict.ownloops import never_left
 from hangtop_core.analysis.verdict.steps import on
 
 if TYPE_CHECKING:
@@ -144,7 +144,9 @@ BUSY = Rule(
     seen="The main thread runs, in the same functions in all samples, while others wait for it; "
     "or it and another thread of it take the GIL by turns. Or its functions change, and for ten "
     "times the hang time others wait while it is in a `while True:` that none of them is in, and "
-    "nothing that it reads, writes or prints moves.",
+    "nothing that it reads, writes or prints moves. For the hang time alone where it runs plain "
+    "Python in a `while` that counts nothing, is always called from the same lines, and its memory "
+    "does not change at all.",
     excluded="Its functions change otherwise or, in loops that go from one thing to the next, its "
     "lines: `straggler`. Another thread keeps the GIL: `gil-held`.",
     confidence=0.88,

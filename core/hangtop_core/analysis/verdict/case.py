@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.attempts import logs_of
 from hangtop_core.analysis.dictionary import COMMUNICATION
-from hangtop_core.analysis.endless import loop_places
+from hangtop_core.analysis.endless import blocks, loop_places
 from hangtop_core.analysis.flight.live import in_flight, picture
 from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
@@ -127,6 +127,11 @@ class Case:
     def waiters_loops(self) -> frozenset[LoopPlace]:
         """The endless loops that any of the waiters is in."""
         return loop_places(self.reader, [s.rank for s in self.waiters])
+
+    @cached_property
+    def waiters_blocks(self) -> frozenset[tuple[str, int]]:
+        """File and line of the loops and conditions that any of them is in."""
+        return blocks(self.reader, [s.rank for s in self.waiters])
 
     @cached_property
     def saw_numbers(self) -> Mapping[int | None, Numerics]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.frames import library_run, where
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict import locks
-from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import ALWAYS, LIKELY, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.doing import frames_of, name_child
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
@@ -18,6 +18,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.onethread import threads_of
+from hangtop_core.analysis.verdict.ownloops import loop_of_its_own
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.analysis.verdict.workers import (
     Worker,
@@ -279,6 +280,9 @@ def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     for subject in left:
         activity = subject.activity
+        busy = activity.kind == "busy"
+        if busy and case.progress.state == "hung":
+            continue  # it never comes back
         if not activity.loading or activity.kind not in (
             "sleep",
             "busy",
@@ -304,6 +308,8 @@ def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 "use num_workers > 0",
                 on(subject, f"hangtop dump --pid {subject.pid} --native"),
             ),
+            # A loop that it stays in may have no end.
+            confidence=LIKELY if busy and loop_of_its_own(case, subject) else None,
         )
 
 
@@ -343,7 +349,8 @@ STARVED = Rule(
     cause="data-starved",
     title="A rank waits for data that is slow to come",
     seen="The rank waits for its DataLoader while workers are at work, or loads data itself.",
-    excluded="A worker is blocked: `dataloader-worker-stuck`.",
+    excluded="A worker is blocked: `dataloader-worker-stuck`. A main thread that runs never comes "
+    "back: `busy-in-python`.",
     confidence=0.85,
     next_steps=("More workers, larger prefetch_factor", "Profile the dataset's __getitem__"),
     find=_starved,

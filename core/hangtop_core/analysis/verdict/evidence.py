@@ -7,14 +7,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import cgroups
-from hangtop_core.analysis.endless import endless_loop
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.gpus import describe, doing
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.standing import JITTER_S, left_at, wakes_up
-from hangtop_core.analysis.verdict.callers import block_at, in_handler, stack_of
+from hangtop_core.analysis.verdict.callers import in_handler, stack_of
 from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks, name_subject
+from hangtop_core.analysis.verdict.ownloops import loop_told
 from hangtop_core.analysis.verdict.pipes import at_work, command
 from hangtop_core.diagnosis import Culprit, Evidence, Source
 from hangtop_core.rankset import fold
@@ -190,7 +190,8 @@ def common_facts(case: Case, subjects: Sequence[Subject]) -> tuple[Evidence, ...
         facts.extend(socket_facts(case, subject))
         facts.extend(cgroup_facts(case, subject))
         facts.extend(full_facts(case, subject))
-        facts.extend(loop_facts(case, subject))
+        told = loop_told(case, subject)
+        facts.extend([fact("stacks", subject.number, told)] if told else [])
     if len(subjects) > SHOWN:
         rest = len(subjects) - SHOWN
         facts.append(fact("stacks", None, f"{plural(rest, 'more rank')} in the same state"))
@@ -214,30 +215,6 @@ def full_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     if mounts and subject.activity.kind == "sleep" and wakes_up(subject.rank, subject.standing):
         text = f"{subject.rank.node}: no space or inodes are left on {', '.join(mounts)}"
         yield fact("process", subject.number, text)
-
-
-def loop_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
-    """The loop without an end of its own that a subject is in, and none of those that wait.
-
-    Who has not run since it is blocked does not go round in any.
-    """
-    loop = loop_of_its_own(case, subject)
-    if loop and wakes_up(subject.rank, subject.standing):
-        text = f"is in the loop at {loop}, which only a line in it ends; no rank that waits is"
-        yield fact("stacks", subject.number, text)
-
-
-def never_left(case: Case, subject: Subject) -> str:
-    """That loop, where the subject is called hung although its functions change; else empty."""
-    sample = subject.rank.sample
-    changes = sample is not None and (sample.same_functions_since or 0) > subject.standing.since
-    return loop_of_its_own(case, subject) if changes and not subject.standing.moved else ""
-
-
-def loop_of_its_own(case: Case, subject: Subject) -> str:
-    """A loop without an end of its own that a subject is in, and none of those that wait."""
-    loop = endless_loop(case.reader, subject.rank, case.waiters_loops)
-    return block_at(loop[0], loop[1:]) if loop else ""
 
 
 def gpu_facts(case: Case, subject: Subject) -> Iterator[Evidence]:

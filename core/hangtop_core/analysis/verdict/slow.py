@@ -16,12 +16,12 @@ from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     does,
     is_are,
-    loop_of_its_own,
     sentence,
     several,
     who,
 )
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
+from hangtop_core.analysis.verdict.ownloops import loop_of_its_own
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.text import duration
 

@@ -1,0 +1,52 @@
+"""The loop that a rank is in, and none of those that wait for it, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.endless import circle, endless_loop
+from hangtop_core.analysis.standing import wakes_up
+from hangtop_core.analysis.verdict.callers import block_at
+
+if TYPE_CHECKING:
+    from hangtop_core.analysis.frames import Loop
+    from hangtop_core.analysis.verdict.base import Subject
+    from hangtop_core.analysis.verdict.case import Case
+
+
+def loop_told(case: Case, subject: Subject) -> str:
+    """Evidence of that loop; empty where there is none.
+
+    Who has not run since it is blocked does not go round in any.
+    """
+    loop, told = loop_of_its_own(case, subject), _circle(case, subject)
+    if loop and told is not None:
+        since = case.ago(told[1])
+        return (
+            f"has been in the loop at {loop}{since and ' '}{since}, by the same calls, and its "
+            "memory has not changed; no rank that waits is in it"
+        )
+    if loop and wakes_up(subject.rank, subject.standing):
+        return f"is in the loop at {loop}, which only a line in it ends; no rank that waits is"
+    return ""
+
+
+def never_left(case: Case, subject: Subject) -> str:
+    """That loop, where the subject is called hung although its functions change; else empty."""
+    sample = subject.rank.sample
+    changes = sample is not None and (sample.same_functions_since or 0) > subject.standing.since
+    return loop_of_its_own(case, subject) if changes and not subject.standing.moved else ""
+
+
+def loop_of_its_own(case: Case, subject: Subject) -> str:
+    """`train.py:20 (`while True:`)`; empty where there is none."""
+    told = _circle(case, subject)
+    loop = told[0] if told else endless_loop(case.reader, subject.rank, case.waiters_loops)
+    return block_at(loop[0], loop[1:]) if loop else ""
+
+
+def _circle(case: Case, subject: Subject) -> tuple[Loop, float] | None:
+    """That it goes round in, and works on nothing new."""
+    if subject.activity.kind != "busy" or not subject.rank.sample or not subject.rank.sample.loops:
+        return None
+    return circle(case.reader, subject.rank, case.waiters_blocks)
