@@ -66,6 +66,32 @@ def test_slow_or_stuck(
     assert bool(texts) == any("its position is" in one for one in told)
 
 
+@pytest.mark.parametrize(
+    ("rate", "texts"),
+    [
+        (677.0 * 1024, ["ext4) at 677 KiB a second: 3.0 MiB so far.", "moves by 677 KiB a second"]),
+        # It has just come to that file, or its write has not returned.
+        (None, ["ext4): 3.0 MiB so far.", "and last moved 2.0 s ago"]),
+        (0.0, ["ext4): 3.0 MiB so far.", "and last moved 2.0 s ago"]),
+    ],
+)
+def test_what_is_written_grows_and_a_rate_that_is_not_known_is_not_told(
+    rate: float | None, texts: list[str]
+) -> None:
+    world = World()
+    world.waiters(3)
+    file = FilePosition(7, "/out/ids.bin", 3 << 20, True, 2 << 20, "/out", "ext4")
+    times = {"moved_at": NOW - 1, "file_moved_at": NOW - 2, "file_rate": rate}
+    world.add(
+        user("put", 12), ("D", "folio_wait", "write", 7, None), process={"file": file}, **times
+    )
+    found = diagnose(world.snapshot(), world.snapshot().job(None)).verdicts[0]
+    assert found.cause == "long-phase"
+    told = [found.summary, *(one.text for one in found.evidence)]
+    assert all(any(text in one for one in told) for text in texts), told
+    assert not any("2.0 MiB" in one or "?" in one or " 0 B" in one for one in told)
+
+
 def test_rates_are_those_of_the_last_seconds() -> None:
     way, at = Way(), AT
     for second in range(30):
