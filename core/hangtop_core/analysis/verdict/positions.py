@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.evidence import MOVES_S
+from hangtop_core.analysis.verdict.evidence import MOVES_S, SHOWN, fact
 from hangtop_core.text import duration, size
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.descriptors import FilePosition
+    from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Rank
 
 
@@ -28,6 +31,15 @@ def position_text(case: Case, subject: Subject) -> str:
         return f"{text}, and {f'moves by {by}' if by else last}"
     since = max(moved or 0.0, subject.standing.since)
     return f"{text}, and has not moved {case.ago(since)}".rstrip()
+
+
+def position_facts(case: Case, group: Sequence[Subject]) -> Iterator[Evidence]:
+    """How far those of a group are that get on in a file, also where they are met elsewhere."""
+    for subject in group[:SHOWN]:
+        moved = subject.rank.file_moved_at
+        if moved is not None and case.at - moved < MOVES_S and subject.rank.process.file:
+            text = f"its position is {position_text(case, subject)}"
+            yield fact("process", subject.number, text)
 
 
 def speed(rank: Rank) -> str:

@@ -23,6 +23,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
+from hangtop_core.analysis.verdict.positions import position_facts
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.text import duration
 
@@ -82,7 +83,7 @@ def _slow(case: Case, left: Sequence[Subject], alone: bool) -> Iterator[Hit]:
                 f"{duration(case.waited_s)}",
             ),
             confidence=None if sure else LIKELY,
-            evidence=common_facts(case, group),
+            evidence=(*position_facts(case, group), *common_facts(case, group)),
             steps=(
                 on(group[0], f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}"),
                 *((AS_MEANT,) if why else ()),
