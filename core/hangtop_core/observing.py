@@ -220,9 +220,10 @@ def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
 def _may_hang(diagnosis: Diagnosis) -> bool:
     """Whether others wait for a rank that is busy, of which nothing shows that it gets on."""
     first = next(iter(diagnosis.verdicts), None)
-    slow = first is not None and first.cause in ("straggler", "data-starved")
-    unsure = first is not None and slow and first.confidence <= LIKELY
-    return diagnosis.state == "progressing" and unsure
+    if diagnosis.state != "progressing" or first is None:
+        return False
+    slow = first.cause in ("straggler", "long-phase", "data-starved")
+    return slow and first.confidence <= LIKELY
 
 
 def missing(diagnosis: Diagnosis | None) -> list[Need]:

@@ -361,6 +361,57 @@ def test_who_goes_from_line_to_line_in_loops_that_end_gets_on(
         assert "goes from line to line; whether it gets on" in found.verdicts[0].summary
 
 
+def packing(line: str, body: str = "for row in pack(lengths):") -> Any:
+    """A data set that packs, in a loop around the calls; its own is a generator's."""
+    ours = ((58, "while True:"), (59, body))
+    return (
+        replace(frame("best", "train.py", 23, "return min(fits)"), within=()),
+        replace(frame("pack", "train.py", 36, "row = best(n)"), within=((33, line), (35, PIECES))),
+        replace(frame("Packed.__iter__", "train.py", 59, body), within=ours),
+        frame("fetch", "/lib/site-packages/torch/utils/data/_utils/fetch.py", 33),
+        replace(frame("train", "train.py", 40), within=((40, "for x in loader:"),)),
+    )
+
+
+PIECES = "for n in waiting:"
+
+
+@pytest.mark.parametrize(
+    ("stack", "since", "signs", "state"),
+    [
+        (packing("while waiting:"), 40.0, {}, "hung"),
+        # It may be a generator, too, which gives something each time.
+        (packing("while True:"), 40.0, {}, "progressing"),
+        (packing("while waiting:"), 20.0, {}, "progressing"),
+        (packing("while waiting:"), 40.0, {"io_moved_at": NOW - 5.0}, "progressing"),
+        # Each thing may be packed by itself.
+        (packing("while waiting:", "for row in rows: pack(row)"), 40.0, {}, "progressing"),
+    ],
+)
+def test_who_stays_in_a_while_that_needs_no_memory_hangs(
+    stack: Any, since: float, signs: dict[str, float], state: str
+) -> None:
+    if "pack(row)" in str(stack):
+        stack = (*stack[:2], replace(stack[2], line=60), *stack[3:])
+    world = World()
+    for _ in range(3):
+        mine = replace(frame("train", "train.py", 50), within=((40, "for x in loader:"),))
+        backward = (*situations.BACKWARD[:3], mine)
+        world.add(backward, FUTEX, moved_at=NOW - 100.0, left_at=NOW - 100.0)
+    loops = (("train.py", "Packed.__iter__", 58), ("train.py", "pack", 33))
+    moves = {"same_functions_since": NOW - 2.0, "same_since": NOW - 2.0, "gil": True}
+    rank = world.add(stack, RUN, moved_at=NOW, main_cpu_share=0.9, sample=moves, **signs)
+    assert rank.sample is not None
+    told = tuple((stack[1].file, *one[1:], NOW - since) for one in loops)
+    world.ranks[3] = replace(rank, sample=replace(rank.sample, loops=told))
+    found = judged(world)
+    assert found.state == state
+    assert causes(found) == (["busy-in-python"] if state == "hung" else ["data-starved"])
+    if state == "hung":
+        assert "is in the loop at train.py:33 (`while" in found.verdicts[0].summary
+        assert "its memory has not changed" in str(found.verdicts[0].evidence)
+
+
 @pytest.mark.parametrize(
     ("stack", "waited", "signs", "state"),
     [
