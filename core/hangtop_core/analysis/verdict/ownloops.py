@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
 
+LASTS_S = 10.0
+"""Seconds after which that a memory does not change is worth telling."""
+
 
 def loop_told(case: Case, subject: Subject) -> str:
     """Evidence of that loop; empty where there is none.
@@ -21,10 +24,11 @@ def loop_told(case: Case, subject: Subject) -> str:
     """
     loop, told = loop_of_its_own(case, subject), _circle(case, subject)
     if loop and told is not None:
-        since = case.ago(told[1])
+        if case.at - told[1] < LASTS_S:
+            return ""
         return (
-            f"has been in the loop at {loop}{since and ' '}{since}, by the same calls, and its "
-            "memory has not changed; no rank that waits is in it"
+            f"is in the loop at {loop}, in all samples {case.ago(told[1])}, by the same calls, and "
+            "its memory has not changed; no rank that waits is in it"
         )
     if loop and wakes_up(subject.rank, subject.standing):
         return f"is in the loop at {loop}, which only a line in it ends; no rank that waits is"
