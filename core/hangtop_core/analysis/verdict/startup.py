@@ -14,11 +14,11 @@ from hangtop_core.analysis.verdict.evidence import (
     absent,
     alike,
     common_facts,
+    does,
     fact,
     is_are,
     place_facts,
     sentence,
-    several,
     who,
 )
 from hangtop_core.analysis.verdict.logs import overtaken
@@ -247,13 +247,12 @@ def _outside(meeting: Kind, case: Case, left: Sequence[Subject]) -> Iterator[Hit
     # Ranks of a node that went away may be the ones that this one waits for as well.
     doubtful = bool(case.unheard(case.subjects))
     for group in alike(late, lambda s: (s.activity.text, s.activity.at)):
-        text = several(f"{group[0].activity.text} at {group[0].activity.at}", group)
         yield Hit(
             subjects=group,
             summary=sentence(
                 case,
                 f"{who(group)} {is_are(group, 'has', 'have')} not reached {what}: "
-                f"{is_are(group, 'it', 'they')} {text}",
+                f"{is_are(group, 'it', 'they')} {does(group)} at {group[0].activity.at}",
                 case.since(group[0]),
             ),
             evidence=common_facts(case, group),

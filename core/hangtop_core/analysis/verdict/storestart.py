@@ -23,6 +23,7 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.refusals import no_way
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.analysis.verdict.storenames import name_server, resolve, store_name
 from hangtop_core.places import is_address, port_of
@@ -122,7 +123,9 @@ def _out_of_reach(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     for_, name = f" at port {tried}" if tried else "", store_name(tries, tried)
     for_ = f" at {name}:{tried}" if name else for_
-    where = "no rank has got through to one"
+    why = next(filter(None, (no_way(case, s) for s in tries[:SHOWN])), "")
+    how = f"which fails: {why}, as is printed" if why else "in vain"
+    where = "no rank is seen to have one"
     if host is not None:
         where = f"{name_ranks([host])} has {'that of the others' if len(others) > 1 else 'one'}"
         where += f" at port {at}" if at else ""
@@ -140,8 +143,7 @@ def _out_of_reach(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         summary=sentence(
             case,
             f"{who(tries)} cannot reach {is_are(tries, 'its', 'their')} store{for_}: "
-            f"{is_are(tries, 'it tries', 'they try')} again and again to connect, and nobody "
-            f"answers; {where}",
+            f"{is_are(tries, 'it tries', 'they try')} again and again to connect, {how}; {where}",
             blamed=tries,
         ),
         evidence=(*_store_facts(case, tries, start.hosts), *common_facts(case, tries[:1])),
@@ -234,7 +236,7 @@ def _host_alone(case: Case, host: Subject, tries: Sequence[Subject], at: str, tr
         subjects=(host,),
         explained=tuple(tries),
         summary=f"{who([host])} {has}: all others ({name_ranks(tries)}) try again and again to "
-        f"connect to one{goes}, and nobody answers there {case.since(host)}".rstrip(),
+        f"connect to one{goes}, in vain {case.since(host)}".rstrip(),
         evidence=(*_store_facts(case, tries, [host]), *common_facts(case, [host, tries[0]])),
         steps=_steps(host),
     )
