@@ -183,6 +183,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "_assign_worker_ranks",
         "waits for the launchers of other nodes",
     ),
+    _pattern("init", "/torch/distributed/rpc/__init__.py", "init_rpc", "waits in init_rpc"),
     _pattern(
         "init",
         f"{_C10D} /torch/distributed/rendezvous.py",

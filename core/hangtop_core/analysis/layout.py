@@ -4,8 +4,9 @@ Launchers number ranks node by node, so a rank's place follows from the local wo
 (LOCAL_WORLD_SIZE of torchrun and accelerate, LOCAL_SIZE of deepspeed, Open MPI's
 OMPI_COMM_WORLD_LOCAL_SIZE) as soon as all nodes have the same. Which machine has a node rank is
 told by Slurm's list of nodes or by the order in which the nodes were named, but only where the
-ranks that are there agree with it; else by there being only one node without ranks. Nodes that were
-named need not be those of the job, so what rests on their names alone is marked.
+ranks that are there agree with it; else by there being only one node without ranks, also where
+nodes have different numbers of them. Nodes that were named need not be those of the job, so what
+rests on their names alone is marked.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def seats(snapshot: Snapshot, job: Job) -> tuple[Seat, ...]:
     told, guessed = _names(snapshot, job, blocks, size) if size else ({}, {})
     launchers = {launcher.node for launcher in job.launchers}
     free = _free(snapshot, job)
-    unseen = _Unseen(snapshot)
+    unseen, only = _Unseen(snapshot), None if size else _only(job, lacking, free)
     found = []
     for one in lacking:
         if one in inside:
@@ -133,7 +134,8 @@ def seats(snapshot: Snapshot, job: Job) -> tuple[Seat, ...]:
             why, among = unseen.why(node), () if node else free
             seat = Seat(one, node, one % size, group, among, named=named, unseen=why)
         else:
-            seat = Seat(one, among=free)
+            among, why = () if only else free, unseen.why(only)
+            seat = Seat(one, only, among=among, named=only is not None, unseen=why)
         found.append(seat)
     return tuple(found)
 
@@ -142,6 +144,21 @@ def _free(snapshot: Snapshot, job: Job) -> tuple[str, ...]:
     """Nodes without ranks of the job."""
     taken = {rank.node for rank in job.ranks}
     return tuple(node.name for node in snapshot.nodes if node.name not in taken)
+
+
+def _only(job: Job, lacking: Sequence[int], free: Sequence[str]) -> str | None:
+    """The only node without ranks, where those that lack may be its own; None where not.
+
+    Who is between the ranks of a node was beside them, and a node has not many more than others.
+    """
+    if len(free) != 1:
+        return None
+    on: dict[str, list[int]] = defaultdict(list)
+    for rank in job.ranks:
+        on[rank.node].append(rank.rank)
+    between = any(min(some) < one < max(some) for some in on.values() for one in lacking[:8])
+    many = len(lacking) > 2 * max(map(len, on.values()))
+    return None if between or many else free[0]
 
 
 def _blocks(job: Job) -> tuple[_Block, ...]:
@@ -208,7 +225,8 @@ def place_text(some: Sequence[Seat]) -> str:
     first = some[0]
     ranks = ("rank " if len(some) == 1 else "ranks ") + fold(seat.rank for seat in some)
     if first.node is not None:
-        local = f"local rank {first.local} of " if len(some) == 1 else ""
+        one = len(some) == 1 and first.local is not None
+        local = f"local rank {first.local} of " if one else ""
         return f"{ranks} ({local}{clean(first.node)})"
     if first.among and len(first.among) < 4:
         return f"{ranks} (on {clean(' or '.join(first.among))})"

@@ -87,6 +87,8 @@ def _left_to_others(case: Case) -> bool:
     kinds = {s.activity.kind for s in case.waiters}
     if "new-group" in kinds or kinds <= PEER_TO_PEER or case.by_recorders is not None:
         return True
+    if case.seats and case.passing:
+        return True  # who sends or receives may wait for one that is not seen
     if apart(case) is not None or heads(case) or unmet(case) or alone_with_keys(case):
         return True
     return out_of_step(case) is not None or crossed(case) is not None
@@ -176,7 +178,10 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             confidence=0.5 if case.waiters and len(group) < len(case.waiters) else 0.3,
         )
     alike_ = len(case.waiting_classes) == 1 and case.knot is None
-    if case.suspects or not alike_ or case.progress.state != "hung":
+    if case.suspects or case.progress.state != "hung":
+        return
+    if not alike_:
+        yield from _for_others(case)
         return
     text, members = case.waiting_classes[0]
     size = case.job.world_size
@@ -210,6 +215,25 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             on(members[0], f"ss -tnpi | grep pid={members[0].pid},"),
         ),
         confidence=0.3,
+    )
+
+
+def _for_others(case: Case) -> Iterator[Hit]:
+    """Ranks in sends and receives that may wait for those that were not seen."""
+    if not case.seats or not case.passing:
+        return
+    said = "; ".join(
+        f"{name_ranks(members)} {several(f'waits {text}', members)}"
+        for text, members in case.waiting_classes[:4]
+    )
+    lacking = name_ranks(seat.rank for seat in case.seats)
+    one = len(case.seats) == 1
+    yield Hit(
+        subjects=(),
+        explained=case.waiters,
+        summary=f"{said}. {lacking} {'was' if one else 'were'} not seen, and may be whom they wait "
+        f"for: {size_name(case.job)} is {case.job.world_size}; look on the other nodes",
+        steps=trace_steps(case.passing[0]),
     )
 
 

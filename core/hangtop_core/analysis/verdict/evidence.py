@@ -61,6 +61,8 @@ def place_facts(some: Sequence[Seat]) -> Iterator[Evidence]:
     first = some[0]
     if first.node is not None and not first.beside:
         text = f"ranks are numbered node by node: node rank {first.group} is {first.node}"
+        if first.group is None:
+            text = f"{first.node} is the only node on which no rank of the job was seen"
         text += ", if the nodes that were named are those of the job" if first.named else ""
         yield fact("environment", None, text)
     elif first.node is None:

@@ -10,7 +10,7 @@ from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, alike, common_facts, fact, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import on, strace_step
-from hangtop_core.analysis.verdict.storestart import in_store
+from hangtop_core.analysis.verdict.storehost import in_store
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:

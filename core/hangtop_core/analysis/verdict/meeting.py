@@ -11,7 +11,8 @@ from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, thaw, word
-from hangtop_core.analysis.verdict.storestart import in_store
+from hangtop_core.analysis.verdict.storehost import hosts_store, in_store, listens_at
+from hangtop_core.analysis.verdict.storestart import lost_theirs
 from hangtop_core.jobs import AGENT
 from hangtop_core.joining import world_size
 from hangtop_core.places import Places
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hangtop_core.model import Process
 
 _MEETING: frozenset[Kind] = frozenset({"init", "new-group", "store", "collective", "recv", "send"})
+"""In which ranks connect to one another; in others only what leads to a node of the job counts."""
 TEST_PORT = 29617
 """Not the default of torch, which the job may have."""
 _ELASTIC = frozenset({"torchrun", "accelerate", AGENT})
@@ -47,16 +49,19 @@ class Tried(NamedTuple):
 
 
 def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if not case.calling:
+        return
+    places = Places(case.snapshot.nodes)
     tried = [
         each
         for subject in case.calling
-        if subject.waits and subject.activity.kind in _MEETING
-        for each in connecting(subject)
-        if each.port != subject.rank.process.env.get("MASTER_PORT") and not in_store(subject)
+        for each in (connecting(subject) if subject.waits and not in_store(subject) else ())
+        if each.port != subject.rank.process.env.get("MASTER_PORT")
+        if subject.activity.kind in _MEETING
+        or places.node_of(each.host, subject.rank.node) in case.own_nodes
     ]
     if not tried:
         return
-    places = Places(case.snapshot.nodes)
     subjects = tuple({id(each.subject): each.subject for each in tried}.values())
     target = Counter(each.host for each in tried).most_common(1)[0][0]
     first = next(each for each in tried if each.host == target)
@@ -122,6 +127,7 @@ def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if one.state == "CLOSE_WAIT" and _is_store(subject, one)
     ]
     if not ended:
+        yield from _store_lost(case)
         yield from _store_held(case)
         return
     subjects = tuple(subject for subject, _ in ended)
@@ -140,6 +146,35 @@ def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             fact("network", subject.number, socket_text(one)) for subject, one in ended[:SHOWN]
         ),
         steps=("end the job: it cannot go on without its store", "look why its host has left"),
+    )
+
+
+def _store_lost(case: Case) -> Iterator[Hit]:
+    """Ranks that had a store, lost it, and connect to it again and again."""
+    said = lost_theirs(case)
+    if not said:
+        return
+    ranks = sorted({one.rank for one in said if one.rank is not None})
+    who_lost = name_ranks(ranks) if ranks else "a process of the job"
+    yield Hit(
+        subjects=(),
+        explained=case.waiters,
+        summary=sentence(
+            case,
+            f"the store at {case.job.master or 'its address'} is gone: {who_lost} lost the "
+            "connection to it. All ranks of the job try again and again to connect, and nobody "
+            f"answers {case.since(case.waiters[0])}".rstrip(),
+        ),
+        evidence=tuple(
+            fact("log", one.rank, f"{'a rank' if one.rank is None else 'it'} printed {one.text}")
+            for one in said[:SHOWN]
+        ),
+        steps=(
+            "see why the process that had the store has ended: the end of its log, and the kernel "
+            "log for OOM kills",
+            "end the job: a store that is started anew has nothing of what was in the old one",
+        ),
+        confidence=0.9,
     )
 
 
@@ -188,10 +223,14 @@ def socket_text(one: Stalled) -> str:
 
 
 def _taken(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    """The store's port leads to a process that is none of the job, and rank 0 is not there."""
+    """The store's port leads to a process that is none of the job, and rank 0 is not there.
+
+    Or a rank has the store elsewhere, and waits for the others.
+    """
     lacking = any(seat.rank == 0 for seat in case.seats)
     joining = [s for s in case.waiters if s.activity.kind in ("init", "store")]
-    if not lacking or case.job.launchers:
+    host = next((s for s in joining if in_store(s) and hosts_store(s)), None)
+    if not (lacking or host) or case.job.launchers:
         # torchrun may host the store, and says itself whether it can.
         return
     found = [
@@ -200,8 +239,13 @@ def _taken(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         for socket in _to_store(subject)
         if socket.peer_pid is not None and not case.owners.has(subject.rank.node, socket.peer_pid)
     ]
-    if not found:
+    if not found or any(subject is host for subject, _ in found):
         return
+    without = "rank 0 could not listen there"
+    if host is not None:
+        at = listens_at(host)
+        without = f"{name_ranks([host])} has the store{f' at port {at}' if at else ' elsewhere'}, "
+        without += "and waits there for the others"
     subject, socket = found[0]
     name = f"pid {socket.peer_pid} ({clean(socket.peer_name or '?', 40)})"
     port = subject.rank.process.env.get("MASTER_PORT", "")
@@ -211,7 +255,7 @@ def _taken(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         summary=sentence(
             case,
             f"the port of the store, {clean(port, 8)}, belongs to {name} on {subject.rank.node}, "
-            "which is no process of this job: rank 0 could not listen there",
+            f"which is no process of this job: {without}",
         ),
         evidence=tuple(
             fact("network", s.number, f"{one.local} -> {one.remote} = {name}")
@@ -219,7 +263,8 @@ def _taken(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         steps=(
             Command(subject.rank.node, f"ps -o pid,user,etime,args -p {socket.peer_pid}"),
-            "end that process, or choose another MASTER_PORT",
+            "end that process, or choose another MASTER_PORT"
+            + (", the same for all: a rank must not choose one alone" if host is not None else ""),
         ),
     )
 
@@ -301,8 +346,9 @@ def _to_store(subject: Subject) -> Iterator[Socket]:
 TAKEN = Rule(
     cause="store-port-taken",
     title="The port of the store belongs to another process",
-    seen="Rank 0 is not there, ranks in init_process_group are connected to MASTER_PORT, and the "
-    "other end is a process of their node that is none of the job.",
+    seen="Rank 0 is not there, or a rank has the store elsewhere and waits for the others; ranks "
+    "in init_process_group are connected to MASTER_PORT, and the other end is a process of their "
+    "node that is none of the job.",
     excluded="A launcher of the job was found: it may host the store. The other end is on another "
     "node: who has a port there is not known.",
     confidence=0.92,
@@ -314,8 +360,9 @@ STORE_DEAD = Rule(
     cause="store-dead",
     title="The store is gone, or does not run",
     seen="A rank waits in init, new_group or the store, and its connection to MASTER_PORT was "
-    "closed by the other end (CLOSE_WAIT); or all wait so, and torchrun, which has the store, is "
-    "stopped, traced or frozen.",
+    "closed by the other end (CLOSE_WAIT); or all connect again to a store, one has printed that "
+    "its connection to it was lost, and no rank has it; or all wait so, and torchrun, which has "
+    "the store, is stopped, traced or frozen.",
     excluded="The connection stands and the launcher runs: somebody has not come yet.",
     confidence=0.85,
     next_steps=("End the job", "Look why its host has left"),

@@ -10,7 +10,7 @@ from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import Command, Step, as_host
-from hangtop_core.analysis.verdict.storestart import in_store
+from hangtop_core.analysis.verdict.storehost import in_store
 from hangtop_core.logs.known import LOCAL_INTERFACE
 from hangtop_core.logs.steps import STEPS
 from hangtop_core.nodestates import OBSERVED
@@ -111,21 +111,36 @@ def sent_in_vain(case: Case, away: Container[str]) -> tuple[Evidence, ...]:
         fact(
             "network",
             s.number,
-            f"{one.local} -> {one.remote}: {one.unacknowledged} bytes not acknowledged, sent "
-            f"again {one.retransmits} times in a row; no node that answers has that address",
+            f"{_sent(one)}; no node that answers has that address",
         )
         for s, one in found[:SHOWN]
+    )
+
+
+def leads_to(case: Case, name: str) -> tuple[Evidence, ...]:
+    """Connections of waiting ranks to a node, but for the store: a rank is there, or was."""
+    places, found = Places(case.snapshot.nodes), []
+    for s in case.heard(case.calling):
+        store = f":{s.rank.process.env.get('MASTER_PORT', '')}"
+        for one in s.rank.process.stalled if s.waits else ():
+            there = places.node_of(one.remote.rpartition(":")[0], s.rank.node)
+            if there == name and one.state == "ESTABLISHED" and not one.remote.endswith(store):
+                found.append(fact("network", s.number, _sent(one, name)))
+    return tuple(found[:SHOWN])
+
+
+def _sent(one: Stalled, there: str = "") -> str:
+    at = f" on {there}" if there else ""
+    return (
+        f"{one.local} -> {one.remote}{at}: {one.unacknowledged} bytes not acknowledged, sent again "
+        f"{one.retransmits} times in a row"
     )
 
 
 def _facts(broken: Sequence[_Broken]) -> Iterator[Evidence]:
     ordered = sorted(broken, key=lambda each: (-each.one.retransmits, each.subject.number))
     for subject, one, there in ordered[:SHOWN]:
-        text = (
-            f"{one.local} -> {one.remote} on {there}: {one.unacknowledged} bytes not acknowledged, "
-            f"sent again {one.retransmits} times in a row"
-        )
-        yield fact("network", subject.number, text)
+        yield fact("network", subject.number, _sent(one, there))
     if len(ordered) > SHOWN:
         those = name_ranks({each.subject.number for each in ordered[SHOWN:]})
         count = plural(len(ordered) - SHOWN, "more connection")

@@ -42,7 +42,7 @@ def heads(case: Case) -> tuple[Subject, ...]:
     if case.chain is not None and not told:
         return case.chain.subjects
     passing = case.passing
-    if told or len(passing) <= max(len(case.waiters) - len(passing), 1):
+    if told or case.seats or len(passing) <= max(len(case.waiters) - len(passing), 1):
         return ()
     inside = {id(s) for s in passing}
     return tuple(s for s in case.waiters if id(s) not in inside)
@@ -172,8 +172,8 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if case.by_recorders is None and case.knot is not None:
         yield _tied(case, case.knot)
         return
-    if case.suspects or len(waiting) < 2 or case.by_recorders is not None:
-        return
+    if case.suspects or len(waiting) < 2 or case.by_recorders is not None or case.seats:
+        return  # or a rank that is not seen may be the one that they wait for
     if len(waiting) < len(case.waiters):
         yield from _beside_others(case, waiting)
         return
@@ -251,7 +251,7 @@ def unmet(case: Case) -> tuple[Subject, ...]:
         return case.knot.subjects
     passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
     others = [s for s in case.waiters if s.activity.kind not in PEER_TO_PEER]
-    told = case.suspects or case.by_recorders is not None or heads(case)
+    told = case.suspects or case.by_recorders is not None or case.seats or heads(case)
     if told or len(passing) < 2 or len({(s.activity.kind, s.activity.site) for s in others}) != 1:
         return ()
     if len({s.activity.site for s in passing}) < 2:
@@ -330,7 +330,8 @@ P2P = Rule(
     "outside communication; with less confidence, some in send and some in recv. Or some are "
     "in sends and receives from different lines that cannot meet, and all others wait in one "
     "operation (confidence 0.70).",
-    excluded="A rank is outside communication: it is the head of the chain.",
+    excluded="A rank is outside communication: it is the head of the chain. Without a circle: a "
+    "rank was not seen, and may be the one that they wait for.",
     confidence=0.85,
     next_steps=("Order send and recv by rank", "Use batch_isend_irecv"),
     find=_p2p,

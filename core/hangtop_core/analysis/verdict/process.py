@@ -24,6 +24,7 @@ from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.lost import lost
 from hangtop_core.analysis.verdict.naming import tracer
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.network import leads_to
 from hangtop_core.analysis.verdict.steps import Command, on, tails, thaw
 from hangtop_core.logs.ended import LATER, TOLD_TO
 from hangtop_core.logs.steps import KERNEL_LOG
@@ -178,11 +179,11 @@ def exit_steps(rank: Rank) -> tuple[Step, ...]:
 def _vanished(case: Case) -> Iterator[Hit]:
     """Ranks that must have been there and are not, on nodes that can be seen.
 
-    Those that a launcher started beside others, and, once ranks have met, those of other nodes.
+    Those that a launcher started beside others, and, once ranks have met, all that lack.
     """
-    met = not case.joining
+    met, together = not case.joining, case.job.launcher is not None
     lacking = [seat for seat in case.seats if seat.unseen is None]
-    for some in by_node(seat for seat in lacking if seat.beside or met):
+    for some in by_node(seat for seat in lacking if met or (seat.beside and together)):
         node = some[0].node
         if node is None or not case.waiters:
             continue
@@ -194,7 +195,7 @@ def _vanished(case: Case) -> Iterator[Hit]:
             if not some:
                 continue
         verb = "has" if len(some) == 1 else "have"
-        text = "no other rank of the job is there"
+        text, to_it = "no other rank of the job is there", leads_to(case, node)
         if some[0].beside:
             text = f"the launcher started {len(beside) + len(some)} ranks on {node} "
             text += f"(LOCAL_WORLD_SIZE); {len(beside)} are there"
@@ -206,9 +207,9 @@ def _vanished(case: Case) -> Iterator[Hit]:
                 f"{place_text(some)} {verb} left: no such process on {node}",
                 _guessed(case, some[0].rank),
             ),
-            evidence=(fact("environment", None, text), *place_facts(some)),
+            evidence=(fact("environment", None, text), *to_it, *place_facts(some)),
             steps=exit_steps(beside[0]) if beside else (Command(node, _KERNEL_LOG),),
-            confidence=0.9 if some[0].beside else 0.6 if some[0].named else 0.8,
+            confidence=0.9 if some[0].beside else 0.6 if some[0].named and not to_it else 0.8,
             decisive=not some[0].named,
         )
 

@@ -171,15 +171,15 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if any(not one.ends for one in case.contradictions):
         return  # those are why they did not find one another
     here, name = {rank.rank for rank in case.job.ranks}, size_name(case.job)
-    # Those that stood beside others have left: `rank-exited` says so.
-    lacking = [s for s in case.seats if s.unseen is None and not s.beside]
-    blind = [node.name for node in case.snapshot.nodes if node.state not in OBSERVED]
+    # Of those that a launcher starts with the others `rank-exited` says that they have left.
+    together = case.job.launcher is not None
+    lacking = [s for s in case.seats if s.unseen is None and not (s.beside and together)]
+    blind = any(node.state not in OBSERVED for node in case.snapshot.nodes)
     for some in by_node(lacking):
         node = some[0].node
         numbers = name_ranks(seat.rank for seat in some)
-        told = f"{place_text(some)} never joined" if node else f"{numbers} never joined"
-        if node:
-            told += f", and no such process is on {node}"
+        told = f"{place_text(some) if node else numbers} never joined"
+        told += f", and no such process is on {node}" if node else ""
         died = _died_first(case, some)
         yield Hit(
             subjects=(),
@@ -243,9 +243,8 @@ def _outside(meeting: Kind, case: Case, left: Sequence[Subject]) -> Iterator[Hit
     late = [s for s in left if s.activity.kind in _GENERIC]
     if not joining or len(joining) != len(case.waiters) or not late:
         return
-    what = "new_group" if meeting == "new-group" else "init_process_group"
-    # Ranks of a node that went away may be the ones that this one waits for as well.
-    doubtful = bool(case.unheard(case.subjects))
+    rpc = all(s.activity.text.endswith("init_rpc") for s in joining)
+    what = "new_group" if meeting == "new-group" else "init_rpc" if rpc else "init_process_group"
     for group in alike(late, lambda s: (s.activity.text, s.activity.at)):
         yield Hit(
             subjects=group,
@@ -257,7 +256,8 @@ def _outside(meeting: Kind, case: Case, left: Sequence[Subject]) -> Iterator[Hit
             ),
             evidence=common_facts(case, group),
             steps=trace_steps(group[0]),
-            confidence=0.6 if doubtful else None,
+            # Ranks of a node that went away may be the ones that this one waits for as well.
+            confidence=0.6 if case.unheard(case.subjects) else None,
         )
 
 
@@ -359,7 +359,7 @@ NEVER_JOINED = Rule(
     "that ranks of mp.spawn gave it, counts more ranks than exist; "
     "or a rank exists and is still before init_process_group. The node is named where the layout "
     "of the other ranks tells it.",
-    excluded="The launcher of the node started it and it is gone: `rank-exited`. Its node cannot "
+    excluded="A launcher started it with others, and it is gone: `rank-exited`. Its node cannot "
     "be observed: `node-unreachable`. Ranks were told different things: `launch-misconfigured`.",
     confidence=0.9,
     next_steps=("Start the missing ranks", "Read why they ended"),

@@ -9,13 +9,9 @@ from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
 from hangtop_core.analysis.verdict.meeting import Tried, connecting, nettest, socket_text, try_again
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.storehost import hosts_store, in_store, open_sockets
 from hangtop_core.analysis.verdict.storenames import resolve
-from hangtop_core.analysis.verdict.storestart import (
-    OUT_OF_REACH,
-    hosts_store,
-    in_store,
-    open_sockets,
-)
+from hangtop_core.analysis.verdict.storestart import OUT_OF_REACH
 from hangtop_core.meters import Stalled
 from hangtop_core.places import is_address, is_loopback, port_of
 from hangtop_core.text import clean

@@ -19,7 +19,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import Command, as_host
-from hangtop_core.analysis.verdict.storestart import by_torchrun, hosts_store, open_sockets
+from hangtop_core.analysis.verdict.storehost import by_torchrun, hosts_store, open_sockets
 from hangtop_core.jobs import AGENT
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.places import Places, port_of

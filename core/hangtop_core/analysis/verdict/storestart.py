@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.sourcelines import makes_store
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
@@ -25,6 +24,15 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.refusals import no_way
 from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.verdict.storehost import (
+    by_torchrun,
+    connects,
+    hosts_store,
+    in_store,
+    listens_at,
+    names_it,
+    open_sockets,
+)
 from hangtop_core.analysis.verdict.storenames import name_server, resolve, store_name
 from hangtop_core.places import is_address, port_of
 from hangtop_core.process import STORE_THREAD
@@ -36,42 +44,11 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.descriptors import Descriptor
     from hangtop_core.diagnosis import Evidence
+    from hangtop_core.logs.record import Record
 
 
-def in_store(subject: Subject) -> bool:
-    """Whether a rank is still making its store: as the host, or connecting to it."""
-    return subject.activity.kind == "init" and makes_store(subject.activity.top)
-
-
-def hosts_store(subject: Subject) -> bool:
-    """Whether a rank has a store itself; torch names the thread for it since 2.6."""
-    return any(one.name.startswith(STORE_THREAD) for one in subject.rank.process.threads)
-
-
-def by_torchrun(subject: Subject) -> bool:
-    """Whether torchrun started it, and so hosts the store that MASTER_PORT names."""
-    return "TORCHELASTIC_RUN_ID" in subject.rank.process.env
-
-
-def open_sockets(subject: Subject) -> tuple[Descriptor, ...]:
-    """Its TCP sockets, as far as its descriptors were read."""
-    table = subject.rank.descriptors
-    some = table.descriptors if table is not None else ()
-    return tuple(one for one in some if one.socket is not None and one.socket.family == "tcp")
-
-
-def connects(subject: Subject) -> bool:
-    """Whether it tried to connect and had no answer when its sockets were looked at."""
-    return any(one.socket.state == "SYN_SENT" for one in open_sockets(subject) if one.socket)
-
-
-def _listens_at(subject: Subject) -> str:
-    """The port of the store that a rank hosts, to which it is connected itself; empty: unknown."""
-    some = [one.socket for one in open_sockets(subject) if one.socket is not None]
-    open_ = {port_of(one.local) for one in some if one.state == "LISTEN"}
-    own = {port_of(one.remote) for one in some if one.peer_pid == subject.pid} & open_
-    told = subject.rank.process.told_port
-    return own.pop() if len(own) == 1 else str(told or "")
+_CLOSED = frozenset({"T8", "T10"})
+"""Codes of lines that tell that a store has closed a connection."""
 
 
 class _Start:
@@ -84,7 +61,8 @@ class _Start:
         making = [s for s in making if id(s) not in told]  # storeaway tells of them
         self.hosts = [s for s in making if hosts_store(s)]
         # Before torch 2.6 the thread has no name of its own, and rank 0 is the host.
-        named = any(hosts_store(s) or by_torchrun(s) for s in case.live) if making else False
+        by = (names_it, hosts_store, by_torchrun)
+        named = bool(making) and any(one(s) for s in case.live for one in by)
         self.tries = [
             s
             for s in making
@@ -101,6 +79,15 @@ class _Start:
         self.others = [s for s in case.waiters if id(s) not in ids] if making else []
 
 
+def lost_theirs(case: Case) -> tuple[Record, ...]:
+    """Lines that a store has closed a connection, where all ranks connect to one that none has."""
+    start = _Start(case)
+    if case.seats or len(start.tries) < len(case.subjects) or any(map(by_torchrun, start.tries)):
+        return ()
+    lines = (line for one in case.said.folds for line in one.members if line.code in _CLOSED)
+    return tuple(line for line in lines if not line.exact or (line.at or 0.0) > case.began)
+
+
 def _out_of_reach(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """Ranks that try again and again to connect to a store, and others have one.
 
@@ -108,14 +95,14 @@ def _out_of_reach(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """
     start = _Start(case)
     tries, others = start.tries, start.others
-    if not tries or case.contradictions:
+    if not tries or case.contradictions or lost_theirs(case):
         return
     there = [s for s in others if hosts_store(s) or not (in_store(s) or s.rank.process.stalled)]
     if not there and (case.seats or case.suspects):
         return  # who should host it may not have come yet
     ports = {str(s.rank.process.told_port or "") for s in tries}
     tried = ports.pop() if len(ports) == 1 else ""
-    at = next((port for s in start.hosts if (port := _listens_at(s))), "")
+    at = next((port for s in start.hosts if (port := listens_at(s))), "")
     host = start.hosts[0] if start.hosts else None
     alone = host is not None and len(others) == 1 and len(tries) > 1
     if host is not None and alone and (tried != at if tried and at else len(case.own_nodes) == 1):
@@ -258,7 +245,7 @@ def _store_facts(
     case: Case, tries: Sequence[Subject], hosts: Sequence[Subject]
 ) -> Iterator[Evidence]:
     for one in hosts[:1]:
-        at = _listens_at(one)
+        at = listens_at(one)
         text = f"thread {STORE_THREAD}: it hosts a store{f' at port {at}' if at else ''}"
         yield fact("process", one.number, text)
         yield from _connected_fact(case, one)
@@ -274,7 +261,7 @@ def _store_facts(
 
 def _connected(case: Case, host: Subject) -> dict[int | None, int]:
     """How many connections to the store of a host are whose, by rank; None for all unknown."""
-    at, found = _listens_at(host), defaultdict[int | None, int](int)
+    at, found = listens_at(host), defaultdict[int | None, int](int)
     for one in open_sockets(host) if at else ():
         socket = one.socket
         if socket is not None and socket.state == "ESTABLISHED" and port_of(socket.local) == at:
@@ -308,7 +295,7 @@ def _waits_for_more(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     host, rest = start.hosts[0], [s for s in start.others if not hosts_store(s) or not in_store(s)]
     if any(s.activity.kind != "init" or in_store(s) for s in rest):
         return
-    at, found = _listens_at(host), _connected(case, host)
+    at, found = listens_at(host), _connected(case, host)
     port = f" at port {at}" if at else ""
     away = [s for s in rest if s.number not in found]
     sure = bool(found) and not found.get(None)

@@ -17,7 +17,7 @@ from hangtop_core.model import DescriptorTable, Node, Thread
 from hangtop_core.outputs import parse
 from support.build import NOW, World, judged
 from support.situations import INIT, MESH, POLL, SLEEP, user
-from support.verdicts import first
+from support.verdicts import causes, first, printing
 
 HOSTS = (Thread(9, "pt_tcpstore_uv", "S", "do_epoll_wait", "epoll_wait"),)
 RECV = ("S", "wait_woken", "recvfrom", 3, None)
@@ -203,3 +203,74 @@ def test_what_several_nodes_have_printed_is_of_several_processes() -> None:
     record = SimpleNamespace(origin=SimpleNamespace(local=None), code="T6")
     fold: Any = SimpleNamespace(nodes=("n1", "n2"), ranks=(), members=(record,), record=record)
     assert who(fold) == "processes (n1, n2)"
+
+
+LOST = (
+    "[W0115 07:55:39.432585335 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=4, "
+    "addr=[::ffff:127.0.0.1]:43822, remote=[::ffff:127.0.0.1]:29500): Failed to recv, got 0 bytes. "
+    "Connection was likely closed. Did the remote server shutdown or crash?"
+)
+CONNECT = user("connect", 35, "return dist.TCPStore(*ADDRESS, None, host, timeout=PATIENCE)")
+
+
+@pytest.mark.parametrize(
+    ("lines", "hosts", "cause"),
+    [
+        ((LOST,), False, "store-dead"),
+        ((), False, "store-unreachable"),  # nobody ever had it, for what is known
+        ((LOST,), True, "store-unreachable"),  # one has it again
+    ],
+)
+def test_a_store_that_ranks_had_and_lost(lines: tuple[str, ...], hosts: bool, cause: str) -> None:
+    world = World()
+    for rank in range(3):
+        process = {"env": env(rank), "versions": {"torch": "2.13.0+cpu"}}
+        process |= {"threads": HOSTS} if hosts and not rank else {}
+        world.add(CONNECT, SLEEP, process=process)
+    found = printing(world, *lines, launcher=None, master="n1:29500")
+    assert causes(found) == [cause]
+    if cause == "store-dead":
+        assert "the store at n1:29500 is gone:" in found.verdicts[0].summary
+        assert "All ranks of the job try again and again" in found.verdicts[0].summary
+
+
+@pytest.mark.parametrize(
+    ("version", "tries"), [("2.13.0+cpu", [0, 1, 2]), ("2.4.1", [1, 2]), ("", [1, 2])]
+)
+def test_who_hosts_a_store_is_seen_where_torch_names_its_thread(
+    version: str, tries: list[int]
+) -> None:
+    world = World()
+    for rank in range(3):
+        process = {"env": env(rank), "versions": {"torch": version} if version else {}}
+        world.add(CONNECT, SLEEP, process=process)
+    assert first(judged(world, launcher=None)) == ("store-unreachable", tries)
+
+
+@pytest.mark.parametrize(
+    ("pid", "host_too", "taken"), [(77, False, True), (4000, False, False), (77, True, False)]
+)
+def test_a_rank_that_took_another_port_as_a_stranger_has_that_of_the_store(
+    pid: int, host_too: bool, taken: bool
+) -> None:
+    def held(remote: str, owner: int, local: str = "127.0.0.1:4") -> Descriptor:
+        socket = Socket("tcp", "ESTABLISHED", local, remote, 0, 0, 0, owner, "hub")
+        return Descriptor(3, "socket", "socket:[1]", socket=socket)
+
+    world = World()
+    listens = Descriptor(
+        5, "socket", "socket:[2]", socket=Socket("tcp", "LISTEN", "127.0.0.1:29501", "0.0.0.0:0")
+    )
+    own = (listens, held("127.0.0.1:29501", 4000))
+    own += (held("127.0.0.1:29500", pid),) if host_too else ()
+    process = {"env": env(0), "threads": HOSTS}
+    world.add(CONNECT, SLEEP, process=process, descriptors=DescriptorTable(NOW, own))
+    for rank in (1, 2):
+        table = DescriptorTable(NOW, (held("127.0.0.1:29500", pid),))
+        world.add(MESH, POLL, process={"env": env(rank)}, descriptors=table)
+    found = judged(world, launcher=None)
+    assert (causes(found)[0] == "store-port-taken") == taken
+    if taken:
+        said = found.verdicts[0].summary
+        assert "the port of the store, 29500, belongs to pid 77 (hub) on n1" in said
+        assert "rank 0 has the store at port 29501, and waits there for the others" in said
