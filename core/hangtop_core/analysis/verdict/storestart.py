@@ -6,6 +6,7 @@ shows in frames of torch (`Process.told_port`), threads and sockets.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 _CLOSED = frozenset({"T8", "T10"})
 """Codes of lines that tell that a store has closed a connection."""
+_NO_STORE = re.compile(r"failed to connect/validate .*(?:reset by peer|Broken pipe|got 0 bytes)")
 
 
 class _Start:
@@ -84,7 +86,10 @@ def lost_theirs(case: Case) -> tuple[Record, ...]:
     start = _Start(case)
     if case.seats or len(start.tries) < len(case.subjects) or any(map(by_torchrun, start.tries)):
         return ()
-    lines = (line for one in case.said.folds for line in one.members if line.code in _CLOSED)
+    lines = [line for one in case.said.folds for line in one.members]
+    if any(_NO_STORE.search(text) for line in lines if line.code == "T9" for text in line.lines):
+        return ()  # something else is there, which closes what connects to it
+    lines = [line for line in lines if line.code in _CLOSED]
     return tuple(line for line in lines if not line.exact or (line.at or 0.0) > case.began)
 
 

@@ -210,6 +210,11 @@ LOST = (
     "addr=[::ffff:127.0.0.1]:43822, remote=[::ffff:127.0.0.1]:29500): Failed to recv, got 0 bytes. "
     "Connection was likely closed. Did the remote server shutdown or crash?"
 )
+RESET = LOST.partition("Failed")[0] + "Connection reset by peer"
+CLOSED = (
+    "[W0115 07:55:39.500000000 TCPStore.cpp:340] [c10d] TCP client failed to connect/validate to "
+    "host n1:29500 - retrying (try=0, timeout=9000ms, delay=434ms): Connection reset by peer"
+)
 CONNECT = user("connect", 35, "return dist.TCPStore(*ADDRESS, None, host, timeout=PATIENCE)")
 
 
@@ -217,6 +222,8 @@ CONNECT = user("connect", 35, "return dist.TCPStore(*ADDRESS, None, host, timeou
     ("lines", "hosts", "cause"),
     [
         ((LOST,), False, "store-dead"),
+        ((RESET,), False, "store-dead"),
+        ((RESET, CLOSED), False, "store-unreachable"),  # what closes them at once is no store
         ((), False, "store-unreachable"),  # nobody ever had it, for what is known
         ((LOST,), True, "store-unreachable"),  # one has it again
     ],
