@@ -122,6 +122,7 @@ _SENDS = frozenset({"send", "isend", "send_object_list"})
 _RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
 
 _C10D = "/torch/distributed/distributed_c10d.py"
+_JOINS = "waits in init_process_group"
 _LOADER = "/torch/utils/data/dataloader.py"
 
 
@@ -189,7 +190,7 @@ PATTERNS: tuple[Pattern, ...] = (
         f"{_C10D} /torch/distributed/rendezvous.py",
         "init_process_group _create_c10d_store _env_rendezvous_handler _tcp_rendezvous_handler "
         "_file_rendezvous_handler",
-        "waits in init_process_group",
+        _JOINS,
     ),
     _pattern(
         "new-group",
@@ -198,12 +199,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "init_device_mesh _init_process_groups _init_one_process_group",
         "waits in new_group",
     ),
-    _pattern(
-        "init",
-        _C10D,
-        "_new_process_group_helper _store_based_barrier",
-        "waits in init_process_group",
-    ),
+    _pattern("init", _C10D, "_new_process_group_helper _store_based_barrier", _JOINS),
     _pattern("send", _C10D, _SENDS, "waits in {name}"),
     _pattern("recv", _C10D, _RECEIVES, "waits in {name}"),
     _pattern("recv", _C10D, "batch_isend_irecv", "waits in batch_isend_irecv"),

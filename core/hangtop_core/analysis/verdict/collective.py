@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _OTHER_WAY = "Ranks skipped or added an operation before, or took another branch"
 KNOWN_WHY = 0.75
 """Most that is said of ranks in another operation where lines of the program tell why."""
+UNOBSERVED = 0.45
+"""The same where a node of the job is not observed: some may wait for its ranks."""
 _SAME_LINE: frozenset[Kind] = frozenset({"collective", "work-wait", "send", "recv", "new-group"})
 """Waits that the program calls itself: with which group and tensors, stacks do not tell."""
 
@@ -129,6 +131,8 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     why = reduced_none(case, one, minority) or _OTHER_WAY
     if _told(case, minority, tied):
         confidence = min(confidence, KNOWN_WHY)
+    if one is None and any(seat.unseen for seat in case.seats):
+        confidence = min(confidence, UNOBSERVED)
     if starting:
         than = "not through with init_process_group, which others have left"
         why = "Their connections may not have been made, as where the store has keys of old ranks"

@@ -39,8 +39,13 @@ def test_who_sends_may_wait_for_a_rank_that_cannot_be_seen(stacks: Any) -> None:
     assert causes(judged(made, world_size=4)) == ["node-unreachable"]
 
 
+def test_a_node_that_cannot_be_reached_comes_before_ranks_in_other_operations() -> None:
+    made = by_hand(3, c10d("all_reduce"), c10d("all_reduce"), c10d("broadcast", at=70))
+    assert causes(judged(made, world_size=4))[:2] == ["node-unreachable", "mismatched-collective"]
+
+
 @pytest.mark.parametrize("stacks", [(SEND,), (SEND, RECV)])
-def test_nor_may_those_of_a_node_that_nobody_named(stacks: Any) -> None:
+def test_who_sends_may_wait_for_a_rank_of_a_node_that_nobody_named(stacks: Any) -> None:
     found = judged(by_hand(2, *stacks, nodes=(N1,)), world_size=3)
     assert first(found) == ("unknown", [])
     assert "WORLD_SIZE is 3" in found.verdicts[0].summary
