@@ -24,6 +24,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.logs import overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.network import sent_in_vain
+from hangtop_core.analysis.verdict.process import together
 from hangtop_core.analysis.verdict.recorders import SUBSET
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, trace_steps
 from hangtop_core.jobs import AGENT
@@ -172,8 +173,7 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return  # those are why they did not find one another
     here, name = {rank.rank for rank in case.job.ranks}, size_name(case.job)
     # Of those that a launcher starts with the others `rank-exited` says that they have left.
-    together = case.job.launcher is not None
-    lacking = [s for s in case.seats if s.unseen is None and not (s.beside and together)]
+    lacking = [s for s in case.seats if s.unseen is None and not (s.beside and together(case, s))]
     blind = any(node.state not in OBSERVED for node in case.snapshot.nodes)
     for some in by_node(lacking):
         node = some[0].node
