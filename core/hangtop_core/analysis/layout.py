@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from hangtop_core.joining import master
 from hangtop_core.launchline import number_in
 from hangtop_core.nodestates import OBSERVED
-from hangtop_core.places import Places
+from hangtop_core.places import Places, is_loopback
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean
 
@@ -150,8 +151,10 @@ def _only(job: Job, lacking: Sequence[int], free: Sequence[str]) -> str | None:
     """The only node without ranks, where those that lack may be its own; None where not.
 
     Who is between the ranks of a node was beside them, and a node has not many more than others.
+    Ranks that meet at a loopback address are all of one node.
     """
-    if len(free) != 1:
+    told = master(job.ranks[0].process)
+    if len(free) != 1 or (told is not None and is_loopback(told[0])):
         return None
     on: dict[str, list[int]] = defaultdict(list)
     for rank in job.ranks:
@@ -225,8 +228,8 @@ def place_text(some: Sequence[Seat]) -> str:
     first = some[0]
     ranks = ("rank " if len(some) == 1 else "ranks ") + fold(seat.rank for seat in some)
     if first.node is not None:
-        one = len(some) == 1 and first.local is not None
-        local = f"local rank {first.local} of " if one else ""
+        single = len(some) == 1 and first.local is not None
+        local = f"local rank {first.local} of " if single else ""
         return f"{ranks} ({local}{clean(first.node)})"
     if first.among and len(first.among) < 4:
         return f"{ranks} (on {clean(' or '.join(first.among))})"

@@ -82,6 +82,12 @@ def test_where_ranks_were_is_not_guessed(there: Any, size: int, nodes: tuple[Nod
     assert "rank-exited" not in causes(judged(made, world_size=size))
 
 
+def test_ranks_that_met_at_a_loopback_address_were_on_no_other_node() -> None:
+    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    made = by_hand(2, c10d("all_reduce"), nodes=(N1, N2), env=env)
+    assert "n2" not in hung(made, world_size=3).summary
+
+
 @pytest.mark.parametrize(
     ("launcher", "slurm", "cause"),
     [
