@@ -29,6 +29,19 @@ def number_in(environ: Mapping[str, str], names: Iterable[str]) -> int | None:
     return None
 
 
+def starts_together(launcher: str | None, environs: Iterable[Mapping[str, str]]) -> bool:
+    """Whether who started ranks starts all of a node at once, so that one that lacks was there.
+
+    A program of the user's own may start one after another; in a Slurm job it is below srun, and
+    hands its own SLURM_LOCALID down to all.
+    """
+    if launcher != "srun":
+        return launcher is not None
+    told = (number_in(env, ("SLURM_LOCALID",)) for env in environs)
+    given = [one for one in told if one is not None]
+    return len(given) == len(set(given))
+
+
 def launch_options(cmdline: Sequence[str]) -> dict[str, str]:
     """Return torchrun's own options, those before the script, dashes as underscores.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core import launchline, nodesets
-from hangtop_core.analysis.layout import node_rank
+from hangtop_core.analysis.layout import absent, node_rank
 from hangtop_core.joining import master, world_size
 from hangtop_core.launchline import WORLD_SIZES, number_in
 from hangtop_core.model import Rank
@@ -53,7 +53,7 @@ def contradictions(snapshot: Snapshot, job: Job) -> tuple[Contradiction, ...]:
     told = {tuple(map(rank.process.env.get, _TOLD)): rank for rank in live}.values()
     found = [
         _stores(live, told, snapshot),
-        _twice(live, snapshot),
+        _twice(live, snapshot, job),
         _sizes(live, told) or _started(live, told),
         _node_counts(live) if len(told) > 1 else None,
         *(_launchers(launchers, Places(snapshot.nodes)) if not live else ()),
@@ -99,7 +99,7 @@ def _may_be_alias(ranks: Iterable[Rank], places: Places) -> bool:
     )
 
 
-def _twice(ranks: Sequence[Rank], snapshot: Snapshot) -> Contradiction | None:
+def _twice(ranks: Sequence[Rank], snapshot: Snapshot, job: Job) -> Contradiction | None:
     """Two live processes claim one rank."""
     if len({rank.rank for rank in ranks}) == len(ranks):
         return None
@@ -126,6 +126,9 @@ def _twice(ranks: Sequence[Rank], snapshot: Snapshot) -> Contradiction | None:
         f"rank {n} by " + " and ".join(f"pid {r.process.pid} on {clean(r.node)}" for r in some)
         for n, some in list(twice.items())[:SHOWN]
     )
+    text += _counted_otherwise(involved)
+    if lacking := absent(job, len(involved)):
+        text += f"; no process seen is {_name(lacking)}"
     fix = "give every process a rank of its own"
     if len(nodes) > 1 and len(groups) == 1 and None not in groups:
         (group,) = groups
@@ -134,6 +137,14 @@ def _twice(ranks: Sequence[Rank], snapshot: Snapshot) -> Contradiction | None:
     head = next((places.node_of(m[0], r.node) for r in involved if (m := master(r.process))), None)
     odd = [rank for rank in involved if rank.node != head] if head in nodes else []
     return Contradiction(text, tuple(odd or involved), fix, early=False)
+
+
+def _counted_otherwise(some: Sequence[Rank]) -> str:
+    """That processes of one rank were told other numbers of ranks on their nodes; or empty."""
+    told = [clean(rank.process.env.get("LOCAL_WORLD_SIZE", ""), 8) for rank in some[:SHOWN]]
+    if len(set(told)) < 2 or not all(told):
+        return ""
+    return f", which were told LOCAL_WORLD_SIZE={' and '.join(told)}"
 
 
 def _same_script(some: Sequence[Rank]) -> bool:

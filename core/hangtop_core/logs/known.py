@@ -143,7 +143,7 @@ KNOWN: tuple[Known, ...] = (
     Known("PORT", "ddress already in use", r"(?:.*?port:? ?\(?(?P<port>\d{2,5})\b)?.*?[Aa]ddress already in use", "root",
           "the port {port} was taken already", "store-port-taken"),
     Known("PORT", "EADDRINUSE", r"(?:.*?port: (?P<port>\d+))?.*?EADDRINUSE", "root", "the port {port} was taken already", "store-port-taken"),
-    Known("T10", "recvValueWithTimeout failed", r"recvValueWithTimeout failed", "cascade", "the store was gone: the rank or launcher that hosts it has ended"),
+    Known("T10", "failed on SocketImpl", r"(?:recv|send)\w+ failed on SocketImpl\(", "cascade", "the store was gone: the rank or launcher that hosts it has ended"),
     Known("T10", "got 0 bytes", r"Failed to recv, got 0 bytes", "cascade", "the store was gone: the rank or launcher that hosts it has ended"),
     Known("T11", "NO watchdog thread", r"NO watchdog thread is created", "info", "TORCH_NCCL_BLOCKING_WAIT is set: there is no watchdog, and no recorder dump"),
     Known("T12", "Guessing device ID", r"Guessing device ID based on global rank", "info", "the GPU was guessed from the rank: with another mapping a barrier hangs; pass device_id="),

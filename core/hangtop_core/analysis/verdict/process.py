@@ -26,6 +26,7 @@ from hangtop_core.analysis.verdict.naming import tracer
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.network import leads_to
 from hangtop_core.analysis.verdict.steps import Command, on, tails, thaw
+from hangtop_core.launchline import starts_together
 from hangtop_core.logs.ended import LATER, TOLD_TO
 from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import clean
@@ -33,6 +34,7 @@ from hangtop_core.text import clean
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.diagnosis import Evidence
@@ -176,14 +178,20 @@ def exit_steps(rank: Rank) -> tuple[Step, ...]:
     return tuple(Command(rank.node, step) for step in (*tails(rank), _KERNEL_LOG))
 
 
+def together(case: Case, seat: Seat) -> bool:
+    """Whether one that lacks beside others was started with them, as launchers do."""
+    beside = case.by_node.get(seat.node or "", ())
+    return starts_together(case.job.launcher, (rank.process.env for rank in beside))
+
+
 def _vanished(case: Case) -> Iterator[Hit]:
     """Ranks that must have been there and are not, on nodes that can be seen.
 
     Those that a launcher started beside others, and, once ranks have met, all that lack.
     """
-    met, together = not case.joining, case.job.launcher is not None
+    met = not case.joining
     lacking = [seat for seat in case.seats if seat.unseen is None]
-    for some in by_node(seat for seat in lacking if met or (seat.beside and together)):
+    for some in by_node(s for s in lacking if met or (s.beside and together(case, s))):
         node = some[0].node
         if node is None or not case.waiters:
             continue

@@ -1,4 +1,4 @@
-"""What the log of a rank that tries again says again and again, as that a service refuses it."""
+"""What logs of ranks that try again say: that a service refuses it, or that no way leads there."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ _AGAIN = re.compile(
 )
 _TORCH = re.compile(r"c10d|TCPStore|NCCL|[Gg]loo|ProcessGroup|rendezvous|\[rank\d+\]:")
 """Other ranks are no service."""
+_ERRNO = re.compile(r"failed to connect to [^\n]{0,120}?\(errno: \d+ - ([A-Z][a-z ]{2,40})\)")
+_END = 16_384
+"""Characters at the end of a log that are looked at."""
 
 
 def refusal(case: Case, subject: Subject) -> Again | None:
@@ -53,3 +56,16 @@ def _tells(line: str) -> bool:
     if _FAILS.search(line):
         return True
     return _CODE.search(line) is not None and _AGAIN.search(line.lower()) is not None
+
+
+def no_way(case: Case, subject: Subject) -> str:
+    """Why torch cannot connect, as it has printed since a rank tries: `No route to host`; or empty.
+
+    A stack follows such a line, so it is none of the newest ones.
+    """
+    since = subject.standing.since - _SLACK_S
+    for log in case.logs.get(id(subject.rank), ()):
+        found = _ERRNO.findall(log.output.text[-_END:]) if log.output.changed >= since else ()
+        if found:
+            return str(found[-1])
+    return ""

@@ -14,16 +14,17 @@ from hangtop_core.analysis.verdict.evidence import (
     absent,
     alike,
     common_facts,
+    does,
     fact,
     is_are,
     place_facts,
     sentence,
-    several,
     who,
 )
 from hangtop_core.analysis.verdict.logs import overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.network import sent_in_vain
+from hangtop_core.analysis.verdict.process import together
 from hangtop_core.analysis.verdict.recorders import SUBSET
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, trace_steps
 from hangtop_core.jobs import AGENT
@@ -172,8 +173,7 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return  # those are why they did not find one another
     here, name = {rank.rank for rank in case.job.ranks}, size_name(case.job)
     # Of those that a launcher starts with the others `rank-exited` says that they have left.
-    together = case.job.launcher is not None
-    lacking = [s for s in case.seats if s.unseen is None and not (s.beside and together)]
+    lacking = [s for s in case.seats if s.unseen is None and not (s.beside and together(case, s))]
     blind = any(node.state not in OBSERVED for node in case.snapshot.nodes)
     for some in by_node(lacking):
         node = some[0].node
@@ -246,13 +246,12 @@ def _outside(meeting: Kind, case: Case, left: Sequence[Subject]) -> Iterator[Hit
     rpc = all(s.activity.text.endswith("init_rpc") for s in joining)
     what = "new_group" if meeting == "new-group" else "init_rpc" if rpc else "init_process_group"
     for group in alike(late, lambda s: (s.activity.text, s.activity.at)):
-        text = several(f"{group[0].activity.text} at {group[0].activity.at}", group)
         yield Hit(
             subjects=group,
             summary=sentence(
                 case,
                 f"{who(group)} {is_are(group, 'has', 'have')} not reached {what}: "
-                f"{is_are(group, 'it', 'they')} {text}",
+                f"{is_are(group, 'it', 'they')} {does(group)} at {group[0].activity.at}",
                 case.since(group[0]),
             ),
             evidence=common_facts(case, group),

@@ -6,6 +6,7 @@ shows in frames of torch (`Process.told_port`), threads and sockets.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.refusals import no_way
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.analysis.verdict.storehost import (
     by_torchrun,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
 _CLOSED = frozenset({"T8", "T10"})
 """Codes of lines that tell that a store has closed a connection."""
+_NO_STORE = re.compile(r"failed to connect/validate .*(?:reset by peer|Broken pipe|got 0 bytes)")
 
 
 class _Start:
@@ -83,7 +86,10 @@ def lost_theirs(case: Case) -> tuple[Record, ...]:
     start = _Start(case)
     if case.seats or len(start.tries) < len(case.subjects) or any(map(by_torchrun, start.tries)):
         return ()
-    lines = (line for one in case.said.folds for line in one.members if line.code in _CLOSED)
+    lines = [line for one in case.said.folds for line in one.members]
+    if any(_NO_STORE.search(text) for line in lines if line.code == "T9" for text in line.lines):
+        return ()  # something else is there, which closes what connects to it
+    lines = [line for line in lines if line.code in _CLOSED]
     return tuple(line for line in lines if not line.exact or (line.at or 0.0) > case.began)
 
 
@@ -109,7 +115,9 @@ def _out_of_reach(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     for_, name = f" at port {tried}" if tried else "", store_name(tries, tried)
     for_ = f" at {name}:{tried}" if name else for_
-    where = "no rank has got through to one"
+    why = next(filter(None, (no_way(case, s) for s in tries[:SHOWN])), "")
+    how = f"which fails: {why}, as is printed" if why else "in vain"
+    where = "no rank is seen to have one"
     if host is not None:
         where = f"{name_ranks([host])} has {'that of the others' if len(others) > 1 else 'one'}"
         where += f" at port {at}" if at else ""
@@ -127,8 +135,7 @@ def _out_of_reach(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         summary=sentence(
             case,
             f"{who(tries)} cannot reach {is_are(tries, 'its', 'their')} store{for_}: "
-            f"{is_are(tries, 'it tries', 'they try')} again and again to connect, and nobody "
-            f"answers; {where}",
+            f"{is_are(tries, 'it tries', 'they try')} again and again to connect, {how}; {where}",
             blamed=tries,
         ),
         evidence=(*_store_facts(case, tries, start.hosts), *common_facts(case, tries[:1])),
@@ -221,7 +228,7 @@ def _host_alone(case: Case, host: Subject, tries: Sequence[Subject], at: str, tr
         subjects=(host,),
         explained=tuple(tries),
         summary=f"{who([host])} {has}: all others ({name_ranks(tries)}) try again and again to "
-        f"connect to one{goes}, and nobody answers there {case.since(host)}".rstrip(),
+        f"connect to one{goes}, in vain {case.since(host)}".rstrip(),
         evidence=(*_store_facts(case, tries, [host]), *common_facts(case, [host, tries[0]])),
         steps=_steps(host),
     )

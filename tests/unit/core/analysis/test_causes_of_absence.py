@@ -85,7 +85,15 @@ def test_a_rank_that_has_not_reached_init() -> None:
     world.add(user("prepare", 5), SLEEP)
     verdict = hung(world)
     assert (verdict.cause, blamed(verdict)) == ("rank-never-joined", [3])
-    assert "train.py:5 (prepare)" in verdict.summary
+    assert "it sleeps at train.py:5 (prepare)" in verdict.summary
+
+
+def test_who_has_not_reached_init_and_sleeps_by_turns_does_not_sleep_for_long() -> None:
+    world = World()
+    world.waiters(3, INIT, POLL)
+    world.add(user("batches", 5), SLEEP, moved_at=NOW - 0.4)
+    said = hung(world).summary
+    assert "it sleeps again and again at train.py:5 (batches)" in said
 
 
 def test_torchrun_without_ranks_waits_for_nodes() -> None:

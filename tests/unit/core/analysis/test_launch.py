@@ -114,6 +114,18 @@ def test_a_helper_that_kept_its_rank_is_no_second_rank() -> None:
     assert "launch-misconfigured" not in causes(judged(made, world_size=4))
 
 
+@pytest.mark.parametrize("sizes", [("2", "2", "1"), ("3", "3", "3")])
+def test_a_rank_counted_by_the_size_of_its_own_node(sizes: tuple[str, str, str]) -> None:
+    made = World()
+    for number, size in zip((0, 1, 1), sizes, strict=True):
+        env = {"RANK": str(number), "LOCAL_WORLD_SIZE": size, "WORLD_SIZE": "3"}
+        made.add(INIT, POLL, rank=number, process={"env": env})
+    said = judged(made, world_size=3).verdicts[0].summary
+    assert "rank 1 is claimed twice" in said
+    assert ("which were told LOCAL_WORLD_SIZE=2 and 1" in said) == (sizes[2] == "1")
+    assert "; no process seen is rank 2" in said
+
+
 def test_a_rank_beyond_the_world() -> None:
     made = world()
     halves(made, "n1", "n2", told={"n1": {"WORLD_SIZE": "3"}, "n2": {"WORLD_SIZE": "3"}})

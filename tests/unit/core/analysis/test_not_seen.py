@@ -88,13 +88,22 @@ def test_ranks_that_met_at_a_loopback_address_were_on_no_other_node() -> None:
     assert "n2" not in hung(made, world_size=3).summary
 
 
-@pytest.mark.parametrize(("launcher", "cause"), [(None, "never-joined"), ("torchrun", "exited")])
+@pytest.mark.parametrize(
+    ("launcher", "slurm", "cause"),
+    [
+        (None, "", "never-joined"),
+        ("torchrun", "", "exited"),
+        ("srun", "01", "exited"),
+        ("srun", "00", "never-joined"),  # below a program that srun has started
+    ],
+)
 def test_who_never_joined_has_left_only_where_a_launcher_starts_all_at_once(
-    launcher: str | None, cause: str
+    launcher: str | None, slurm: str, cause: str
 ) -> None:
     made = World()
     for rank in (0, 1):
         env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "3"}
+        env |= {"SLURM_LOCALID": slurm[rank]} if slurm else {}
         made.add(INIT, POLL, rank=rank, process={"env": env})
     verdict = hung(made, world_size=3, launcher=launcher)
     assert (verdict.cause, culprits(verdict)) == (f"rank-{cause}", [(2, "n1")])

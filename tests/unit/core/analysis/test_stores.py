@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, Socket
 from hangtop_core.logs.conclude import who
+from hangtop_core.logs.output import Output
 from hangtop_core.meters import Meters
 from hangtop_core.model import DescriptorTable, Node, Thread
+from hangtop_core.outputs import parse
 from support.build import NOW, World, judged
 from support.situations import INIT, MESH, POLL, SLEEP, user
 from support.verdicts import causes, first, printing
@@ -151,6 +154,25 @@ def test_between_two_attempts_the_name_is_told_too() -> None:
     said = found.verdicts[0].summary
     assert "cannot reach its store at trainer-0:29500" in said
     assert "on n2 the name trainer-0 may mean another address than on n1" in said
+    assert "nobody answers" not in said
+
+
+@pytest.mark.parametrize("ago", [1.0, 6000.0])
+def test_that_there_is_no_way_is_told_where_it_is_printed(ago: float) -> None:
+    world = World()
+    for rank in range(3):
+        log = {"outputs": (f"/logs/{rank}",), "env": env(rank)}
+        world.add(MESH if rank < 2 else INIT, SLEEP if rank == 2 else POLL, process=log)
+    line = "[c10d] The client socket has failed to connect to 10.0.0.9:29500 (errno: {})."
+    text = "\n".join([line.format("113 - No route to host"), *[f"frame #{n}:" for n in range(20)]])
+    snapshot, log = world.snapshot(), parse("n1", "/logs/2", text, 0, len(text), NOW)
+    one = Output("n1", "1:2", "/logs/2", (), NOW, len(text), NOW - ago, 0, text, log)
+    snapshot = replace(snapshot, outputs=(one,))
+    found = diagnose(snapshot, snapshot.jobs[0])
+    assert first(found) == ("store-unreachable", [2])
+    said = found.verdicts[0].summary
+    assert ("which fails: No route to host, as is printed" in said) == (ago == 1.0)
+    assert ("in vain" in said) == (ago > 1.0)
 
 
 def test_who_sleeps_between_two_attempts_beside_one_that_tries_is_one_of_them() -> None:
@@ -188,6 +210,11 @@ LOST = (
     "addr=[::ffff:127.0.0.1]:43822, remote=[::ffff:127.0.0.1]:29500): Failed to recv, got 0 bytes. "
     "Connection was likely closed. Did the remote server shutdown or crash?"
 )
+RESET = LOST.partition("Failed")[0] + "Connection reset by peer"
+CLOSED = (
+    "[W0115 07:55:39.500000000 TCPStore.cpp:340] [c10d] TCP client failed to connect/validate to "
+    "host n1:29500 - retrying (try=0, timeout=9000ms, delay=434ms): Connection reset by peer"
+)
 CONNECT = user("connect", 35, "return dist.TCPStore(*ADDRESS, None, host, timeout=PATIENCE)")
 
 
@@ -195,6 +222,8 @@ CONNECT = user("connect", 35, "return dist.TCPStore(*ADDRESS, None, host, timeou
     ("lines", "hosts", "cause"),
     [
         ((LOST,), False, "store-dead"),
+        ((RESET,), False, "store-dead"),
+        ((RESET, CLOSED), False, "store-unreachable"),  # what closes them at once is no store
         ((), False, "store-unreachable"),  # nobody ever had it, for what is known
         ((LOST,), True, "store-unreachable"),  # one has it again
     ],

@@ -56,6 +56,7 @@ SAMPLES: list[tuple[str, str, str, str | None, dict[str, str]]] = [
     ("T9", "timeout", "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect to (10.0.0.1, 29500).", "store-unreachable", {"host": "10.0.0.1"}),
     ("T9", "timeout", "torch.distributed.DistStoreError: Timed out after 1801 seconds waiting for clients. 3/4 clients joined.", "rank-never-joined", {"joined": "3", "world": "4"}),
     ("PORT", "root", "The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use", "store-port-taken", {"port": "29500"}),
+    ("T10", "cascade", "[c10d] recvValue failed on SocketImpl(fd=6, addr=[::1]:43040, remote=[::1]:29500): Connection reset by peer", None, {}),
     ("T10", "cascade", "Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown or crash?", None, {}),
     ("T11", "info", "TORCH_NCCL_BLOCKING_WAIT is enabled, NO watchdog thread is created.", None, {}),
     ("T12", "info", "Guessing device ID based on global rank. This can cause a hang if rank to GPU mapping is heterogeneous.", None, {}),
