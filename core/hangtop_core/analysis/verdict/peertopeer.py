@@ -354,10 +354,11 @@ def _tags(waiting: Sequence[Subject]) -> str:
 P2P = Rule(
     cause="p2p-deadlock",
     title="All ranks send or receive, and nothing meets",
-    seen="Ranks wait for one another in a circle, as the lines of their sends and receives or the "
-    "names of their functions have it. Or all that wait are in send, or all in recv, and nobody is "
-    "outside communication; with less confidence, some in send and some in recv. Or some are "
-    "in sends and receives from different lines that cannot meet, and all others wait in one "
+    seen="Ranks wait for one another in a circle, as what torch's `send` and `recv` were given, "
+    "the lines that call them or the names of their functions have it (confidence 0.65 where one "
+    "of two sends and the other one receives). Or all that wait are in send, or all in recv, and "
+    "nobody is outside communication; with less confidence, some in send and some in recv. Or some "
+    "are in sends and receives from different lines that cannot meet, and all others wait in one "
     "operation (confidence 0.70).",
     excluded="A rank is outside communication: it is the head of the chain.",
     confidence=0.85,
@@ -383,7 +384,7 @@ CHAIN = Rule(
     title="Ranks wait for sends in a chain, and its head is in another operation",
     seen="More than half of the ranks wait in send or recv, or on handles that isend, irecv or "
     "batch_isend_irecv gave in that class or file, and the others in something else. Or, "
-    "as the lines of their sends and receives or the names of their functions have it, each waits "
+    "as what torch was given, the lines or the names of their functions have it, each waits "
     "for the next one, and the last one for a rank in a collective (confidence 0.85).",
     excluded="A rank is outside communication: it is the head. The recorders of all were read.",
     confidence=0.75,
