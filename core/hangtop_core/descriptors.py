@@ -83,6 +83,11 @@ class FilePosition(Struct, frozen=True, gc=False):
     fstype: Text | None = None
     server: Text | None = None
 
+    @property
+    def whole(self) -> int | None:
+        """Its size, where that tells how far it is: one that is written grows meanwhile."""
+        return self.size if self.size and not self.writes and self.position <= self.size else None
+
 
 class FileServer(Struct, frozen=True, gc=False):
     """How the node's connection to the server of a network file system stands."""

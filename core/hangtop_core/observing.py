@@ -220,8 +220,9 @@ def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
 def _may_hang(diagnosis: Diagnosis) -> bool:
     """Whether others wait for a rank that is busy, of which nothing shows that it gets on."""
     first = next(iter(diagnosis.verdicts), None)
-    unsure = first is not None and first.cause == "straggler" and first.confidence <= LIKELY
-    return diagnosis.state == "progressing" and unsure
+    if diagnosis.state != "progressing" or first is None:
+        return False
+    return first.cause in ("straggler", "long-phase") and first.confidence <= LIKELY
 
 
 def missing(diagnosis: Diagnosis | None) -> list[Need]:

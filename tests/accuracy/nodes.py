@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support.cluster import Cluster, why_not
 from support.launch import Started
 from support.places import NoPlaceError
-from support.processes import wait_until
+from support.processes import environment, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from accuracy.job import Job
+    from support.cluster import Node
 
 JOBS = Path(__file__).parent / "jobs"
 PORT = "29500"
@@ -242,6 +245,73 @@ def forget_flows(nodes: Pair) -> None:
             node.sh(f"iptables -A INPUT ! -i lo -p tcp --dport {near} --sport {far} -j DROP")
 
 
+def vpn(nodes: Pair) -> None:
+    """Both nodes are clients of a VPN, tun0, whose server passes nothing from client to client."""
+    for number, node in enumerate(nodes.cluster.nodes, 1):
+        node.sh(
+            "ip link add tun0 mtu 1420 type veth peer name server && ip link set tun0 arp off && "
+            f"ip addr add 10.8.0.{4 * number + 2}/24 dev tun0 && ip link set tun0 up && "
+            "ip link set server up"
+        )
+
+
+def no_route(nodes: Pair) -> None:
+    """The second node has lost its route to the first: it knows the login node, and no more."""
+    node = nodes.cluster.node(2)
+    node.sh("ip route add 10.77.0.1/32 dev eth0 && ip route del 10.77.0.0/16")
+
+
+def panic(nodes: Pair) -> None:
+    """The second node's kernel gave up: nothing runs, nothing answers, not even the network."""
+    wedge(nodes)
+    unplug(nodes)
+
+
+def evict(nodes: Pair) -> None:
+    """The second node's part of the job, with its torchrun, is killed for a more urgent one."""
+    for pid in nodes.cluster.node(2).pids():
+        if "MASTER_PORT" in environment(pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def reboot(nodes: Pair) -> None:
+    """The second node was reset and is up again, without the job: nobody told its peers."""
+    two = nodes.cluster.node(2)
+    for end in ("--sport", "--dport"):  # stateful firewalls drop what belongs to no flow
+        two.sh(f"iptables -A OUTPUT ! -o lo -p tcp {end} {PORT} -j DROP")
+        two.sh(f"iptables -A INPUT ! -i lo -p tcp {end} {PORT} -j DROP")
+    forget_flows(nodes)
+    for flag in ("FIN", "RST"):
+        two.sh(f"iptables -A OUTPUT ! -o lo -p tcp ! --sport 22 --tcp-flags {flag} {flag} -j DROP")
+    evict(nodes)
+
+
+def dead_uplink(nodes: Pair) -> None:
+    """One of the links that the switches share flows out over takes all it gets and passes nothing:
+    of the connections between the nodes, those of ranks 1 and 2 are on it, others are not."""
+    one, two = nodes.cluster.nodes
+    near, far = _rank_ports(one), _rank_ports(two)
+    for line in one.sh(f"ss -Htn state established dst {two.address}").splitlines():
+        ours, theirs = (end.rpartition(":")[2] for end in line.split()[2:4])
+        if (near.get(ours), far.get(theirs)) != ("1", "2"):
+            continue
+        for node, here, there in ((one, ours, theirs), (two, theirs, ours)):
+            node.sh(f"iptables -A INPUT ! -i lo -p tcp --sport {there} --dport {here} -j DROP")
+
+
+def _rank_ports(node: Node) -> dict[str, str]:
+    """Which rank has a connection, by its port on the node."""
+    held = {}
+    for line in node.sh("ss -Htnp state established").splitlines():
+        if (found := re.search(r"pid=(\d+)", line)) is None:
+            continue
+        environ = node.sh(f"tr '\\0' '\\n' </proc/{found[1]}/environ")  # its number there
+        if (rank := re.search(r"^RANK=(\d+)$", environ, re.M)) is not None:
+            held[line.split()[2].rpartition(":")[2]] = rank[1]
+    return held
+
+
 def suspend_coordinator(nodes: Pair) -> None:
     """Somebody pressed Ctrl-Z in the terminal of the program that has the store."""
     assert nodes.coordinator is not None
@@ -258,6 +328,8 @@ BEFORE: dict[str, Callable[[Pair], None]] = {
     "coordinator": coordinator,
     "stale_name": stale_name,
     "wan": wan,
+    "vpn": vpn,
+    "no_route": no_route,
 }
 AFTER: dict[str, Callable[[Pair], None]] = {
     "silence": silence,
@@ -269,5 +341,9 @@ AFTER: dict[str, Callable[[Pair], None]] = {
     "big_frames": big_frames,
     "nic_down": nic_down,
     "forget_flows": forget_flows,
+    "panic": panic,
+    "evict": evict,
+    "reboot": reboot,
+    "dead_uplink": dead_uplink,
     "suspend_coordinator": suspend_coordinator,
 }

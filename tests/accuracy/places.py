@@ -14,14 +14,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support import places as kernel
-from support.processes import PATIENCE, environment, parent, wait_until
+from support.processes import (
+    PATIENCE,
+    children,
+    command_line,
+    environment,
+    parent,
+    wait_until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
 
-NETWORK = Path(__file__).parent / "jobs/kept/network"
+KEPT = Path(__file__).parent / "jobs/kept"
+NETWORK = KEPT / "network"
 """What jobs meet there: a store of nobody's, a proxy."""
 
 
@@ -168,6 +176,19 @@ def suspended_job(here: Path, port: int) -> Iterator[Place]:
 
 
 @contextmanager
+def hub(here: Path, port: int) -> Iterator[Place]:
+    """A program of somebody else's has a working store on the master's port."""
+    log = here / "hub.txt"
+    argv = [sys.executable, str(KEPT / "joining/hub.py"), "127.0.0.1", str(port)]
+    with log.open("wb") as out, subprocess.Popen(argv, stdout=out, stderr=out) as other:
+        try:
+            assert wait_until(lambda: b"ready" in log.read_bytes())
+            yield Place({})
+        finally:
+            other.kill()
+
+
+@contextmanager
 def proxied(here: Path, port: int) -> Iterator[Place]:
     """A network in which connections to ephemeral ports go through a proxy; its pid in PLACE."""
     _as_root()
@@ -185,6 +206,13 @@ def proxied(here: Path, port: int) -> Iterator[Place]:
 def swallow(pid: int, place: str) -> None:
     """The proxy goes on reading what the ranks send, and passes nothing on."""
     os.kill(int(Path(place).read_text()), signal.SIGUSR1)
+
+
+def kill_child(pid: int, place: str) -> None:
+    """SIGKILL, as for memory, to what serves beside a rank, its child."""
+    for child in children(pid):
+        if "serve" in command_line(child):
+            os.kill(child, signal.SIGKILL)
 
 
 def stop(pid: int, place: str) -> None:
@@ -277,6 +305,7 @@ INSIDE: dict[str, Callable[[Path, int], AbstractContextManager[Place]]] = {
     "terminal": terminal,
     "suspended_job": suspended_job,
     "proxied": proxied,
+    "hub": hub,
 }
 OUTSIDE: dict[str, Callable[[int, str], int | None]] = {
     "stop": stop,
@@ -284,4 +313,5 @@ OUTSIDE: dict[str, Callable[[int, str], int | None]] = {
     "freeze": freeze,
     "stop_launcher": stop_launcher,
     "swallow": swallow,
+    "kill_child": kill_child,
 }

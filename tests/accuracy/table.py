@@ -11,9 +11,13 @@ from accuracy.table_first import FIRST, GPT
 from accuracy.table_guards import GUARDS
 from accuracy.table_held import HELD
 from accuracy.table_kept_calls import CALLS
+from accuracy.table_kept_data import DATA
 from accuracy.table_kept_ends import ENDS
+from accuracy.table_kept_joining import JOINING
+from accuracy.table_kept_logic import LOGIC
 from accuracy.table_kept_network import NETWORK
 from accuracy.table_kept_operations import OPERATIONS
+from accuracy.table_kept_processes import PROCESSES
 from accuracy.table_kept_research import RESEARCH
 from accuracy.table_kept_training import TRAINING
 from accuracy.table_kept_work import WORK
@@ -178,6 +182,10 @@ JOBS: tuple[Job, ...] = (
     *CALLS,
     *ENDS,
     *NETWORK,
+    *JOINING,
+    *DATA,
+    *PROCESSES,
+    *LOGIC,
     *WORK,
     *OPERATIONS,
     *RESEARCH,

@@ -19,6 +19,7 @@ from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from hangtop_core.updates import Update
 
@@ -64,6 +65,40 @@ def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
             yield child.pid
         finally:
             child.kill()
+
+
+COVERED = """
+set -e
+python=$1; covered=$2; pid=$3
+mount -t tmpfs none "$covered"
+"$python" -c 'import os, sys
+for i in range(100_000): os.symlink("/dev/null", f"{sys.argv[1]}/{i}")' "$covered"
+mount --bind "$covered" "/proc/$pid/fd"
+exec "$python" -m hangtop files 0 --pid "$pid"
+"""
+"""Links to 100,000 files in the place of a process's own, in a mount namespace: a double for more
+descriptors than this machine lets a process have."""
+
+
+def test_a_hundred_thousand_descriptors_are_counted_and_thousands_read(tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("mounts need root")
+    environ = os.environ | {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+    argv = ["unshare", "--mount", "sh", "-c", COVERED, "sh", sys.executable, str(tmp_path)]
+    rank = [sys.executable, "-c", "print(flush=True); import time; time.sleep(1000)"]
+    with subprocess.Popen(rank, env=environ, stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout
+            child.stdout.readline()
+            done = subprocess.run(
+                [*argv, str(child.pid)], capture_output=True, text=True, timeout=PATIENCE
+            )
+        finally:
+            child.kill()
+    assert done.returncode == 0, done.stderr
+    head, *rows = done.stdout.splitlines()
+    assert f"{MOST_READ} of " in head
+    assert len(rows) >= MOST_READ
 
 
 def seen(update: Update) -> bool:

@@ -35,7 +35,7 @@ def file_lines(rank: Rank, now: float) -> list[Line]:
     file, moved = rank.process.file, rank.file_moved_at
     if file is None or rank.ended:
         return []
-    far = size(file.position) + (f" of {size(file.size)}" if file.size else "")
+    far = size(file.position) + (f" of {size(file.whole)}" if file.whole else "")
     rate = f", {size(rank.file_rate)}/s" if rank.file_rate and moved else ""
     last = "has not moved" if moved is None else f"moved {ago(moved, now)}{rate}"
     return [

@@ -8,6 +8,7 @@ from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.children import at_task, programs, told_children
 from hangtop_core.analysis.verdict.evidence import alike, common_facts, sentence, several, who
+from hangtop_core.analysis.verdict.slow import AS_MEANT
 from hangtop_core.analysis.verdict.steps import strace_step
 from hangtop_core.text import duration
 
@@ -39,8 +40,7 @@ def _at_length(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=common_facts(case, group),
             steps=(
                 strace_step(first, first.pid),
-                "if it is to be so: raise the process group's timeout, or do it before the others "
-                "wait",
+                AS_MEANT,
             ),
         )
 

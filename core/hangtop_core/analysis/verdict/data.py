@@ -27,6 +27,7 @@ from hangtop_core.analysis.verdict.workers import (
     worker_facts,
 )
 from hangtop_core.logs.steps import KERNEL_LOG
+from hangtop_core.rankset import fold
 from hangtop_core.text import how_ended, plural
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if gone:
             text = ", ".join(_death(child) for child in gone[:4])
         elif lacking and len(numbers) == len(alive):
-            text = f"worker {', '.join(map(str, lacking[:8]))} is missing among {len(alive)}"
+            text = f"{_numbered(lacking)} missing: {_numbered(numbers)} left"
         elif not alive and subject.activity.op in ("_try_get_data", "_get_data"):
             text = "no worker process is left"
         else:
@@ -97,6 +98,11 @@ def _dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 "run with num_workers=0 to see the worker's own error",
             ),
         )
+
+
+def _numbered(numbers: Sequence[int]) -> str:
+    """`worker 0 is`, or `workers 1-3 are`."""
+    return f"worker {numbers[0]} is" if len(numbers) == 1 else f"workers {fold(numbers)} are"
 
 
 def _death(child: Process) -> str:
@@ -257,6 +263,7 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if workers:
             first = max(workers, key=lambda w: w.standing.since)
             text = f"{first.name} {first.activity.text} at {first.activity.at}"
+            text += ", and gets on" if first.standing.gets_on else ""
         else:
             text = "all its DataLoader workers are idle or give no stack"
         yield Hit(

@@ -50,7 +50,9 @@ def does(case: Case, subject: Subject, child: Process) -> str:
     main, below = child.main_thread, program_below(subject.rank, child)
     named = ""
     if below is not None:
-        named = f": pid {below.pid} {command(below)} (state {below.state})"
+        own = below.ppid == child.pid
+        named = ": " if own else "; below that one: "
+        named += f"pid {below.pid} {command(below)} (state {below.state})"
         named += connected(subject.rank, [below.pid])
     if sample is not None and sample.threads and activity.kind != "unknown":
         if main is not None and main.syscall in _SENDS and activity.kind == "remote":

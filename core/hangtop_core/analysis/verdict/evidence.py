@@ -18,7 +18,7 @@ from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks, name_s
 from hangtop_core.analysis.verdict.pipes import at_work, command
 from hangtop_core.diagnosis import Culprit, Evidence, Source
 from hangtop_core.rankset import fold
-from hangtop_core.text import clean, duration, of_several, plural, size
+from hangtop_core.text import clean, duration, of_several, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.peers import Peer
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.descriptors import Descriptor, FilePosition, FileServer, Holder
+    from hangtop_core.descriptors import Descriptor, FileServer, Holder
     from hangtop_core.hardware import Gpu
     from hangtop_core.model import Process
 
@@ -362,30 +362,6 @@ def name_descriptor(
             f"{named_holder(h, names or {})} {h.how}" for h in one.holders[:SHOWN]
         )
     return text
-
-
-def position_text(case: Case, subject: Subject) -> str:
-    """`4.0 MiB of 64 MiB of FILE, and has not moved for 0:45`: how far it is in what it reads."""
-    file, moved = subject.rank.process.file, subject.rank.file_moved_at
-    if file is None:
-        return ""
-    text = f"{size(file.position)}{f' of {size(file.size)}' if file.size else ''} of {place(file)}"
-    if moved is not None and case.at - moved < MOVES_S:
-        return f"{text}, and moves by {size(subject.rank.file_rate)} a second"
-    since = max(moved or 0.0, subject.standing.since)
-    return f"{text}, and has not moved {case.ago(since)}".rstrip()
-
-
-def place(file: FilePosition) -> str:
-    """`/data/shard-17 on /data (nfs4, filer)`."""
-    far = f", {file.server}" if file.server else ""
-    return f"{file.target} on {file.mount} ({file.fstype}{far})" if file.mount else file.target
-
-
-def reads(subject: Subject) -> bool:
-    """Whether its main thread is in the file whose position is known."""
-    file, main = subject.rank.process.file, subject.activity.main
-    return file is not None and main is not None and main.fd == file.fd
 
 
 def name_process(process: Process) -> str:

@@ -110,6 +110,7 @@ RULES: tuple[Rule, ...] = (
     busy.BUSY,
     gpuwork.THROTTLED,
     gpuwork.KERNEL_STUCK,
+    slow.ALONE,
     slow.STRAGGLER,
     atlength.AT_LENGTH,
     network.PEER_DEAD,

@@ -8,6 +8,7 @@ from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.progress import PATIENCE
 from hangtop_core.analysis.shares import CHILD_SHARE, FOR_CHILDREN, lags, slow_one, stays
 from hangtop_core.analysis.standing import FLOOR_S, latest
+from hangtop_core.analysis.verdict.alone import by_design
 from hangtop_core.analysis.verdict.base import LIKELY, STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.children import programs, told_children
 from hangtop_core.analysis.verdict.evidence import (
@@ -22,6 +23,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
+from hangtop_core.analysis.verdict.positions import position_facts
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.text import duration
 
@@ -35,22 +37,33 @@ if TYPE_CHECKING:
 _NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
 _COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})
 _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importing", "data"})
+AS_MEANT = "if it is to be so: raise the process group's timeout, or do it before the others wait"
 PASSED = 2
 """Readings at least between which each of those that wait has left its wait."""
 
 
 def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if not case.waiters:
-        return
-    if case.waited_s < FLOOR_S:
-        if case.progress.state == "progressing":
-            yield from _held_up(case)
-        return
+    if case.waited_s >= FLOOR_S:
+        yield from _slow(case, left, alone=False)
+    elif case.waiters and case.progress.state == "progressing":
+        yield from _held_up(case)
+
+
+def _alone(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if case.waited_s >= FLOOR_S:
+        yield from _slow(case, left, alone=True)
+
+
+def _slow(case: Case, left: Sequence[Subject], alone: bool) -> Iterator[Hit]:
+    """Who is slow: ``alone`` at what it is to do while the others wait, or not."""
     if case.progress.state == "unknown":
-        yield from _computing(case, left)
+        yield from _computing(case, left, alone)
         return
     slow = [s for s in left if s.activity.kind in _AT_WORK]
     for group in alike(slow, lambda s: (s.activity.kind, s.activity.site)):
+        why = by_design(case, group)
+        if bool(why) != alone:
+            continue
         loop = loop_of_its_own(case, group[0])
         sure = not loop and all(_shown(case, s) for s in group)
         on_ = f"and {is_are(group, 'gets', 'get')} on"
@@ -65,14 +78,22 @@ def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(
                 case,
                 f"{who(group)} {is_are(group, 'is', 'are')} {'' if sure else 'most likely '}slow, "
-                f"not stuck: {is_are(group, 'it', 'they')} {does(group)} at "
+                f"not stuck{_at_what(group, why)}: {is_are(group, 'it', 'they')} {does(group)} at "
                 f"{group[0].activity.at}, {on_}; the others have waited at least "
                 f"{duration(case.waited_s)}",
             ),
             confidence=None if sure else LIKELY,
-            evidence=common_facts(case, group),
-            steps=(on(group[0], f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}"),),
+            evidence=(*position_facts(case, group), *common_facts(case, group)),
+            steps=(
+                on(group[0], f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}"),
+                *((AS_MEANT,) if why else ()),
+            ),
         )
+
+
+def _at_what(group: Sequence[Subject], why: str) -> str:
+    """`, at what it is to do alone, under `if rank == 0:` (train.py:70)`, or nothing."""
+    return f", at what {is_are(group, 'it is', 'they are')} to do alone, {why}" if why else ""
 
 
 def _same_functions(subject: Subject) -> bool:
@@ -91,24 +112,28 @@ def _shown(case: Case, subject: Subject) -> bool:
     return moved is not None and moved > case.at - case.waited_s
 
 
-def _computing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+def _computing(case: Case, left: Sequence[Subject], alone: bool) -> Iterator[Hit]:
     """Ranks in native code without the GIL: until that returns, nothing shows how far it is."""
     slow = [s for s in left if s.activity.running and computes(s.rank, s.activity)]
     for group in alike(slow, lambda s: s.activity.site):
+        why = by_design(case, group)
+        if bool(why) != alone:
+            continue
         yield Hit(
             subjects=group,
             summary=sentence(
                 case,
                 f"{who(group)} {is_are(group, 'computes', 'compute')} in native code, called at "
                 f"{group[0].activity.at}, and {is_are(group, 'is', 'are')} most likely slow, not "
-                "stuck: how far that is shows only when it returns; the others have waited at "
-                "least "
+                f"stuck{_at_what(group, why)}: how far that is shows only when it returns; the "
+                "others have waited at least "
                 f"{duration(case.waited_s)}",
             ),
             evidence=common_facts(case, group),
             steps=(
                 f"wait: after {duration(PATIENCE * case.hang_after)} of that it is called hung",
                 on(group[0], f"py-spy record --native -d 10 -o profile.svg --pid {group[0].pid}"),
+                *((AS_MEANT,) if why else ()),
             ),
             confidence=LIKELY,
         )
@@ -204,10 +229,24 @@ STRAGGLER = Rule(
     "uses a core while each of the others waits most of the time. "
     "With less confidence: it computes in native code without the GIL, for less than ten times the "
     "hang time.",
-    excluded="Otherwise its stack stays the same for the hang time.",
+    excluded="Otherwise its stack stays the same for the hang time. What one rank is to do while "
+    "the others wait: `long-phase`.",
     confidence=0.8,
     next_steps=("Profile it",),
     find=_straggler,
+    states=_NOT_STUCK | {"unknown"},
+)
+ALONE = Rule(
+    cause="long-phase",
+    title="A rank does alone what takes long, as it is to do",
+    seen="As a `straggler`, and all others wait in a barrier, broadcast or scatter, or for the "
+    "store, and the program tells that they are to: this rank is under a condition that only the "
+    "main rank meets (`if rank == 0:`, `@rank_zero_only`), or in `with main_process_first():`; or "
+    "the others wait in a function that is named so, or under `if rank != 0:`.",
+    excluded="The others wait in a part of a step: `straggler`.",
+    confidence=0.8,
+    next_steps=("Profile it", "Raise the timeout"),
+    find=_alone,
     states=_NOT_STUCK | {"unknown"},
 )
 LONG_PHASE = Rule(

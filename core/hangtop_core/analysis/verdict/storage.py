@@ -17,9 +17,6 @@ from hangtop_core.analysis.verdict.evidence import (
     is_are,
     name_descriptor,
     named_holder,
-    place,
-    position_text,
-    reads,
     sentence,
     server_facts,
     several,
@@ -27,6 +24,8 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.positions import place, position_text, reads, speed
+from hangtop_core.analysis.verdict.saving import saver
 from hangtop_core.analysis.verdict.steps import on, trace_steps, word
 from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import duration, size
@@ -48,6 +47,7 @@ _BUILDS = re.compile(r"\bload(?:_inline)?\(\s*(?:name\s*=\s*)?(['\"])([\w.-]{1,6
 _DATABASE = re.compile(r"(.+)(-shm|-wal|-journal)")
 _FROZEN = frozenset({"percpu_rwsem_wait", "__percpu_down_read", "__sb_start_write"})
 """Where the kernel keeps who wants to write until a file system is thawed."""
+WHY_SLOW = "look why that file system is slow: its server, its quota of requests, the network"
 _PIPES = frozenset({"pipe-read", "pipe-write", "fifo-open"})
 _READS = frozenset({"io", "inline-data", "importing"})
 
@@ -196,7 +196,8 @@ def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     blocked = [
         s
         for s in left
-        if s.activity.family != "over-memory" and (s.activity.kind == "io" or saves_to_nowhere(s))
+        if s.activity.family != "over-memory"
+        and (saves_to_nowhere(s) or (s.activity.kind == "io" and not _gets_on(case, s)))
     ]
     for group in alike(blocked, _what):
         first = group[0]
@@ -236,6 +237,11 @@ def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
+def _gets_on(case: Case, subject: Subject) -> bool:
+    """Whether it saves a checkpoint and has written lately: see `checkpoint-slow`."""
+    return case.progress.state != "hung" and saver(case, subject) is not None
+
+
 def saves_to_nowhere(subject: Subject) -> bool:
     """Whether it writes a checkpoint to a file server that does not answer."""
     return subject.activity.kind == "checkpoint" and bool(silent_servers(subject))
@@ -250,21 +256,22 @@ def _reading(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         slow = subject.activity.kind in _READS or (
             subject.activity.kind == "busy" and reads(subject)
         )
-        if file is None or not moves or not slow:
+        if file is None or not moves or not slow or saver(case, subject) is not None:
             continue
-        rate, verb = subject.rank.file_rate or 0.0, "writes" if file.writes else "reads"
+        by, rate = speed(subject.rank), subject.rank.file_rate or 0.0
+        verb = "writes" if file.writes else "reads"
         far = f"{size(file.position)} so far"
-        if file.size and not file.writes:
-            far = f"{file.position / file.size:.0%} of {size(file.size)}"
-            left_s = (file.size - file.position) / rate if rate else 0.0
+        if file.whole:
+            far = f"{file.position / file.whole:.0%} of {size(file.whole)}"
+            left_s = (file.whole - file.position) / rate if by else 0.0
             far += f", {duration(left_s)} to go" if left_s >= 1.0 else ""
         path = f"/proc/{subject.pid}/fdinfo/{file.fd}"
         yield Hit(
             subjects=(subject,),
             summary=sentence(
                 case,
-                f"{who([subject])} {verb} {place(file)} at {size(rate)} a second: {far}. It gets "
-                f"on, at {subject.activity.at}, and is no hang",
+                f"{who([subject])} {verb} {place(file)}{f' at {by}' if by else ''}: {far}. It "
+                f"gets on, at {subject.activity.at}, and is no hang",
             ),
             evidence=(
                 fact("process", subject.number, f"its position is {position_text(case, subject)}"),
@@ -272,7 +279,7 @@ def _reading(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 on(subject, f"grep pos {path}; sleep 5; grep pos {path}"),
-                "look why that file system is slow: its server, its quota of requests, the network",
+                WHY_SLOW,
                 "if it is to be so: raise the process group's timeout",
             ),
         )
@@ -344,8 +351,8 @@ READING = Rule(
     seen="Others wait for it, and its main thread is in read or write on a file whose position "
     "(/proc/PID/fdinfo/FD) has moved in the last 10 s; said are the file, its server, the rate and "
     "how much is left.",
-    excluded="The position stays: `io-wait`. It saves by torch: `checkpoint-slow`. pread, pwrite "
-    "and mapped files move no position.",
+    excluded="The position stays: `io-wait`. It saves: `checkpoint-slow`. pread, pwrite and mapped "
+    "files move no position.",
     confidence=0.85,
     next_steps=("Look why the file system is slow", "Raise the timeout"),
     find=_reading,

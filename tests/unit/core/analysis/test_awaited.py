@@ -118,6 +118,29 @@ def test_what_a_program_waits_for_that_reads_what_another_one_writes() -> None:
     ) in verdict.summary
 
 
+def test_what_a_hook_of_a_program_runs_was_not_started_by_the_program() -> None:
+    world = World()
+    world.waiters(2)
+    rank = world.add((*user("commit", 34, "subprocess.run(command)"),), WAITPID)
+    own = {"role": "subprocess", "rank_pid": rank.process.pid}
+    some = [
+        replace(one, threads=one.threads[:1])
+        for pid, above, name, facts in (
+            (5001, rank.process.pid, "git", WAITPID),
+            (5002, 5001, "sh", WAITPID),
+            (5003, 5002, "curl", ("S", "poll_schedule_timeout", "poll", None, None)),
+        )
+        if (one := world.process(pid, facts, ppid=above, comm=name, cmdline=(name, "a"), **own))
+    ]
+    world.give_children(rank, [(one, None) for one in some])
+    verdict = judged(world).verdicts[0]
+    assert (verdict.cause, blamed(verdict)) == ("child-process-wait", [2])
+    assert (
+        "pid 5001 'git a' (state S), which waits for a program that it started itself; below that "
+        "one: pid 5003 'curl a' (state S)"
+    ) in verdict.summary
+
+
 def test_a_reader_of_a_full_pipe_that_cannot_send_on_what_it_reads() -> None:
     world = World()
     world.waiters(2)

@@ -71,6 +71,16 @@ def test_a_dead_dataloader_worker() -> None:
     assert "was killed by SIGKILL" in verdict.summary
 
 
+def test_a_dataloader_worker_that_a_handler_of_the_program_has_reaped() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(LOADER, POLL)
+    world.give_children(rank, [world.worker(rank, IDLE_WORKER, POLL, one) for one in (1, 2)])
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("dataloader-worker-dead", [3])
+    assert "but worker 0 is missing: workers 1-2 are left" in verdict.summary
+
+
 def test_a_forked_worker_on_a_lock_nobody_in_it_holds() -> None:
     world = World()
     world.waiters(3)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from hangtop_core.descriptors import FilePosition
 from support import situations
 from support.build import NOW, World, judged
 from support.situations import (
@@ -129,6 +130,16 @@ def test_a_checkpoint_whose_bytes_grow_is_progress() -> None:
             user("Checkpointer.save", 77),
             "writes, as train.py:77 (Checkpointer.save) is named, a checkpoint",
         ),
+        (
+            (frame("put", "/home/me/ckpt/io.py", 46), *user("run", 54)),
+            "",
+        ),
+        (
+            (frame("_write", "/home/me/my_checkpoints.py", 46), *user("run", 54)),
+            "writes, as /home/me/my_checkpoints.py:46 (_write) is named, a checkpoint",
+        ),
+        (user("CheckpointManager._flush_tensors", 77), "a checkpoint at train.py:77"),
+        (user("restore_checkpoint", 77), ""),
         (user("save_predictions", 77, "time.sleep(0.1)"), ""),
         (user("autosave", 77, "time.sleep(0.1)"), ""),
     ],
@@ -144,6 +155,48 @@ def test_who_writes_a_checkpoint_in_pieces_is_no_straggler(stack: Stack, said: s
         told = bool(said) and wrote_s < 10
         assert causes(found) == (["checkpoint-slow"] if told else ["straggler"])
         assert not told or said in found.verdicts[0].summary
+
+
+PART = "/ckpt/step-6/model-00002-of-00040.bin.tmp"
+NAMED = "a checkpoint, as the file is named,"
+
+
+@pytest.mark.parametrize(
+    ("function", "path", "signs", "said"),
+    [
+        ("put", PART, {}, f"writes {NAMED} at train.py:77 (put) and its bytes written grow"),
+        ("put", "/out/run/checkpoint-500/rank3.pt", {}, NAMED),
+        ("put", "/out/optimizer.pt.partial", {}, NAMED),
+        ("put", "/out/epoch_3.pt~", {}, NAMED),
+        ("put", "/out/global_step200/part-00001-of-00008.bin", {}, NAMED),
+        ("Keeper.save_weights", PART, {}, "as train.py:77 (Keeper.save_weights) is named, a ch"),
+        ("Keeper.save", PART, {}, "as train.py:77 (Keeper.save) is named, a checkpoint"),
+        # Data, logs, and what is brought from elsewhere.
+        ("put", "/data/train-00002-of-00040.bin.tmp", {}, ""),
+        ("put", "/out/checkpoint-500/log.txt", {}, ""),
+        ("write_shards", "/data/train-00002-of-00040.arrow", {}, ""),
+        ("download", "/cache/model.safetensors.incomplete", {}, ""),
+        ("put", PART, {"read_at": NOW - 2}, ""),
+    ],
+)
+def test_a_checkpoint_by_the_name_of_its_file(
+    function: str, path: str, signs: dict[str, float], said: str
+) -> None:
+    for long, wait in ((2.0, ("D", "folio_wait", "write", 9, None)), (8.0, RUN)):
+        world = World()
+        world.waiters(3)
+        file = FilePosition(9, path, 140, True, 1 << 20, "/ckpt", "ext4")
+        times = {"moved_at": NOW - 0.2, "file_moved_at": NOW - long, "file_rate": 0.0, **signs}
+        sample = {"same_functions_since": NOW - 2.0}
+        world.add(user(function, 77), wait, process={"file": file}, sample=sample, **times)
+        found = judged(world)
+        assert found.state == "progressing"
+        first = found.verdicts[0]
+        assert (first.cause == "checkpoint-slow") == bool(said)
+        assert said in first.summary
+        if said:
+            assert first.confidence == (0.8 if "Keeper" in function else 0.7)
+            assert f"its position is 140 B of {path} on /ckpt (ext4), and last " in first.summary
 
 
 def test_a_large_transfer_in_a_collective_is_progress() -> None:

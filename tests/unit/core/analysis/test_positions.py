@@ -11,7 +11,7 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import FilePosition
 from hangtop_core.fileway import Way
 from support.build import HUNG_SINCE, NOW, World
-from support.situations import user
+from support.situations import RUN, user
 
 AT = FilePosition(7, "/data/shard-17", 16 << 20, False, 64 << 20, "/data", "nfs4", "filer")
 READ = ("S", "request_wait_answer", "read", 7, None)
@@ -64,6 +64,44 @@ def test_slow_or_stuck(
     told = [found.verdicts[0].summary, *(one.text for one in found.verdicts[0].evidence)]
     assert all(any(text in one for one in told) for text in texts), told
     assert bool(texts) == any("its position is" in one for one in told)
+
+
+@pytest.mark.parametrize(
+    ("rate", "texts"),
+    [
+        (677.0 * 1024, ["ext4) at 677 KiB a second: 3.0 MiB so far.", "moves by 677 KiB a second"]),
+        # It has just come to that file, or its write has not returned.
+        (None, ["ext4): 3.0 MiB so far.", "and last moved 2.0 s ago"]),
+        (0.0, ["ext4): 3.0 MiB so far.", "and last moved 2.0 s ago"]),
+    ],
+)
+def test_what_is_written_grows_and_a_rate_that_is_not_known_is_not_told(
+    rate: float | None, texts: list[str]
+) -> None:
+    world = World()
+    world.waiters(3)
+    file = FilePosition(7, "/out/ids.bin", 3 << 20, True, 2 << 20, "/out", "ext4")
+    times = {"moved_at": NOW - 1, "file_moved_at": NOW - 2, "file_rate": rate}
+    world.add(
+        user("put", 12), ("D", "folio_wait", "write", 7, None), process={"file": file}, **times
+    )
+    found = diagnose(world.snapshot(), world.snapshot().job(None)).verdicts[0]
+    assert found.cause == "long-phase"
+    told = [found.summary, *(one.text for one in found.evidence)]
+    assert all(any(text in one for one in told) for text in texts), told
+    assert not any("2.0 MiB" in one or "?" in one or " 0 B" in one for one in told)
+
+
+def test_how_far_one_is_that_works_on_what_it_reads() -> None:
+    world = World()
+    world.waiters(3)
+    times = {"moved_at": NOW - 1, "file_moved_at": NOW - 2, "file_rate": 2048.0}
+    sample = {"same_functions_since": NOW - 2.0}
+    world.add(user("encode", 39), RUN, process={"file": AT}, sample=sample, **times)
+    found = diagnose(world.snapshot(), world.snapshot().job(None)).verdicts[0]
+    assert found.cause == "straggler"
+    told = "16.0 MiB of 64.0 MiB of /data/shard-17 on /data (nfs4, filer), and moves by 2.0 KiB"
+    assert any(told in one.text for one in found.evidence)
 
 
 def test_rates_are_those_of_the_last_seconds() -> None:
