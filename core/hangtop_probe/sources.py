@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from . import blocks, filesystems, procfs, secrets
+from . import blocks, filesystems, procfs, rankflags, secrets
 
 MAX_FILE = 2 << 20
 MAX_LINE = 200
@@ -36,8 +36,6 @@ _HANDLER = re.compile(
 """The head of a function that handles signals, as most call what it gets: `(signum, frame)`."""
 _HOW = ("", "else: ", "past: ", "", "at: ")
 _COMMENT = re.compile(rb"\s#[^'\"]*$")
-_FLAG = re.compile(rb"\b(\w{3,})\s*=(?!=)\s*([^=]*rank[^=]*[!=]=\s*0\b)", re.I)
-"""What a program keeps of the rank: `verbose = rank == 0`."""
 _STARTS = re.compile(rb"^[^#\n]*\b(?:batch_)?i(?:send|recv)(?:_irecv)?\s*[(,]", re.M)
 """Sends and receives that give handles, which `x.wait()` waits on."""
 _LATER = re.compile(rb"async_op\s*=\s*True")
@@ -107,8 +105,9 @@ def around(
     for first, last, how in blocks.around(statements, number) + [(*one, 4) for one in own[:1]]:
         text = _head(lines[first - 1 : last])
         if (text[:2] in ("if", "el") or how == 4) and not _OF_RANK.search(text):
-            kept = [flags[name] for name in re.findall(r"\w+", text) if name in flags]
-            text += "  # " + kept[0] if kept else ""
+            names = re.findall(r"[\w.]+", text)
+            keys = [key for one in names for key in (rankflags.EXACT + one, one.rpartition(".")[2])]
+            text += next(("  # " + flags[key] for key in keys if key in flags), "")
         if (how or 0) < 3 or (_OF_RANK.search(text) and (how != 4 or _SHORT.search(text))):
             both[how is None].append((first, _HOW[how or 0] + text))
     head = _function(statements, number)
@@ -155,12 +154,9 @@ def _function(lines: List[blocks.Statement], number: int) -> Optional[blocks.Sta
 
 def _statements(source: bytes) -> _Parsed:
     lines = source.split(b"\n")
-    flags = [_FLAG.search(line) for line in lines if len(line) < MAX_LINE]
-    return (
-        blocks.statements(source),
-        lines,
-        {procfs.text(one[1]): _head([one[0]]) for one in flags if one},
-    )
+    found = blocks.statements(source)
+    flags = rankflags.of(found, lines)
+    return found, lines, {procfs.text(one): _head([flags[one]]) for one in flags}
 
 
 def _head(lines: List[bytes]) -> str:

@@ -16,7 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from . import fixes, node, permission, procfs, rest, sources, table, tracing
+from . import fixes, node, otherends, permission, procfs, rest, sources, table, tracing
 from .requests import Message, Refused, Request, clock, failure, pids_of
 from .tools import MAX_OUTPUT, Done, Tools
 
@@ -289,6 +289,9 @@ class Sampler:
             result = self._sampled(piece, identity, mode, wants_more, seconds, cancel)
             if mode == "nonblocking" and self._begins_to_join(identity, result):
                 result = self._sampled(piece, identity, mode, True, seconds, cancel)
+            elif mode == "nonblocking" and self._stands_passing(identity, result):
+                more = self._sampled(piece, identity, mode, True, seconds, cancel)
+                result = result if more.failure else more
             if self._table.identity(pid) != identity:
                 result = Sample([], {}, failure("gone", "the process is gone"))
             taught = learn(result)
@@ -299,7 +302,7 @@ class Sampler:
         if result.failure is not None:
             piece["failure"] = result.failure
         else:
-            piece["threads"] = _ordered(pid, result.threads, wants)
+            piece["threads"] = otherends.ordered(pid, result, wants)
         return piece, result
 
     def _begins_to_join(self, identity: Identity, result: Sample) -> bool:
@@ -311,6 +314,16 @@ class Sampler:
         elif not joins:
             self._joining.discard(identity)
         return begins
+
+    def _stands_passing(self, identity: Identity, result: Sample) -> bool:
+        """Whether a rank is in a send or recv whose other end was not read; nor has it run since.
+
+        So those of a job that gets on are mostly read once.
+        """
+        if not any(map(otherends.passes, result.stacks.values())):
+            return False
+        known = self._rested.find(identity, rest.mark(identity[0]))
+        return known is not None and not known[0] and self._table.is_rank(identity)
 
     def _sampled(
         self,
@@ -370,9 +383,3 @@ def left_stopped(result: Sample, pid: int, runs: bool) -> Sample:
         return result._replace(failure=failure("stopped", text))
     told = result.failure
     return result._replace(failure=dict(told, text="%s; %s" % (told["text"], text)))
-
-
-def _ordered(pid: int, threads: List[Message], wants: bool) -> List[Message]:
-    """Main thread first; without the locals that only we wanted."""
-    kept = threads if wants else [dict(thread, locals=[]) for thread in threads]
-    return sorted(kept, key=lambda t: t["tid"] != pid and t["name"] != "MainThread")

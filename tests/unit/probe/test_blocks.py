@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_probe import blocks, procfs, sources
+from hangtop_probe import blocks, procfs, rankflags, sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,6 +172,79 @@ def test_what_a_program_keeps_of_the_rank_is_told_beside_its_name(tmp_path: Path
     ]
     found = sources.around(os.getpid(), str(file), 6, [procfs.Mount(1, "0:1", "/", "ext4", "x")])
     assert found == ([(6, "while loud: save()")], [])
+
+
+KEPT = """\
+manager = Manager(folder / "kept", every=8) if rank == 0 else None
+tracker: Tracker | None = (
+    Tracker(name=str(Path(root))) if dist.get_rank() == 0 else None
+)
+saver = None if rank else Saver()
+hi: Hi | None = None
+if is_main_process():
+    for path in paths:
+        hi = Hi(path)
+class Loop:
+    def __init__(self, hi, step):
+        self.hi = hi
+        self.step = step
+if rank == 0:
+    log = Log()
+else:
+    log = None
+"""
+NOT_KEPT = """\
+lr = 0.1 if rank == 0 else 0.2
+data = load() if rank == 0 else None
+data = broadcast(data)
+state = load() if rank == 0 else None
+dist.broadcast_object_list([state])
+best = None
+if rank == 0:
+    best = 3
+else:
+    best = 4
+ema = Ema() if len(ranks) == 1 else None
+if local_rank == -1:
+    solo = Solo()
+else:
+    solo = None
+low = Low() if cfg.lora_rank == 8 else None
+log = Log(path, every=8) if rank == 0 else other()
+"""
+
+
+def test_what_is_there_on_one_rank_alone_is_kept_of_the_rank() -> None:
+    lines = KEPT.encode().split(b"\n")
+    found = rankflags.of(blocks.statements(KEPT.encode()), lines)
+    assert {name.decode(): text.decode() for name, text in found.items()} == {
+        "=manager": KEPT.splitlines()[0],
+        "=tracker": "tracker = ( Tracker(name=str(Path(root))) if dist.get_rank() == 0 else None )",
+        "=saver": "saver = None if rank else Saver()",
+        "=hi": "if is_main_process(): hi = Hi(path)",
+        "=self.hi": "if is_main_process(): hi = Hi(path)",
+        "=log": "if rank == 0: log = Log()",
+    }
+
+
+def test_what_others_may_have_as_well_is_not_kept_of_the_rank() -> None:
+    lines = NOT_KEPT.encode().split(b"\n")
+    assert rankflags.of(blocks.statements(NOT_KEPT.encode()), lines) == {}
+
+
+def test_a_condition_on_what_one_rank_alone_has_is_told_with_that(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "mm = Save(every=8) if rank == 0 else None\nif mm is not None and step:\n  mm.save()\n"
+        "if args.mm:\n  mm.save()\nif step % every:\n  mm.save()\n"
+    )
+    os.utime(file, (0, 0))
+    mount = procfs.Mount(1, "0:1", "/", "ext4", "x")
+    found = [sources.around(os.getpid(), str(file), line, [mount]) for line in (3, 5, 7)]
+    kept = "mm = Save(every=8) if rank == 0 else None"
+    assert [one[0][0][1] for one in found if one] == [
+        f"if mm is not None and step:  # {kept}", "if args.mm:", "if step % every:",
+    ]  # fmt: skip
 
 
 AWKWARD = (

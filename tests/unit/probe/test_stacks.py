@@ -138,6 +138,41 @@ def test_what_a_rank_joins_with_is_looked_at_each_time_it_comes_to_wait_there(
     assert processes._learned[identity].told == (None, 3, None)
 
 
+def test_for_whom_a_rank_waits_in_a_recv_is_read_once_it_does_not_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    processes = Table(permission.rights())
+    sampler, me = stacks.Sampler(Tools(), processes), os.getpid()
+    mark: tuple[int, ...] | None = (1,)
+    monkeypatch.setattr(rest, "mark", lambda pid: mark)
+    asked: list[bool] = []
+
+    def spy(*options: Any) -> stacks.Sample:
+        asked.append(options[3])
+        return stacks.parse(dump(*frames)) if options[3] else plain
+
+    monkeypatch.setattr(stacks, "sample", spy)
+
+    def take() -> tuple[list[bool], list[Any]]:
+        asked.clear()
+        piece, _ = sampler.take(me, "nonblocking", False, 1.0, threading.Event())
+        return list(asked), piece["threads"][0]["locals"]
+
+    frames = [frame("recv", C10D, src="2", tag="7", group="<G>"), frame("f", "/train.py", src="1")]
+    plain = stacks.parse(dump(frame("recv", C10D), frame("f", "/train.py")))
+    assert take() == ([False], [[], []])  # no rank, as far as is known
+    monkeypatch.setattr(processes, "is_rank", lambda identity: True)
+    told = [[{"name": "src", "value": "2", "argument": True}], []]
+    assert take() == ([True], told)
+    assert take() == ([], told)
+    mark = None  # it runs
+    assert take() == ([False], [[], []])
+    mark, frames = (2,), [frame("send", C10D, dst="None"), frame("f", "/train.py")]
+    assert take() == ([False, True], [[], []])
+    mark, plain = (3,), stacks.parse(dump(frame("recv", "/mine/socket.py", src="2")))
+    assert take() == ([False], [])
+
+
 @pytest.mark.parametrize(
     ("said", "kind"),
     [

@@ -26,7 +26,7 @@ class DumpThread(Struct):
     frames: tuple[Frame, ...]
     """Innermost first."""
     locals: tuple[tuple[Local, ...], ...]
-    """For each frame; empty without `--locals`."""
+    """For each frame; without `--locals` at most to or from whom torch sends or receives."""
 
 
 class DumpProcess(Struct):

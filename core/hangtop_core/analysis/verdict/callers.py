@@ -45,7 +45,8 @@ one that others left at, a line, what has started what it waits for, a decorator
 handles signals."""
 _FLAG = "  # "
 """Before what the program has that keeps the rank: `if verbose:  # verbose = rank == 0`."""
-_NAME = re.compile(r"\w+")
+_NAME = re.compile(r"(?:(?:el)?if .*?: )?((?:\w+\.)*\w+)\s*=")
+"""Of what keeps it, also where that is in the block of a condition: `if main: log = Log()`."""
 _MAX_LINE = 200
 """Of more characters one may be nested deeper than Python can follow."""
 Block = tuple[int, str]
@@ -165,7 +166,7 @@ def _asks(text: str) -> bool:
     if text.startswith(PAST):
         text = _LEAVES.sub("", text.removeprefix(PAST))
     name = _NAME.match(flag)
-    if name is not None and re.search(rf"\b{name[0]}\b", text):
+    if name is not None and re.search(rf"\b{re.escape(name[1])}\b", text):
         return True
     return _OF_RANK.search(_ANY_RANK.sub("", text)) is not None
 

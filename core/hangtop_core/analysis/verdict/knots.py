@@ -1,7 +1,8 @@
 """Ranks in send and recv that wait for one another, in a circle or a chain: who for whom.
 
-That is read from the line that calls (`src=rank - 1`, `dst=self.next`), or from the names of
-functions (`recv_forward`). Where it cannot be read nothing is said.
+That is what torch's `send` or `recv` was given, where that was read; else it is read from the line
+that calls (`src=rank - 1`, `dst=self.next`), or from the names of functions (`recv_forward`). Where
+it cannot be read nothing is said.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.samples import Local
 
 _CALLS = {"send": "dst", "recv": "src", "isend": "dst", "irecv": "src"}
 _RANK = re.compile(r"_?(my_?|global_?|self_?)?rank(_id)?", re.IGNORECASE)
@@ -41,6 +43,8 @@ _OPERATORS = {
     ast.BitXor: operator.xor,
 }
 _SENDS = re.compile(r"send|recv")
+GIVEN = "its "
+"""Before the name of what torch's function was given: that says more than a line."""
 LONGEST = 200
 """Characters of a line that are read: of more, one may be nested deeper than Python can follow."""
 
@@ -55,7 +59,7 @@ class Knot(NamedTuple):
     passing: tuple[Subject, ...]
     """All of which that is known."""
     names: Mapping[int, str]
-    """What says so, by rank: `self.next` of its line, or the name of a function."""
+    """What says so, by rank: `self.next` of its line, the name of a function, or its `src`."""
     calls: Mapping[int, str]
     """Whether they send or receive, by rank; empty where both may be."""
     circle: bool
@@ -116,7 +120,9 @@ def _pair(left: Sequence[Subject]) -> dict[int, Way]:
     name = ast.unparse(node) if node is not None else ""
     if not _PARTNER.search(name):
         return {}
-    return {a.number: Way(b.number, call, name, False) for a, b in ((one, other), (other, one))}
+    return {
+        a.number: Way(b.number, call, f"`{name}`", False) for a, b in ((one, other), (other, one))
+    }
 
 
 class Way(NamedTuple):
@@ -125,8 +131,9 @@ class Way(NamedTuple):
     peer: int
     call: str
     name: str
+    """What says so."""
     exact: bool
-    """Whether its line gives the number."""
+    """Whether that gives the number."""
 
 
 def _meets(found: Mapping[int, Way], number: int, peer: int) -> bool:
@@ -162,20 +169,33 @@ def _way_of(case: Case, subject: Subject, world: int, names: dict[str, str]) -> 
     site = subject.activity.site
     call = subject.activity.kind if subject.activity.kind in PEER_TO_PEER else ""
     step, name = None, ""
+    given = _given(subject, call)
+    if given is not None and int(given.value) < world:
+        return Way(int(given.value), call, f"{GIVEN}`{given.name}`", True)
     if call:
         node = _argument(site.source) if site is not None and site.source else None
         if node is not None:
             name = ast.unparse(node)
             number = _number(node, subject.number, world)
             if number is not None:
-                return Way(number, call, name, True) if 0 <= number < world else None
+                return Way(number, call, f"`{name}`", True) if 0 <= number < world else None
             step = _step(name)
     if step is None:
         name = _function(case, subject, names)
         calls = set(_SENDS.findall(name))
         call = call or ("send" if calls == {"send"} else "recv" if "send" not in calls else "")
         step = _way(name) or None
-    return None if step is None else Way((subject.number + step) % world, call, name, False)
+    if step is None:
+        return None
+    return Way((subject.number + step) % world, call, f"`{name}`", False)
+
+
+def _given(subject: Subject, call: str) -> Local | None:
+    """What torch's `send` or `recv` was called with, where that was read and is a rank."""
+    sample = subject.rank.sample
+    frames = sample.threads[0].locals if call and sample is not None and sample.threads else ()
+    some = (one for frame in frames for one in frame)
+    return next((v for v in some if v.name == _CALLS[call] and v.value.isdecimal()), None)
 
 
 def _function(case: Case, subject: Subject, names: dict[str, str]) -> str:

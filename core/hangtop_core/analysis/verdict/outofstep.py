@@ -14,9 +14,10 @@ from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.branches import branch, left_out
 from hangtop_core.analysis.verdict.callers import conditions, loops, parted, parting, stack_of
 from hangtop_core.analysis.verdict.conditional import conditions as any_conditions
-from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, several
+from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, several, who
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.uneven import unused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ MAX_CLASSES = 6
 READ = 0.75
 """Confidence where the line is read at which those blamed have turned back."""
 _GROUP = re.compile(r"\bgroup\s*=\s*((?:[\w.]|\[[^\]]*\]|\([^()]*\))+)")
+_ALL = re.compile(r"^None$|WORLD")
 _NEAR = re.compile(
     r"(?:^|[^a-z])(?:tp|mp|sp|cp|ep)(?:$|[^a-z])|tensor|model|seq|context|expert", re.IGNORECASE
 )
@@ -41,7 +43,7 @@ def out_of_step(case: Case) -> Hit | None:
     if case.suspects or not 2 <= len(classes) <= MAX_CLASSES or case.by_recorders is not None:
         return None
     if any(some[0].activity.kind != "collective" for some in classes):
-        return None
+        return _unreduced(case, classes)
     groups = {id(some[0]): group_of(some[0]) for some in classes}
     told = case.conditional or case.caught or case.uneven or case.left_early
     if len(set(groups.values())) < min(len(classes), 3) or told:
@@ -89,6 +91,48 @@ def out_of_step(case: Case) -> Hit | None:
             "start the job by `hangtop run`: recorders tell who of that group has not issued it",
         ),
         confidence=READ if way else 0.55 if near else 0.45,
+    )
+
+
+def _unreduced(case: Case, classes: Sequence[Sequence[Subject]]) -> Hit | None:
+    """The hit on few ranks past a backward in which the others wait, in a call of another group.
+
+    DistributedDataParallel reduces in the group of all ranks, or in one that it was given.
+    """
+    back, front = classes[0], classes[-1]
+    if len(classes) != 2 or back[0].activity.kind != "backward" or not _whole(front[0]):
+        return None
+    group, few = group_of(front[0]), 2 * len(front) < len(case.waiters)
+    if front[0].activity.kind != "collective" or not group or _ALL.search(group) or not few:
+        return None
+    told = case.conditional or case.caught or case.uneven or case.left_early
+    stacks = {id(some[0]): stack_of(case.snapshot.stacks, some[0]) for some in classes}
+    if told or not _further(stacks[id(back[0])], stacks[id(front[0])]):
+        return None
+    waits = several(f"waits {wait_text(front[0].activity)}", front)
+    return Hit(
+        subjects=tuple(front),
+        explained=case.waiters,
+        summary=(
+            f"{name_ranks(back)} {several(f'waits {wait_text(back[0].activity)}', back)} "
+            f"{case.since(back[0])}".rstrip()
+            + f", and {who(front)} {is_are(front, 'is', 'are')} past that: "
+            f"{is_are(front, 'it', 'they')} {waits}, for members of `{group}`. So "
+            f"{is_are(front, 'its', 'their')} own backward most likely reduced none, or not all, "
+            f"of the gradients that {name_ranks(back)} "
+            f"{is_are(back, 'waits', 'wait')} for, as where a part of the model is not used in a "
+            "step"
+        ),
+        evidence=(
+            fact("stacks", None, _lines(classes, stacks, stacks[id(back[0])])),
+            *common_facts(case, front),
+        ),
+        steps=(
+            *unused(case, front),
+            f"look for a condition in the model, or in its loss, that lets {name_ranks(front)} "
+            "leave a part of it out",
+        ),
+        confidence=READ,
     )
 
 
@@ -271,7 +315,8 @@ OUT_OF_STEP = Rule(
     "further on; those furthest on are blamed, and of these the neighbours of who waits where the "
     "group is one of tensor, sequence, context or expert parallelism (confidence 0.55, else 0.45). "
     "Or at two such lines, and those behind are past, or under, what turns ranks back before that "
-    "(confidence 0.75).",
+    "(confidence 0.75). Or most wait in backward, and few further on in that loop in a call of a "
+    "group of its own (confidence 0.75).",
     excluded="Somebody is outside communication. The recorders of all were read. Ranks are in "
     "branches of their own, or have left a loop.",
     confidence=0.55,

@@ -18,16 +18,17 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.handles import made, made_at
-from hangtop_core.analysis.verdict.knots import ways
+from hangtop_core.analysis.verdict.knots import GIVEN, ways
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import OPEN, More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.knots import Knot
+    from hangtop_core.diagnosis import Evidence
 
 ABSENT = frozenset({"sleep", "waiting", "inline-data"})
 """What keeps a rank outside communication where nothing says more of it."""
@@ -45,7 +46,12 @@ def heads(case: Case) -> tuple[Subject, ...]:
     if told or case.seats or len(passing) <= max(len(case.waiters) - len(passing), 1):
         return ()
     inside = {id(s) for s in passing}
-    return tuple(s for s in case.waiters if id(s) not in inside)
+    others = tuple(s for s in case.waiters if id(s) not in inside)
+    known = ways(case, passing)
+    if len(known) < len(passing):
+        return others
+    peers = {way.peer for way in known.values()}
+    return tuple(s for s in others if s.number in peers)
 
 
 def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -69,7 +75,7 @@ def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             f"{case.ago(case.progress.since)}, and {who(found)} {is_are(found, 'is', 'are')} "
             f"elsewhere: {is_are(found, 'it', 'they')} {several(first.text, found)} at {first.at}. "
             f"A send or recv of {is_are(found, 'it', 'theirs')} is lacking, or one is too many"
-            f"{branch(case, found, passing)}"
+            f"{_or_among(case, passing)}{branch(case, found, passing)}"
         ),
         evidence=common_facts(case, found),
         steps=(
@@ -78,6 +84,13 @@ def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             *trace_steps(found[0]),
         ),
     )
+
+
+def _or_among(case: Case, passing: Sequence[Subject]) -> str:
+    """That some may wait for each other, where it is not known for whom each of them waits."""
+    if len(passing) < 2 or len(ways(case, passing)) == len(passing):
+        return ""
+    return f"; or some of {name_ranks(passing)} wait for each other: for whom is not known"
 
 
 def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -96,7 +109,7 @@ def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         numbers = {s.number for s in found}
         last = [s for s in passing if s.number in known and known[s.number].peer in numbers]
         rest = [s for s in besides(passing, last) if s.number in known]
-        shown = [f"rank {s.number} (`{known[s.number].name}`)" for s in last[:4]]
+        shown = [f"rank {s.number} ({known[s.number].name})" for s in last[:4]]
         said = f": {' and '.join(shown)} for {is_are(found, 'it', 'one of these')}" if last else ""
         behind = [f"rank {s.number} for rank {known[s.number].peer}" for s in rest[:4]]
         said += f"; behind {is_are(last, 'it', 'them')} {', '.join(behind)}" if behind else ""
@@ -112,7 +125,10 @@ def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{case.since(found[0])}".rstrip()
                 + f". {waiting[:1].upper()}{waiting[1:]}{said}"
             ),
-            evidence=(*((_NEIGHBOURS,) if last else ()), *common_facts(case, found)),
+            evidence=(
+                *_told_by(known[s.number].name for s in (*last, *rest)),
+                *common_facts(case, found),
+            ),
             steps=(
                 f"look at what keeps {name_ranks(found)} at {activity.at}: all others only wait "
                 "in the chain behind that",
@@ -129,7 +145,7 @@ def _linked(case: Case, chain: Knot) -> Hit:
     last = [s for s in chain.passing if chain.peers[s.number] in numbers]
     said = "; ".join(
         f"{name_ranks([s])} {s.activity.text.rstrip(',')} at {s.activity.at}, for rank "
-        f"{chain.peers[s.number]} (`{chain.names[s.number]}`)"
+        f"{chain.peers[s.number]} ({chain.names[s.number]})"
         for s in last[:4]
     )
     rest = besides(chain.passing, last)
@@ -156,7 +172,7 @@ def _linked(case: Case, chain: Knot) -> Hit:
             f"{f'the {other} that' if other else 'what'} {wait} for, or {wait} for one too many"
             + (f"; {others}" if others else "")
         ),
-        evidence=(_NEIGHBOURS, *common_facts(case, found)),
+        evidence=(*_told_by(chain.names.values()), *common_facts(case, found)),
         steps=(
             f"compare how often {name_ranks([*last, *found])} send and receive before that: one "
             "may have left out a part, as of a micro-batch",
@@ -201,7 +217,7 @@ def _tied(case: Case, knot: Knot) -> Hit:
     rest = besides(knot.passing, some)
     said = "; ".join(
         f"{name_ranks([s])} {s.activity.text.rstrip(',')} at {s.activity.at}, for rank "
-        f"{knot.peers[s.number]} (`{knot.names[s.number]}`)"
+        f"{knot.peers[s.number]} ({knot.names[s.number]})"
         for s in some[:4]
     )
     more = f"; and so on, {len(some)} in all" if len(some) > 4 else ""
@@ -209,6 +225,9 @@ def _tied(case: Case, knot: Knot) -> Hit:
     calls = {s.activity.kind for s in case.waiters if s.activity.kind in PEER_TO_PEER}
     calls = calls if all(s.activity.kind in calls for s in some) else set()
     lacking = f", and nobody is in a {_OTHER[min(calls)]}" if calls in ({"send"}, {"recv"}) else ""
+    meets = len(some) == 2 and len({knot.calls[s.number] for s in some}) == 2
+    if meets:
+        lacking = ", which may be of other groups or tags, or not get through"
     others = case.victims_clause(knot.passing)
     return Hit(
         subjects=some,
@@ -220,7 +239,7 @@ def _tied(case: Case, knot: Knot) -> Hit:
             + (f"; {others}" if others else "")
         ),
         evidence=(
-            _NEIGHBOURS,
+            *_told_by(knot.names.values()),
             *common_facts(case, some),
         ),
         steps=(
@@ -228,14 +247,24 @@ def _tied(case: Case, knot: Knot) -> Hit:
             f"order{_tags(some)}: one may have left out a part, as of a micro-batch",
             _ORDER,
         ),
+        confidence=0.65 if meets else None,
     )
 
 
-_NEIGHBOURS = fact(
-    "stacks",
-    None,
-    "for whom each of them waits is as its line, or the name of its function, says; the next and "
-    "the previous one are taken to be neighbours by rank",
+def _told_by(names: Iterable[str]) -> Iterator[Evidence]:
+    """What says for whom each of them waits."""
+    ways = {name.startswith(GIVEN) for name in names}
+    if True in ways:
+        yield fact("stacks", None, "`dst` and `src` are what torch's `send` and `recv` were given")
+    if False in ways:
+        yield fact(
+            "stacks", None, f"for whom {'another one' if True in ways else 'each of them'} {_WAY}"
+        )
+
+
+_WAY = (
+    "waits is as the line, or the name of its function, says; the next and the previous one are "
+    "taken to be neighbours by rank"
 )
 _ORDER = "let neighbours call send and recv in opposite order, or use batch_isend_irecv"
 
@@ -325,10 +354,11 @@ def _tags(waiting: Sequence[Subject]) -> str:
 P2P = Rule(
     cause="p2p-deadlock",
     title="All ranks send or receive, and nothing meets",
-    seen="Ranks wait for one another in a circle, as the lines of their sends and receives or the "
-    "names of their functions have it. Or all that wait are in send, or all in recv, and nobody is "
-    "outside communication; with less confidence, some in send and some in recv. Or some are "
-    "in sends and receives from different lines that cannot meet, and all others wait in one "
+    seen="Ranks wait for one another in a circle, as what torch's `send` and `recv` were given, "
+    "the lines that call them or the names of their functions have it (confidence 0.65 where one "
+    "of two sends and the other one receives). Or all that wait are in send, or all in recv, and "
+    "nobody is outside communication; with less confidence, some in send and some in recv. Or some "
+    "are in sends and receives from different lines that cannot meet, and all others wait in one "
     "operation (confidence 0.70).",
     excluded="A rank is outside communication: it is the head of the chain. Without a circle: a "
     "rank was not seen, and may be the one that they wait for.",
@@ -341,7 +371,7 @@ OUTSIDE = Rule(
     title="Ranks wait for sends in a chain, and its head is outside communication",
     seen="All that wait are in send or recv, or on handles that isend, irecv or batch_isend_irecv "
     "gave in that class or file; this rank sleeps or waits in user code that is none of the known "
-    "blocking calls. Where lines or the names of functions tell for whom they wait, one of them "
+    "blocking calls. Where that is known for whom they wait, one of them "
     "waits for this rank.",
     excluded="Any of the causes above explains where the rank is. Somebody waits in a collective: "
     "`missing-collective`.",
@@ -355,7 +385,7 @@ CHAIN = Rule(
     title="Ranks wait for sends in a chain, and its head is in another operation",
     seen="More than half of the ranks wait in send or recv, or on handles that isend, irecv or "
     "batch_isend_irecv gave in that class or file, and the others in something else. Or, "
-    "as the lines of their sends and receives or the names of their functions have it, each waits "
+    "as what torch was given, the lines or the names of their functions have it, each waits "
     "for the next one, and the last one for a rank in a collective (confidence 0.85).",
     excluded="A rank is outside communication: it is the head. The recorders of all were read.",
     confidence=0.75,

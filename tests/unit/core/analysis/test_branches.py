@@ -69,6 +69,14 @@ def test_where_each_rank_has_its_own_part_of_a_condition_none_is_blamed_for_bein
         ((60, "past: if not self.is_main: continue"), "past `if not self.is_main: continue`"),
         ((60, "if verbose:  # verbose = rank == 0"), "under `if verbose:` with `verbose = rank =="),
         (
+            (60, "if log is not None:  # log = Log(a=1) if main() else None"),
+            "under `if log is not None:` with `log = Log(a=1) if main() else None` (train.py:60)",
+        ),
+        (
+            (60, "past: if self.log is None: return  # if is_main(): log = Log(a=1)"),
+            "past `if self.log is None: return` with `if is_main(): log = Log(a=1)` (train.py:60)",
+        ),
+        (
             (60, "past: if not loud: return 1  # loud=rank == 0"),
             "past `if not loud: return 1` with `loud=rank == 0`",
         ),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.knots import _step, _way
+from hangtop_core.model import Local
 from support import situations
 from support.build import World, judged
 from support.situations import FUTEX, c10d, frame, user
@@ -58,6 +60,58 @@ def test_those_behind_the_knot_are_victims_and_the_sentence_says_why() -> None:
     assert verdict.victims == (0, 3)
     assert "for rank 2 (`self.next`)" in verdict.summary
     assert "rank 0 for rank 1, rank 3 for rank 2" in verdict.summary
+
+
+def given(*calls: tuple[str, int | None], reduce: int = 0) -> World:
+    """Ranks that some reduce before, in `send` or `recv`, and what torch's function was given."""
+    world = World()
+    world.waiters(reduce)
+    for name, peer in calls:
+        world.add((c10d(name, 2799, 58)[0], *user("trade", 58, f"dist.{name}(x, peer)")), FUTEX)
+        told = Local("src" if name == "recv" else "dst", str(peer), argument=True)
+        one = world.ranks[-1]
+        assert one.sample is not None
+        main = replace(one.sample.threads[0], locals=((told,), ()))
+        world.ranks[-1] = replace(one, sample=replace(one.sample, threads=(main,)))
+    return world
+
+
+@pytest.mark.parametrize(
+    ("world", "expected"),
+    [
+        # Two of one colour, one behind them, and one that is through: nobody waits for that.
+        (given(("recv", 2), ("recv", 3), ("recv", 2), reduce=1), ("p2p-deadlock", [2, 3])),
+        (given(("recv", 1), ("recv", 2), ("recv", 0)), ("p2p-deadlock", [0, 1, 2])),
+        (given(("send", 1), ("send", 2), ("send", 1)), ("p2p-deadlock", [1, 2])),
+        (given(("recv", 0), ("recv", 1), ("recv", 2), reduce=1), ("p2p-chain", [0])),
+        # The chain ends at one of those that reduce.
+        (given(("recv", 1), ("recv", 2), ("recv", 3), reduce=2), ("p2p-chain", [1])),
+        # What was not read may be anybody.
+        (given(("recv", None), ("recv", 0), ("recv", 2), reduce=1), ("p2p-chain", [0])),
+        (given(("recv", 9), ("recv", 0), ("recv", 2), reduce=1), ("p2p-chain", [0])),
+    ],
+)
+def test_who_waits_for_whom_is_as_torch_was_given(
+    world: World, expected: tuple[str, list[int]]
+) -> None:
+    assert told(world) == expected
+
+
+def test_what_torch_was_given_is_told_as_such_and_what_is_not_known_as_well() -> None:
+    (verdict,) = judged(given(("recv", 2), ("recv", 3), ("recv", 2), reduce=1)).verdicts
+    assert "rank 2 waits in recv at train.py:58 (trade), for rank 3 (its `src`)" in verdict.summary
+    assert verdict.victims == (0, 1)
+    texts = [one.text for one in verdict.evidence]
+    assert "`dst` and `src` are what torch's `send` and `recv` were given" in texts
+    assert not any("neighbours" in text for text in texts)
+    (verdict,) = judged(given(("recv", None), ("recv", None), ("recv", 2), reduce=1)).verdicts
+    assert "; or some of ranks 1-3 wait for each other: for whom is not known" in verdict.summary
+
+
+def test_a_send_and_a_recv_that_do_not_meet_are_told_with_less_confidence() -> None:
+    (verdict,) = judged(given(("send", 1), ("recv", 0))).verdicts
+    assert (verdict.cause, verdict.confidence) == ("p2p-deadlock", 0.65)
+    assert "may be of other groups or tags, or not get through" in verdict.summary
 
 
 def waits_in(*names: str) -> situations.Stack:

@@ -13,7 +13,7 @@ from hangtop_core.model import Recorder
 from hangtop_probe.columns import reduce
 from support.build import NOW, World
 from support.flight import Job
-from support.situations import BACKWARD, FUTEX, c10d, frame
+from support.situations import BACKWARD, FUTEX, c10d, frame, inside
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
@@ -60,6 +60,33 @@ def test_who_is_furthest_back_waits_for_a_member_of_its_group() -> None:
     assert (one.cause, blamed(one), one.confidence) == ("missing-collective", [3], 0.55)
     assert "for members of `mesh.tp` alone, and is furthest back" in one.summary
     assert "rank 3, if such groups are of neighbours (else rank 1)" in one.summary
+
+
+def test_who_is_past_a_backward_in_a_call_of_another_group_did_not_reduce() -> None:
+    back = inside(BACKWARD, LOOP)
+    one = first(back, back, call("compute", 62, "self.group"))
+    assert (one.cause, blamed(one), one.confidence) == ("missing-collective", [2], 0.75)
+    assert "is past that: it waits in all_reduce" in one.summary
+    assert "for members of `self.group`" in one.summary
+    assert "reduced none, or not all, of the gradients that ranks 0-1 wait for" in one.summary
+    assert any("find_unused_parameters" in str(step) for step in one.next_steps)
+
+
+@pytest.mark.parametrize(
+    ("odd", "back"),
+    [
+        # the group of all, maybe that of DistributedDataParallel; further up; under a condition
+        (call("compute", 62), 2),
+        (call("compute", 62, "None"), 2),
+        (call("compute", 62, "dist.group.WORLD"), 2),
+        (call("compute", 55, "self.group"), 2),
+        (call("compute", 62, "self.group", (60, "if step % 9 == 8:")), 2),
+        (call("compute", 62, "self.group"), 1),  # either of two
+    ],
+)
+def test_who_may_not_be_past_a_backward_is_in_another_operation(odd: Stack, back: int) -> None:
+    one = first(*[inside(BACKWARD, LOOP)] * back, odd)
+    assert one.cause == "mismatched-collective"
 
 
 def test_many_that_are_behind_are_no_majority() -> None:

@@ -1,0 +1,37 @@
+"""To or from whom a rank sends or receives, as the variables of torch's own functions say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, List
+
+if TYPE_CHECKING:
+    from .requests import Message
+    from .stacks import Row, Sample
+
+_CALLS = ("send", "recv", "send_object_list", "recv_object_list")
+_NAMES = ("dst", "src")
+"""Arguments of these that are ranks of the job, torch 2.13; `group_dst` is one of a group."""
+_FILE = "torch/distributed/distributed_c10d.py"
+
+
+def passes(rows: List[Row]) -> bool:
+    """Whether a stack is in torch's send or recv."""
+    return any(row[0] in _CALLS and row[1].endswith(_FILE) for row in rows)
+
+
+def ordered(pid: int, result: Sample, wants: bool) -> List[Message]:
+    """Main thread first; of variables that only we wanted, the other ends of sends and receives."""
+    kept = result.threads
+    if not wants:
+        kept = [dict(one, locals=_ends(result.stacks[one["stack"]], one["locals"])) for one in kept]
+    return sorted(kept, key=lambda t: t["tid"] != pid and t["name"] != "MainThread")
+
+
+def _ends(rows: List[Row], variables: List[List[Message]]) -> List[List[Message]]:
+    """By frame; empty where a stack neither sends nor receives."""
+    if not passes(rows):
+        return []
+    return [
+        [v for v in some if v["name"] in _NAMES and v["value"].isdigit()] if passes([row]) else []
+        for row, some in zip(rows, variables)
+    ]
