@@ -112,8 +112,10 @@ def in_circles(
     """
     busy = [i for i, rank in enumerate(ranks) if rank.sample is not None and rank.sample.loops]
     busy = [i for i in busy if activities[i].kind == "busy"]
+    if not busy:
+        return standings
     waiting = [ranks[i] for i, one in enumerate(activities) if one.kind in COMMUNICATION]
-    if not busy or not waiting:
+    if not waiting:
         return standings
     found, theirs = list(standings), blocks(reader, waiting)
     for i in busy:
