@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -224,7 +224,8 @@ def _left_out(waits: Waits, rank: int, operation: Operation) -> tuple[Entry, Ent
 
 def _without(waits: Waits, rank: int, operation: Operation) -> bool:
     """Whether a call as that which others wait for is one that a rank made in earlier rounds."""
-    return (operation.node.group, operation.entry.call.op) in (_lacks(waits, rank) or ())
+    lack = _lacks(waits, rank)
+    return lack is not None and (operation.node.group, operation.entry.call.op) in lack.calls
 
 
 def _fewer(waits: Waits, rank: int, operation: Operation) -> bool:
@@ -272,18 +273,28 @@ def _departed(waits: Waits, operations: Sequence[Operation]) -> set[int]:
     """Ranks in a circle that left out, of what they did in earlier rounds, what others wait for.
 
     Empty where that is said of all of them, or where nothing came after it: then it may be put off.
+    One earlier round is no habit.
     """
     found: set[int] = set()
     inside = sorted({rank for one in operations for rank in one.entries})
     for rank in inside if len(inside) <= COMPARED else ():
-        left = _lacks(waits, rank)
+        lack = _lacks(waits, rank)
         wanted = {(one.node.group, one.entry.call.op) for one in operations if rank in one.missing}
-        if left is not None and wanted & left:
+        if lack is not None and lack.rounds > 1 and wanted & lack.calls:
             found.add(rank)
     return found if len(found) < len(inside) else set()
 
 
-def _lacks(waits: Waits, rank: int) -> set[tuple[int, str]] | None:
+class _Lack(NamedTuple):
+    """What a rank has not called in this round."""
+
+    calls: frozenset[tuple[int, str]] = frozenset()
+    """Group and operation of each."""
+    rounds: int = 0
+    """Earlier ones in which it did, in the same order."""
+
+
+def _lacks(waits: Waits, rank: int) -> _Lack | None:
     """The calls of earlier rounds that a rank did not make in this one before its last few calls.
 
     Of its history that part counts which ends in the same calls as now. Empty where it does as
@@ -298,27 +309,28 @@ def _lacks(waits: Waits, rank: int) -> set[tuple[int, str]] | None:
         if length > alike:
             alike, at = length, end
     if alike == 0 or at < alike:
-        return set() if alike > 1 else None
+        return _Lack() if alike > 1 else None
     if alike == 1:
         return None
-    left: set[tuple[int, str]] = set()
-    here = calls[-1 - alike]
-    for call in reversed(calls[: at - alike + 1]):
-        if call == here:
-            break
-        left.add(call)
-    else:
+    here, first = calls[-1 - alike], at - alike + 1
+    while first and calls[first - 1] != here:
+        first -= 1
+    if not first:
         return None
+    left = set(calls[first : at - alike + 1])
     # Of several alike calls in a row any may be the one that is not there, also the last.
     after = next((n for n, call in enumerate(calls[-alike:]) if {call} != left), alike)
     if alike - after <= 1:
         return None
-    return {(world.group_of(rank, group), op) for group, op in left}
+    whole = calls[first : at + 1]
+    rounds = sum(calls[n : n + len(whole)] == whole for n in range(first + 1))
+    return _Lack(frozenset([(world.group_of(rank, group), op) for group, op in left]), rounds)
 
 
 def _as_usual(waits: Waits, rank: int) -> bool:
     """Whether a rank came to where it waits by the calls of earlier rounds."""
-    return _lacks(waits, rank) == set()
+    lack = _lacks(waits, rank)
+    return lack is not None and not lack.calls
 
 
 def _latest(waits: Waits, rank: int) -> list[tuple[int, str]]:

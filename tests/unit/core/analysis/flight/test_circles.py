@@ -125,3 +125,16 @@ def test_a_round_of_alike_calls_is_not_compared_with_a_part_of_itself() -> None:
     first = left_out("g2 r1 g2 g2 g2 r1", rank=1, call=2)
     assert 1 in blamed(first)
     assert first.cause == "group-order-inversion"
+
+
+def test_one_earlier_round_is_no_habit() -> None:
+    """Rank 1 leaves its third broadcast on ep out; rank 2 is as it should be, once otherwise."""
+    groups = {"1": ("ep", (0, 1, 2)), "2": ("dp", (1, 2, 3, 4))}
+    called = ("0", "0", "0", "1", "2", "0", "1", "0", "1", "2")
+    program = [Step("all_gather" if one == "0" else "broadcast", one) for one in called]
+    members = {"0": range(5), "1": (0, 1, 2), "2": (1, 2, 3, 4)}
+    programs = {rank: [s for s in program if rank in members[s.group]] for rank in range(5)}
+    del programs[1][8]
+    (one,) = judge(Run(Job(5, groups), programs).go().dumps())
+    assert (one.cause, blamed(one)) == ("group-order-inversion", [1, 2])
+    assert "Perhaps rank 2 went on without broadcast #2 on dp (2)" in one.summary
