@@ -174,12 +174,19 @@ def _meet(job: Job, update: Update) -> bool:
 def _unevenly(job: Job, update: Update) -> bool:
     """Whether one rank works while all others wait, or only children of all ranks, or of one, do.
 
-    It may be by turns, or that one is slow, or that phase is long.
+    It may be by turns, or that one is slow, or that phase is long. Or whether they have waited for
+    seconds for ranks that do something else: these may only look at a lock again and again, and be
+    met at another line of that by chance.
     """
     now, reader = follow(job, update.snapshot), Reader(update.snapshot.stacks)
     ranks = [one for one in now.ranks if not one.ended] if now is not None else []
-    rest = [one for one in ranks if reader.rank(one).kind not in COMMUNICATION]
-    return slow_one(ranks) is not None or (bool(rest) and all(map(by_children, rest)))
+    if slow_one(ranks) is not None:
+        return True
+    waits, at = [reader.rank(one).kind in COMMUNICATION for one in ranks], update.snapshot.at
+    rest = [one for one, waiting in zip(ranks, waits, strict=True) if not waiting]
+    since = [one.left_at or at for one, waiting in zip(ranks, waits, strict=True) if waiting]
+    waited = at - max(since, default=at)
+    return bool(rest) and (waited >= STALLED_S or all(map(by_children, rest)))
 
 
 def lacks_answers(job: Job, update: Update) -> bool:

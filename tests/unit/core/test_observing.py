@@ -21,8 +21,8 @@ from hangtop_core.observing import (
 )
 from hangtop_core.updates import Update
 from hangtop_hook.numericsfile import VARIABLE
-from support.build import World
-from support.situations import BACKWARD, INIT, LOADER, POLL, SLEEP, Stack, user
+from support.build import NOW, World
+from support.situations import BACKWARD, INIT, LOADER, POLL, RUN, SLEEP, Stack, user
 from support.verdicts import diagnosis
 
 if TYPE_CHECKING:
@@ -184,3 +184,21 @@ def test_for_stacks_that_are_late_it_is_waited_longer(
     session = Seconds(*lacks)
     wait_while(cast("Session", session), session.lack, 14.0)
     assert session.now == seconds
+
+
+@pytest.mark.parametrize(
+    ("waited", "elapsed", "expected"),
+    [(7.0, 6.0, "certainty"), (2.0, 6.0, None), (7.0, 31.0, None)],
+)
+def test_ranks_for_which_others_have_waited_for_seconds_are_observed_on(
+    waited: float, elapsed: float, expected: Lack | None
+) -> None:
+    """Who looks at a lock again and again may be met awake, by chance."""
+    world = World()
+    for _ in range(2):
+        world.add(BACKWARD, POLL, left_at=NOW - waited)
+    world.add(user("acquire", 30), RUN)
+    whole = world.snapshot()
+    (job,) = whole.jobs
+    update = Update(whole, {job.key: diagnosis("progressing")}, 0.0)
+    assert lacking(update, job, elapsed, 1.0) == expected
