@@ -27,6 +27,7 @@ from hangtop_probe import (
     locks,
     nics,
     numerics,
+    otherends,
     procfs,
     ras,
     relay,
@@ -186,7 +187,8 @@ def py_spy(data: bytes) -> None:
             os.getpid(), "nonblocking", True, 1.0, threading.Event(),
         )  # fmt: skip
     stacks.learn(found)
-    stacks._ordered(7, found.threads, True)
+    for wants in (True, False):
+        otherends.ordered(7, found, wants)
     if found.failure is None:
         wire.encode({"threads": found.threads, "stacks": found.stacks})
 
