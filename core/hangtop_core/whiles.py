@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
     from hangtop_core.model import Frame
 
-_WHILE = re.compile(r"while\b(?!.*(?:[<>]|:=|\bnext\b|time|clock|perf_counter|deadline|until))")
-"""Of `while left:`; one that counts, looks at a clock or takes the next thing comes to its end."""
+_WHILE = re.compile(
+    r"while\b(?!.*(?:[<>]|:=|# ends$|\bnext\b|time|clock|perf_counter|deadline|until))"
+)
+"""Of `while left:`; one that counts, looks at a clock or takes the next thing comes to its end, and
+so does one of which the probe says so (`hangtop_probe.worklists`)."""
 
 
 class Whiles:

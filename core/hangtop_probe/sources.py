@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from . import blocks, filesystems, procfs, rankflags, secrets
+from . import blocks, filesystems, procfs, rankflags, secrets, worklists
 
 MAX_FILE = 2 << 20
 MAX_LINE = 200
@@ -91,7 +91,7 @@ def around(
     First loops and conditions: `for x in y:`, `if x:`, `else: if x:` in the `else` of that, `past:
     if x: return`. Of those that may ask for the rank also `@x`, and `at: x and y()` for itself; and
     the head of a function that handles signals, before them; and `made: x = isend(y)`, where such
-    handles are waited on.
+    handles are waited on; `while x:  # ends` where each turn takes something away (`worklists`).
     Then `with x:` and `except x:`, and the first statement of each `try` before it. None where the
     file cannot be read, or is newer than the process.
     """
@@ -108,6 +108,8 @@ def around(
             names = re.findall(r"[\w.]+", text)
             keys = [key for one in names for key in (rankflags.EXACT + one, one.rpartition(".")[2])]
             text += next(("  # " + flags[key] for key in keys if key in flags), "")
+        if text[:6] == "while " and worklists.ends(statements, lines, first):
+            text += "  # ends"
         if (how or 0) < 3 or (_OF_RANK.search(text) and (how != 4 or _SHORT.search(text))):
             both[how is None].append((first, _HOW[how or 0] + text))
     head = _function(statements, number)

@@ -5,8 +5,10 @@ draws, rejects and draws again, or tries again for ever. Such a loop is told fro
 the others have waited for ever so long, this rank is in a loop that none of them is in, only the
 program's own `break` or `return` ends it, and nothing that is written, read or printed moves.
 
-And who is always met in the same functions gets on as far as its lines change, where all loops that
-none of the others is in go from one thing to the next: they come to their end.
+And who is always met in the same functions gets on as far as its lines change, or nothing is called
+in the one that it is met in, where all loops that none of the others is in come to their end: they
+go from one thing to the next, or each turn takes something away and puts nothing back
+(`hangtop_probe.worklists`).
 
 Who stays in a `while` that nothing counts, runs plain Python only and gets no memory meanwhile is
 told sooner: work on anything new would show (`whiles`).
@@ -34,7 +36,9 @@ _MAY_LOOP: frozenset[Kind] = frozenset({"busy", "gil", "sleep", "remote", "unkno
 _INLINE = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
 """Functions that are loops themselves; what they go through stands in their line."""
 _LOOPS = ("for ", "while ", "async for ")
-_THINGS = re.compile(r"\bfor\s.+\sin\s")
+_THINGS = re.compile(r"\bfor\s.+\sin\s|while .+# ends$")
+_CALLS = re.compile(r"[\w\])]\(|\*\*|\b(?:await|yield|with|import)\b|^(async )?for .*[^]]:$")
+"""In a line: one without runs no code but operators. The next thing may take ever so long to come."""
 
 
 LoopPlace = tuple[str, str, int]
@@ -206,10 +210,15 @@ def with_an_end(
         if sample is None or not sample.threads:
             continue
         same, first = sample.same_since, sample.first_at
-        if same is None or first is None or same <= max(first, one.since):
+        if same is None or first is None:
+            continue
+        stack = reader.frames(sample.threads[0].stack)
+        if _CALLS.search(stack[0].source or "f(") is None:
+            same = one.seen  # nothing in its line can keep it
+        if same <= max(first, one.since):
             continue
         theirs = {s.threads[0].stack for j in waiting if (s := ranks[j].sample) and s.threads}
-        if _ends(reader.frames(sample.threads[0].stack), map(reader.frames, theirs)):
+        if _ends(stack, map(reader.frames, theirs)):
             found[i] = Standing(same, max(one.until, same), True, one.seen)
     return tuple(found)
 

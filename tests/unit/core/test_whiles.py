@@ -42,6 +42,7 @@ def test_loops_that_end_and_those_that_run_libraries_are_left_out() -> None:
         "while columns := board.legal():",
         "while time.monotonic() - began:",
         "while not next(done):",
+        "while queue:  # ends",
     ):
         assert whiles.see(stack(text), 10.0) == ()
     library = "/lib/python3.11/site-packages/numpy/core/fromnumeric.py"

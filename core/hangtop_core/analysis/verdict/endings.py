@@ -150,6 +150,8 @@ def by_segment(case: Case, one: Verdict) -> tuple[Subject | None, str]:
             continue
         name = name_subject(subject) + (f", by its child (pid {pid})" if pid != subject.pid else "")
         whose, colon, what = one.summary.partition(": ")
+        if subject.activity.kind not in GONE and pid != subject.pid:
+            what += f"; the rank {subject.activity.text} at {subject.activity.at}"
         return subject, f"{name}: {what}" if colon and whose.startswith("a process") else ""
     return None, ""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core import nodesets
 from hangtop_core.analysis import cgroups
+from hangtop_core.analysis.attempts import NO_SPACE, said_again
 from hangtop_core.analysis.atwork import retries
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject, besides
@@ -99,9 +100,11 @@ def _on_full(
             told += f", and {who(rest)} {is_are(rest, 'works', 'work')} there, too"
     where = f" (on {nodesets.fold(nodes)})" if len(group) > 1 else ""
     first = having[0] if having else group[0]
+    line = said_again(case.logs.get(id(first.rank), ()), NO_SPACE.search, 1)
+    said = f"; {'its' if line.own else 'the'} log says `{line.line}`" if line is not None else ""
     return Hit(
         subjects=tuple(group),
-        summary=sentence(case, f"{told}{where}: {_doing(group)}", since(case, group)),
+        summary=sentence(case, f"{told}{where}: {_doing(group)}", since(case, group) + said),
         evidence=(
             *(
                 fact("process", s.number, name_descriptor(files[id(s)]))

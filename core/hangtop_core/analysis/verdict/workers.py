@@ -59,12 +59,15 @@ def file_of(case: Case, subject: Subject, worker: Worker) -> str:
 def lock_of(case: Case, subject: Subject, worker: Worker) -> tuple[str, bool]:
     """The lock file that a worker waits for and who has it; whether that is of another rank.
 
-    Of lock files that others have locked it is one only where there is only one.
+    Of lock files that others have locked it is one only where there is only one. Who sleeps may try
+    to lock what it has open, as SQLite does.
     """
     table = subject.rank.child_descriptors.get(worker.process.pid)
-    if table is None or worker.activity.kind != "file-lock":
+    if table is None or worker.activity.kind not in ("file-lock", "sleep"):
         return "", False
     tried = table.lock_files if len(table.lock_files) == 1 else ()
+    if worker.activity.kind == "sleep":
+        tried = tuple(one for one in table.descriptors if one.locked == "by others")[:1]
     lock = next(iter(table.waiting_locks or tried), None)
     if lock is None:
         return "", False

@@ -49,6 +49,22 @@ def test_a_dataloader_worker_in_a_blocking_open() -> None:
     assert found.hung_for_s == pytest.approx(300.0)
 
 
+def test_a_dataloader_worker_that_sleeps_where_its_rank_has_locked_its_database() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(LOADER, POLL, moved_at=NOW - 2.0)
+    pid = rank.process.pid
+    stuck = world.worker(rank, worker_in("__getitem__", 29, "self.db.execute(INSERT)"), SLEEP, 0)
+    holder = Holder(pid, "python", "S", "holds the lock")
+    rows = Descriptor(18, "file", "/data/rows.db", "rw", locked="by others", holders=(holder,))
+    tables = {stuck[0].pid: DescriptorTable(NOW, (rows,))}
+    world.give_children(rank, [stuck], tables=tables)
+    verdict = hung(world)
+    assert verdict.cause == "dataloader-worker-stuck"
+    assert "(__getitem__) on /data/rows.db, most likely, held by " in verdict.summary
+    assert str(pid) in verdict.summary.partition("held by ")[2]
+
+
 def test_a_dataloader_worker_that_computes_starves_its_rank() -> None:
     world = World()
     world.waiters(3)

@@ -313,10 +313,15 @@ def looping(text: str = "while True:") -> Any:
     )
 
 
-def scoring(outer: str = "for text in texts:", inner: str = "scores(text)") -> Any:
+SHARED = "shared = set(one) & set(two)"
+
+
+def scoring(
+    outer: str = "for text in texts:", inner: str = "scores(text)", line: str = SHARED
+) -> Any:
     """A main thread that is always met in the function it calls for one thing after the other."""
     train = replace(frame("train", "train.py", 40, inner), within=((30, STEPS), (39, outer)))
-    called = replace(frame("score", "train.py", 12, "shared = set(one) & set(two)"), within=())
+    called = replace(frame("score", "train.py", 12, line), within=())
     each = replace(train, name="train.<locals>.<genexpr>")
     return (called, each, train) if " for " in inner else (called, train)
 
@@ -329,8 +334,15 @@ STEPS = "while step < last:"
     [
         (scoring(), 100.0, 3.0, "progressing"),
         (scoring("if texts:", "sum(score(one) for one in texts)"), 100.0, 3.0, "progressing"),
-        # It is at one line.
+        (scoring("while texts:  # ends"), 100.0, 3.0, "progressing"),
+        # It is at one line: what is called there may not return, or the next thing not come.
         (scoring(), 100.0, 70.0, "hung"),
+        (scoring(line="for match in matches:"), 100.0, 70.0, "hung"),
+        (scoring(line="total += one ** two"), 100.0, 70.0, "hung"),
+        # Where nothing is called, it takes most of the time.
+        (scoring(line="for other in graph[node]:"), 100.0, 70.0, "progressing"),
+        (scoring("while texts:  # ends", line="if (one - two) > 3:"), 100.0, 70.0, "progressing"),
+        (scoring("while texts:", line="if not seen[one]:"), 100.0, 3.0, "hung"),
         # These may never end.
         (scoring("while texts:"), 100.0, 3.0, "hung"),
         (scoring("while texts:", "sum(score(one) for one in texts)"), 100.0, 3.0, "hung"),

@@ -11,6 +11,7 @@ from hangtop_core.descriptors import Descriptor
 from hangtop_core.model import DescriptorTable, Node
 from support.build import NOW, World, judged
 from support.situations import PIPE_READ, RUN, SAVE, SLEEP, user
+from support.verdicts import printing
 
 SCRATCH = Descriptor(
     7, "file", "/scratch/ckpt.pt", "w", mount="/scratch", fstype="ext4", full="space"
@@ -31,6 +32,13 @@ def test_file_open_for_writing_without_room() -> None:
     assert (first.cause, [c.rank for c in first.culprits]) == ("disk-full", [3])
     assert "/scratch" in first.summary
     assert "df -h /scratch; df -i /scratch" in first.next_steps[0]
+
+
+def test_what_the_log_says_of_it_is_told() -> None:
+    line = "commit of step 8 failed, trying again: database or disk is full"
+    found = printing(with_rank(SLEEP, (SCRATCH,)), "step 8", line)
+    assert found.verdicts[0].cause == "disk-full"
+    assert f"log says `{line}`" in found.verdicts[0].summary
 
 
 def test_inodes_are_named() -> None:

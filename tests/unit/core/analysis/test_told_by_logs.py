@@ -53,6 +53,7 @@ def test_a_child_that_gets_no_shared_memory_is_why_its_rank_waits_for_a_queue() 
     found = run(world, TRACEBACK + SHM.format(8534))
     assert first(found) == ("shm-too-small", [2])
     assert "rank 2 (n1, pid 4020), by its child (pid 8534): raised" in found.verdicts[0].summary
+    assert "; the rank waits for a queue at train.py:" in found.verdicts[0].summary
     assert first(run(world, TRACEBACK + SHM.format(8535)))[0] == "queue-wait"  # nobody knows it
 
 
