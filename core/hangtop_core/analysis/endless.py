@@ -212,10 +212,10 @@ def with_an_end(
         same, first = sample.same_since, sample.first_at
         if same is None or first is None:
             continue
-        stack = reader.frames(sample.threads[0].stack)
-        if _CALLS.search(stack[0].source or "f(") is None:
+        stack, known = reader.frames(sample.threads[0].stack), max(first, one.since)
+        if same <= known and _CALLS.search(stack[0].source or "f(") is None:
             same = one.seen  # nothing in its line can keep it
-        if same <= max(first, one.since):
+        if same <= known:
             continue
         theirs = {s.threads[0].stack for j in waiting if (s := ranks[j].sample) and s.threads}
         if _ends(stack, map(reader.frames, theirs)):

@@ -71,8 +71,9 @@ def _slow(case: Case, left: Sequence[Subject], alone: bool) -> Iterator[Hit]:
             on_ = f"in the loop at {loop}; whether that comes to its end does not show"
         elif not sure:
             what = "line" if all(_same_functions(s) for s in group) else "function"
-            on_ = f"and {is_are(group, 'goes', 'go')} from {what} to {what}; whether "
-            on_ += f"{is_are(group, 'it gets', 'they get')} on does not show yet"
+            on_ = f"and {is_are(group, 'goes', 'go')} from {what} to {what}"
+            on_ = "in loops that come to their end" if all(map(_one_line, group)) else on_
+            on_ += f"; whether {is_are(group, 'it gets', 'they get')} on does not show yet"
         yield Hit(
             subjects=group,
             summary=sentence(
@@ -101,6 +102,13 @@ def _same_functions(subject: Subject) -> bool:
     sample = subject.rank.sample
     since = sample.same_functions_since if sample is not None else None
     return since is not None and since < subject.standing.since
+
+
+def _one_line(subject: Subject) -> bool:
+    """Whether not even its line has changed, and what it is in says that it gets on (`endless`)."""
+    sample = subject.rank.sample
+    since = sample.same_since if sample is not None else None
+    return subject.activity.kind == "busy" and since is not None and since < subject.standing.since
 
 
 def _shown(case: Case, subject: Subject) -> bool:

@@ -277,10 +277,10 @@ def _who_could(case: Case, subject: Subject, threads: Sequence[OneThread]) -> st
         return exhausted
     children = [c for c in subject.rank.children if c.role == "subprocess"]
     dead = [c for c in lost_children(subject) if c.role == "subprocess"]
-    puts = subject.activity.op == "put"
+    puts, joins = subject.activity.op == "put", subject.activity.op == "join"
     if dead:
         ended = "ended" if dead[0].exit_code is None else how_ended(dead[0].exit_code)
-        verb = "emptied" if puts else "filled"
+        verb = "emptied" if puts or joins else "filled"
         return (
             f"most likely its {name_child(case, subject, dead[0])} {verb} it, which "
             f"{ended} and is a zombie"
@@ -289,7 +289,7 @@ def _who_could(case: Case, subject: Subject, threads: Sequence[OneThread]) -> st
     if live:
         doing = does(case, subject, live[0])
         text = f"its {name_child(case, subject, live[0])}{f', which {doing},' if doing else ''}"
-        return f"{text} may have to {'empty' if puts else 'fill'} it"
+        return f"{text} may have to {'empty' if puts or joins else 'fill'} it"
     if any("/asyncio/" in frame.file for one in threads[:1] for frame in one.frames[:12]):
         if wakes_up(subject.rank, subject.standing):
             return "its event loop wakes up now and then, and nothing shows that a task gets on"
@@ -297,6 +297,8 @@ def _who_could(case: Case, subject: Subject, threads: Sequence[OneThread]) -> st
     waits = f" ({plural(len(rest), 'other thread')} only waiting for work)" if rest else ""
     if puts:
         return f"it is full, and no thread takes from it{waits}: what did has most likely ended"
+    if joins:
+        return f"what is in it is not done (task_done), and no thread is at work on it{waits}"
     if rest:
         return f"no thread is at work that could fill it{waits}"
     return "no other Python thread is alive that could fill it"

@@ -251,6 +251,30 @@ def test_a_queue_whose_producer_was_killed() -> None:
     assert "(pid 4099) filled it, which was killed by SIGKILL and is a zombie" in verdict.summary
 
 
+@pytest.mark.parametrize("died", [True, False])
+def test_who_waits_until_all_of_a_queue_is_done_needs_somebody_who_empties_it(
+    *, died: bool
+) -> None:
+    world = World()
+    world.waiters(3)
+    joins = (
+        frame("Condition.wait", "py:threading.py", 327, "waiter.acquire()"),
+        frame("Queue.join", "py:queue.py", 90),
+        *user("drain", 39, "work.join()"),
+    )
+    rank = world.add(joins, FUTEX)
+    dead = world.process(
+        4099, ("Z", None, None, None, None), role="subprocess", label="subprocess python",
+        state="Z", exit_code=1, rank=3, rank_pid=4030,
+    )  # fmt: skip
+    world.give_children(rank, [(dead, None)] if died else [])
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("queue-wait", [3])
+    why = "(pid 4099) emptied it, which" if died else "what is in it is not done (task_done), and no"
+    assert why in verdict.summary
+    assert "fill" not in verdict.summary
+
+
 @pytest.mark.parametrize("holder", [4001, 321])
 @pytest.mark.parametrize("waiting", [True, False])
 def test_the_lock_file_that_a_worker_waits_for_is_named_and_who_has_it(
