@@ -38,7 +38,7 @@ _INLINE = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
 _LOOPS = ("for ", "while ", "async for ")
 _THINGS = re.compile(r"\bfor\s.+\sin\s|while .+# ends$")
 _CALLS = re.compile(r"[\w\])]\(|\*\*|\b(?:await|yield|with|import)\b|^(async )?for .*[^]]:$")
-"""In a line: one without runs no code but operators. The next thing may take ever so long to come."""
+"""In a line: one without runs no code but operators. The next thing may take long to come."""
 
 
 LoopPlace = tuple[str, str, int]

@@ -15,6 +15,7 @@ from hangtop_core.analysis.verdict.evidence import (
     is_are,
     sentence,
     several,
+    until,
     who,
 )
 from hangtop_core.analysis.verdict.filestore import file_steps, over_a_file
@@ -67,7 +68,7 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=group,
             summary=(
                 f"{who(group)} did not issue what {others_wait}: {what}. "
-                f"{is_are(group, 'It', 'They')} {does(group)} at {activity.at} "
+                f"{is_are(group, 'It', 'They')} {does(group)} at {activity.at}{until(group)} "
                 f"{case.since(group[0])}" + (f". {left_by}" if left_by else "")
             ),
             evidence=(

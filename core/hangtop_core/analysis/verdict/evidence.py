@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import cgroups
-from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.frames import ENDLESS, where
 from hangtop_core.analysis.gpus import describe, doing
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.peers import End
@@ -102,6 +102,15 @@ def does(group: Sequence[Subject]) -> str:
     """What all of a group do: one long sleep is told from many short ones."""
     text = several(group[0].activity.text, group)
     return f"{text} again and again" if all(map(_naps, group)) else text
+
+
+def until(group: Sequence[Subject]) -> str:
+    """`, in `while not done.exists():`,`: what all of a group look for between short sleeps."""
+    site = group[0].activity.site
+    loops = [text for _, text in (site.within if site else None) or () if text.startswith("while ")]
+    if not loops or ENDLESS.match(loops[-1]) or not all(map(_naps, group)):
+        return ""
+    return f", in `{loops[-1].partition('  # ')[0]}`,"
 
 
 def _naps(subject: Subject) -> bool:

@@ -23,7 +23,7 @@ from support.situations import (
     user,
     worker_in,
 )
-from support.verdicts import causes
+from support.verdicts import causes, hung
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,25 @@ def test_who_computes_between_sleeps_gets_on_and_who_only_looks_does_not(
     found = judged(world)
     assert found.state == state
     assert "sleeps again and again at train.py:91" in found.verdicts[0].summary
+
+
+@pytest.mark.parametrize(
+    ("loop", "said"),
+    [
+        ("while not (cache / '_SUCCESS').exists():", "`while not (cache / '_SUCCESS').exists():`"),
+        ("while True:", ""),
+        ("for n in range(9):", ""),
+    ],
+)
+def test_what_is_looked_for_between_sleeps_is_told(loop: str, said: str) -> None:
+    world = World()
+    world.waiters(3)
+    one, *below = user("prepare", 17, "time.sleep(0.5)")
+    world.add((replace(one, within=((16, loop),)), *below), SLEEP, moved_at=NOW - 0.1)
+    verdict = hung(world)
+    assert verdict.cause == "missing-collective"
+    told = f"at train.py:17 (prepare){f', in {said},' if said else ''} for "
+    assert told in verdict.summary
 
 
 def test_who_sleeps_between_attempts_that_fail_does_not_get_on_by_computing() -> None:
