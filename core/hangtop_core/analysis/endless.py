@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.atwork import COUNTS
 from hangtop_core.analysis.dictionary import COMMUNICATION, Kind
 from hangtop_core.analysis.eventloops import of_gloo
 from hangtop_core.analysis.frames import ENDLESS, plain_name
@@ -37,6 +36,11 @@ _INLINE = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
 """Functions that are loops themselves; what they go through stands in their line."""
 _LOOPS = ("for ", "while ", "async for ")
 _THINGS = re.compile(r"\bfor\s.+\sin\s|while .+# ends$")
+_NEVER = re.compile(
+    r"\bin\s+(?:\w+\.)*(?:count|repeat|cycle|iter)\s*\("
+    r"|\brange\s*\([^)]*(?:\*\*|<<|\d[\d_]{7}|maxsize|inf)"
+)
+"""Of what there is always more. Who goes on to a number without a pause gets there."""
 _CALLS = re.compile(r"[\w\])]\(|\*\*|\b(?:await|yield|with|import)\b|^(async )?for .*[^]]:$")
 """In a line: one without runs no code but operators. The next thing may take long to come."""
 
@@ -236,7 +240,7 @@ def _ends(stack: Sequence[Frame], theirs: Iterable[Sequence[Frame]]) -> bool:
         loops = [text for text in loops if text.startswith(("for ", "while ", "async "))]
         if plain_name(frame.name) in _INLINE:
             loops.append(frame.source or "")
-        if not all(_THINGS.search(text) and not COUNTS.search(text) for text in loops):
+        if not all(_THINGS.search(text) and not _NEVER.search(text) for text in loops):
             return False
         ends = ends or bool(loops)
         if (frame.file, frame.name) in functions:

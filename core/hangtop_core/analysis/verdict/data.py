@@ -276,6 +276,10 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 *(on(subject, f"hangtop dump --pid {w.process.pid}") for w in workers[:2]),
+                *(
+                    on(subject, f"ss -tnpi | grep pid={w.process.pid},", "from whom, and how fast")
+                    for w in [w for w in workers if w.activity.kind == "remote"][:1]
+                ),
                 "more workers, a larger prefetch_factor, or less work per sample",
             ),
             confidence=None if workers else 0.6,

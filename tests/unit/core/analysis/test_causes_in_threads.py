@@ -75,6 +75,19 @@ def test_a_dataloader_worker_that_computes_starves_its_rank() -> None:
     assert "train.py:80 (augment)" in verdict.summary
 
 
+def test_a_dataloader_worker_that_waits_for_a_service_and_gets_on_is_to_be_looked_at() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(LOADER, POLL, moved_at=NOW - 2.0)
+    asks = (frame("SocketIO.readinto", "py:socket.py", 706), *worker_in("get", 30))
+    worker = world.worker(rank, asks, RECVFROM)
+    world.give_children(rank, [worker], moved_at=NOW)
+    verdict = judged(world).verdicts[0]
+    assert (verdict.cause, blamed(verdict)) == ("data-starved", [3])
+    look = f"ss -tnpi | grep pid={worker[0].pid},"
+    assert any(look in one and "how fast" in one for one in verdict.next_steps)
+
+
 def test_a_dead_dataloader_worker() -> None:
     world = World()
     world.waiters(3)

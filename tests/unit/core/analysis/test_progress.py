@@ -335,6 +335,8 @@ STEPS = "while step < last:"
         (scoring(), 100.0, 3.0, "progressing"),
         (scoring("if texts:", "sum(score(one) for one in texts)"), 100.0, 3.0, "progressing"),
         (scoring("while texts:  # ends"), 100.0, 3.0, "progressing"),
+        (scoring("for step in range(steps):"), 100.0, 3.0, "progressing"),
+        (scoring("if texts:", "sum(score(i) for i in range(4_000))"), 100.0, 3.0, "progressing"),
         # It is at one line: what is called there may not return, or the next thing not come.
         (scoring(), 100.0, 70.0, "hung"),
         (scoring(line="for match in matches:"), 100.0, 70.0, "hung"),
