@@ -43,6 +43,8 @@ _NEVER = re.compile(
 """Of what there is always more. Who goes on to a number without a pause gets there."""
 _CALLS = re.compile(r"[\w\])]\(|\*\*|\b(?:await|yield|with|import)\b|^(async )?for .*[^]]:$")
 """In a line: one without runs no code but operators. The next thing may take long to come."""
+_QUICK = re.compile(r"\b(?:len|range|abs|ord|chr|isinstance|append|pop|popleft|add)\(")
+"""Calls that are over at once; of anything but Python's own they were frames of their own."""
 
 
 LoopPlace = tuple[str, str, int]
@@ -217,7 +219,7 @@ def with_an_end(
         if same is None or first is None:
             continue
         stack, known = reader.frames(sample.threads[0].stack), max(first, one.since)
-        if same <= known and _CALLS.search(stack[0].source or "f(") is None:
+        if same <= known and _quick(stack[0].source):
             same = one.seen  # nothing in its line can keep it
         if same <= known:
             continue
@@ -225,6 +227,11 @@ def with_an_end(
         if _ends(stack, map(reader.frames, theirs)):
             found[i] = Standing(same, max(one.until, same), True, one.seen)
     return tuple(found)
+
+
+def _quick(line: str | None) -> bool:
+    """Whether a line is over at once, as far as it shows."""
+    return line is not None and _CALLS.search(_QUICK.sub("(", line)) is None
 
 
 def _ends(stack: Sequence[Frame], theirs: Iterable[Sequence[Frame]]) -> bool:

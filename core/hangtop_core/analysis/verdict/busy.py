@@ -147,8 +147,8 @@ BUSY = Rule(
     "nothing that it reads, writes or prints moves. For the hang time alone where it runs plain "
     "Python in a `while` that counts nothing, is always called from the same lines, and its memory "
     "does not change at all.",
-    excluded="Its functions change otherwise or, in loops that go from one thing to the next, its "
-    "lines: `straggler`. Another thread keeps the GIL: `gil-held`.",
+    excluded="Its functions change otherwise or, in loops that come to their end as far as their "
+    "heads tell, its lines: `straggler`. Another thread keeps the GIL: `gil-held`.",
     confidence=0.88,
     next_steps=("Look at its locals and profile it",),
     find=_busy,

@@ -232,7 +232,7 @@ STRAGGLER = Rule(
     cause="straggler",
     title="A rank is slow, not stuck",
     seen="Others have waited for seconds, and this rank's functions change between samples or, in "
-    "loops that go from one thing to the next, its lines: with less confidence where it is busy "
+    "loops that come to their end, its lines: with less confidence where it is busy "
     "and nothing is read, written or printed. Or steps pass, and for twelve seconds and more it "
     "uses a core while each of the others waits most of the time. "
     "With less confidence: it computes in native code without the GIL, for less than ten times the "
