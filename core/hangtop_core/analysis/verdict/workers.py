@@ -65,9 +65,9 @@ def lock_of(case: Case, subject: Subject, worker: Worker) -> tuple[str, bool]:
     table = subject.rank.child_descriptors.get(worker.process.pid)
     if table is None or worker.activity.kind not in ("file-lock", "sleep"):
         return "", False
-    tried = table.lock_files if len(table.lock_files) == 1 else ()
+    tried = list(table.lock_files) if len(table.lock_files) == 1 else []
     if worker.activity.kind == "sleep":
-        tried = tuple(one for one in table.descriptors if one.locked == "by others")[:1]
+        tried = [one for one in table.descriptors if one.locked == "by others"]
     lock = next(iter(table.waiting_locks or tried), None)
     if lock is None:
         return "", False
