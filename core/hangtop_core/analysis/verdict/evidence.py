@@ -105,10 +105,10 @@ def does(group: Sequence[Subject]) -> str:
 
 
 def until(group: Sequence[Subject]) -> str:
-    """`, in `while not done.exists():`,`: what all of a group look for between short sleeps."""
+    """`, in `while not done.exists():`,`: what all of a group that sleeps look for."""
     site = group[0].activity.site
     loops = [text for _, text in (site.within if site else None) or () if text.startswith("while ")]
-    if not loops or ENDLESS.match(loops[-1]) or not all(map(_naps, group)):
+    if group[0].activity.kind != "sleep" or not loops or ENDLESS.match(loops[-1]):
         return ""
     return f", in `{loops[-1].partition('  # ')[0]}`,"
 
