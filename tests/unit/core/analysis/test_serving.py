@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from hangtop_core.model import StackSample, ThreadStack
 from hangtop_core.stacktable import StackTable
 from support.build import NOW, World, judged
 from support.situations import (
+    BASE,
     FLOCK,
     FUTEX,
+    PIPE_READ,
     RUN,
     SLEEP,
     Facts,
@@ -54,10 +57,31 @@ def server(world: World, *calls: tuple[Stack, Facts], **fields: float) -> None:
 def test_who_waits_in_shutdown_waits_for_whoever_has_not_come() -> None:
     world = World()
     world.waiters(2, SHUTDOWN)
-    world.add(user("evaluate", 51), RUN, sample={"active": True, "gil": True}, main_cpu_share=1.0)
+    world.add(user("evaluate", 51), PIPE_READ)
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("io-wait", [2])
+    assert "ranks 0-1 wait in rpc.shutdown at train.py:90 (main)" in verdict.summary
+
+
+def test_a_server_that_waits_for_the_end_says_nothing_of_who_works() -> None:
+    world = World()
+    world.waiters(2, SHUTDOWN)
+    busy = {"active": True, "gil": True}
+    world.add(user("fit", 51), RUN, sample=busy, main_cpu_share=1.0, moved_at=NOW)
+    found = judged(world)
+    assert (found.state, found.verdicts) == ("progressing", ())
+
+
+def test_who_goes_round_for_ever_keeps_the_others_in_shutdown() -> None:
+    world = World()
+    world.waiters(2, SHUTDOWN)
+    inside = replace(frame("fit", "train.py", 51), within=((50, "while True:"),))
+    file, name, since = inside.file, inside.name, world.observed_since + 1.0
+    one = world.add((inside, *BASE), RUN, sample={"active": True, "gil": True}, main_cpu_share=1.0)
+    sample = replace(one.sample, loops=((file, name, 50, since),))
+    world.ranks[-1] = replace(one, sample=sample)
     verdict = hung(world)
     assert (verdict.cause, blamed(verdict)) == ("busy-in-python", [2])
-    assert "ranks 0-1 wait in rpc.shutdown at train.py:90 (main)" in verdict.summary
 
 
 def test_a_server_whose_thread_is_stuck_in_a_call_while_its_main_thread_waits_for_the_end() -> None:
@@ -112,7 +136,7 @@ def test_who_only_waits_in_shutdown_while_nobody_asks_is_not_looked_at() -> None
     world = World()
     server(world, (WOKEN, FUTEX))
     world.waiters(1, SHUTDOWN)
-    world.add(user("evaluate", 51), RUN, sample={"active": True, "gil": True}, main_cpu_share=1.0)
+    world.add(user("evaluate", 51), PIPE_READ)
     assert [blamed(one) for one in judged(world).verdicts] == [[2]]
 
 
