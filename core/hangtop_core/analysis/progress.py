@@ -95,9 +95,9 @@ def judge(
     waits = bool(kinds & COMMUNICATION) or not (kinds & _AT_WORK or loading)
     if kinds == {"sleep"} and any(one.process.exit_code for one in job.ranks):
         waits = True  # for what another will never do: they only look for it again and again
-    if kinds & COMMUNICATION == {"work-wait"} and still < patience:
-        waits = waits and not _only_serves(reader, job.ranks, activities, alive)
-    if waits and still >= hang_after:
+    serves = kinds & COMMUNICATION == {"work-wait"} and still < patience
+    serves = serves and _only_serves(reader, job.ranks, activities, alive)
+    if waits and still >= hang_after and not serves:
         busy = [i for i in alive if activities[i].kind == "busy"]
         computing = any(computes(job.ranks[i], activities[i]) for i in busy)
         if not computing or still >= patience:

@@ -339,7 +339,9 @@ LOCK_WAIT = Rule(
     title="A rank waits for a lock or thread of its own",
     seen="The main thread sleeps on a futex in threading.py or on a line of user code that takes "
     "a lock; two threads that both do are a deadlock. Or it waits while it imports, and a thread "
-    "of it waits for a module that is being imported.",
+    "of it waits for a module that is being imported. Or a thread that answers a call by "
+    "torch.distributed.rpc does, while ranks wait for that (confidence 0.60 where it waits to be "
+    "woken, for that may be for another rank's call to do).",
     excluded="Most ranks are on the same line: that is an asynchronous collective.",
     confidence=0.82,
     next_steps=("Look at the other threads: one of them holds it", "hangtop dump --each --locals"),
