@@ -95,12 +95,11 @@ def judge(
     waits = bool(kinds & COMMUNICATION) or not (kinds & _AT_WORK or loading)
     if kinds == {"sleep"} and any(one.process.exit_code for one in job.ranks):
         waits = True  # for what another will never do: they only look for it again and again
-    serves = kinds & COMMUNICATION == {"work-wait"} and still < patience
-    serves = serves and _only_serves(reader, job.ranks, activities, alive)
-    if waits and still >= hang_after and not serves:
+    if waits and still >= hang_after:
         busy = [i for i in alive if activities[i].kind == "busy"]
-        computing = any(computes(job.ranks[i], activities[i]) for i in busy)
-        if not computing or still >= patience:
+        works = any(computes(job.ranks[i], activities[i]) for i in busy)
+        works = works or _only_serves(reader, job.ranks, activities, alive)
+        if not works or still >= patience:
             return Progress("hung", since, stalled, standings)
     if kinds <= START_UP:
         return Progress("starting", since, stalled, standings)
@@ -121,8 +120,10 @@ def _only_serves(
     Servers go there as soon as they have started, and answer calls from then on. Who goes round in
     a `while` and gets no memory is not at work.
     """
+    if any(activities[i].op != ENDS for i in alive if activities[i].kind in COMMUNICATION):
+        return False
     waiting = [i for i in alive if activities[i].kind in COMMUNICATION]
-    if any(activities[i].op != ENDS for i in waiting):
+    if not waiting:
         return False
     theirs = blocks(reader, [ranks[i] for i in waiting])
     works = [i for i in alive if activities[i].kind in _AT_WORK]
