@@ -155,6 +155,7 @@ class _Look(NamedTuple):
             and bool(sample.threads)
             and now - sample.at >= every
             and known.still_since(sample.at)
+            and not known.serves
             and now - known.full_sample_at < self._again(known, again, again * REAL_MOST)
         )
 

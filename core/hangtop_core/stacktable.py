@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import dictionary
 from hangtop_core.analysis.frames import library_run, since_fork
+from hangtop_core.analysis.serving import answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hangtop_core.analysis.dictionary import Kind
-    from hangtop_core.model import Frame
+    from hangtop_core.model import Frame, StackSample
 
 MAX_STACKS = 20_000
 """Stacks kept before those that no sample uses are dropped."""
@@ -85,6 +86,11 @@ class StackTable:
     def frames(self, key: str) -> tuple[Frame, ...]:
         """Return the frames of a stack, innermost first."""
         return self._stacks.get(key, ())
+
+    def served(self, sample: StackSample) -> tuple[tuple[int | None, int], ...]:
+        """Return a number for the functions of each thread that answers a call by RPC."""
+        own = [one for one in sample.threads[1:] if answers(self.frames(one.stack))]
+        return tuple((one.tid, self.shape(one.stack)[1]) for one in own)
 
     def homes(self, key: str) -> tuple[int, int | None]:
         """Return numbers for the functions of a stack, and for those without the innermost one.

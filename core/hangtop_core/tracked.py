@@ -98,6 +98,7 @@ class Tracked:
         self._home: tuple[int | None, float, int, int] = (None, at, 0, 0)
         """The functions it comes back to, since when, and in how many samples of how many."""
         self.whiles = Whiles()
+        self.serves = False  # whether one of its threads answers a call by RPC
         self.moving_samples = 0
         """Samples in a row before each of which the main thread had run."""
         self.descriptors: DescriptorTable | None = None
@@ -259,12 +260,14 @@ class Tracked:
             return
         self.attempts = 0
         self.moving_samples += 1
+        self.serves = bool(stacks.served(sample))
         lines = functions = False
         if last is not None and last.threads and sample.threads:
             old, new = (stacks.shape(s.threads[0].stack) for s in (last, sample))
             lines = old[0] == new[0]
             keys = last.threads[0].stack, sample.threads[0].stack
             functions = old[1] == new[1] or stacks.only_deeper(*keys)
+            functions = functions and stacks.served(last) == stacks.served(sample)
         if lines and last is not None and last.mode == "native" and self.still_since(last.at):
             # Nobody would pause a rank again for C frames in which it has stayed.
             sample = msgspec.structs.replace(
@@ -281,7 +284,8 @@ class Tracked:
 
         Who goes round in a `while` for ever calls a function now and then, and is back.
         """
-        own, caller = stacks.homes(sample.threads[0].stack) if sample.threads else (None, None)
+        rests = sample.threads and not self.serves
+        own, caller = stacks.homes(sample.threads[0].stack) if rests else (None, None)
         home, since, met, count = self._home
         if home is None or home not in (own, caller):
             self._home = own, sample.at, 1, 1

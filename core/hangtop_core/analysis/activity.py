@@ -79,6 +79,8 @@ class Activity(Struct, frozen=True, gc=False):
     """Another thread of the rank does this, and the main thread waits for that one."""
     thread: str = ""
     """Its name, where it is looked at like a main thread: `main` is what the kernel says of it."""
+    serving: bool = False
+    """That thread answers a call of another rank by torch.distributed.rpc."""
     awaited: str = ""
     """`waits in result at train.py:9 (f)`, what the main thread does meanwhile."""
 

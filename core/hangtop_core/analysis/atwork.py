@@ -136,6 +136,16 @@ def tries(rank: Rank, reader: Reader) -> bool:
     return bool(threads) and failed(reader.frames(threads[0].stack))
 
 
+def asks_in_vain(rank: Rank, activity: Activity) -> bool:
+    """Whether a rank in state D wakes up only to ask a file server again that does not answer.
+
+    So seen on Linux 6.1 in stat() on an NFS mount: its thread ran every few seconds.
+    """
+    blocked = activity.main is not None and activity.main.state == "D"
+    table = rank.descriptors
+    return blocked and table is not None and any(one.trouble for one in table.servers)
+
+
 def computes(rank: Rank, activity: Activity) -> bool:
     """Whether a main thread runs native code without the GIL, which no GPU makes it wait in."""
     if activity.kind != "busy" or not activity.running or activity.owner is not None:

@@ -124,6 +124,7 @@ _RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
 _C10D = "/torch/distributed/distributed_c10d.py"
 _JOINS = "waits in init_process_group"
 _LOADER = "/torch/utils/data/dataloader.py"
+_RPC = "/torch/distributed/rpc/api.py"
 
 
 class Pattern(Struct, frozen=True):
@@ -185,6 +186,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "waits for the launchers of other nodes",
     ),
     _pattern("init", "/torch/distributed/rpc/__init__.py", "init_rpc", "waits in init_rpc"),
+    _pattern("work-wait", _RPC, "shutdown rpc_sync _wait_all", "waits in rpc.{name}"),
     _pattern(
         "init",
         f"{_C10D} /torch/distributed/rendezvous.py",
@@ -371,7 +373,7 @@ _SOURCES: tuple[tuple[Kind, re.Pattern[str], str], ...] = (
     ("lock", re.compile(r"\.acquire\s*\(|^\s*(async\s+)?with\b"), "waits for a lock"),
     (
         "work-wait",
-        re.compile(r"\.wait\s*\(|\bwait_tensor\s*\(|\.synchronize\s*\(|\.item\s*\("),
+        re.compile(r"\.wait\s*\(|\bwait_tensor\s*\(|\.synchronize\s*\(|\.item\s*\(|\.to_here\("),
         "waits for outstanding communication",
     ),
     ("join", re.compile(r"\.join\s*\("), "waits for a thread of its own"),

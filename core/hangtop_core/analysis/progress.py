@@ -9,7 +9,8 @@ from msgspec import Struct
 from hangtop_core.analysis.attempts import in_vain
 from hangtop_core.analysis.atwork import computes, tries
 from hangtop_core.analysis.dictionary import COMMUNICATION, START_UP, Kind
-from hangtop_core.analysis.endless import in_circles, with_an_end, without_end
+from hangtop_core.analysis.endless import blocks, circle, in_circles, with_an_end, without_end
+from hangtop_core.analysis.serving import ENDS
 from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
 from hangtop_core.diagnosis import JobState
 from hangtop_core.nodestates import UNSEEN
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.analysis.activity import Activity, Reader
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model import Job, Rank, Snapshot
 
 HANG_AFTER_S = 30.0
 """Seconds without any progress after which a job that waits is called hung."""
@@ -96,8 +97,9 @@ def judge(
         waits = True  # for what another will never do: they only look for it again and again
     if waits and still >= hang_after:
         busy = [i for i in alive if activities[i].kind == "busy"]
-        computing = any(computes(job.ranks[i], activities[i]) for i in busy)
-        if not computing or still >= patience:
+        works = any(computes(job.ranks[i], activities[i]) for i in busy)
+        works = works or _only_serves(reader, job.ranks, activities, alive)
+        if not works or still >= patience:
             return Progress("hung", since, stalled, standings)
     if kinds <= START_UP:
         return Progress("starting", since, stalled, standings)
@@ -108,6 +110,24 @@ def judge(
     runs = ran and not waits and len(sampled) == len(alive)
     moves = any(standings[i].moved and standings[i].since > lately[i] for i in sampled)
     return Progress("progressing" if moves or runs else "unknown", since, stalled, standings)
+
+
+def _only_serves(
+    reader: Reader, ranks: Sequence[Rank], activities: Sequence[Activity], alive: Sequence[int]
+) -> bool:
+    """Whether all that wait do so in `rpc.shutdown`, and somebody is at work.
+
+    Servers go there as soon as they have started, and answer calls from then on. Who goes round in
+    a `while` and gets no memory is not at work.
+    """
+    if any(activities[i].op != ENDS for i in alive if activities[i].kind in COMMUNICATION):
+        return False
+    waiting = [i for i in alive if activities[i].kind in COMMUNICATION]
+    if not waiting:
+        return False
+    theirs = blocks(reader, [ranks[i] for i in waiting])
+    works = [i for i in alive if activities[i].kind in _AT_WORK]
+    return any(circle(reader, ranks[i], theirs) is None for i in works)
 
 
 def _without_ranks(

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis.atwork import (
     all_awaited,
+    asks_in_vain,
     failed,
     given,
     goes_through,
@@ -29,6 +30,7 @@ from hangtop_core.analysis.dictionary import COMMUNICATION, POLLING, Kind
 from hangtop_core.analysis.eventloops import answered, of_gloo
 from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.gpus import Slots, doing
+from hangtop_core.analysis.serving import got_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -115,16 +117,15 @@ class Watcher:
         left = left_at(rank)
         if kind in GONE or kind in _HALTED:
             return _still(self.began if left is None else left, seen)
-        if kind == "data":
-            found = self._or_worked(rank, self._by_workers(rank, seen))
-            return self._or_moved(found, self._flowed(rank, activity))
+        if kind == "data" or activity.serving:
+            return self._by_others(rank, activity, seen)
         if _polls(activity):
             return self._polling(rank, activity, seen)
         if activity.running and kind in COMMUNICATION and left == rank.moved_at:
             # One whose run was too short to have left its wait was caught by the reading on its
             # way back.
             return self._spinning(rank, seen)
-        if _asks_in_vain(rank, activity):
+        if asks_in_vain(rank, activity):
             found = self.by_stack(rank.sample, left, seen)
         else:
             left = rank.moved_at if _woken_by_data(activity) else left
@@ -134,6 +135,15 @@ class Watcher:
             found = self._or_moved(found, latest((rank.io_moved_at, rank.file_moved_at)))
         found = self._or_moved(found, self._flowed(rank, activity))
         return self._or_threads(rank, found) if activity.by_thread else found
+
+    def _by_others(self, rank: Rank, activity: Activity, seen: float) -> Standing:
+        """Of who waits for its loading workers, or answers a call by RPC in another thread."""
+        if activity.serving:
+            found = self.by_stack(rank.sample, None, seen)
+            lately = seen - found.since < PRINTS_S
+            return self._or_moved(found, got_on(rank, activity, lately, seen))
+        found = self._or_worked(rank, self._by_workers(rank, seen))
+        return self._or_moved(found, self._flowed(rank, activity))
 
     def loads(self, rank: Rank, activity: Activity) -> bool:
         """Whether a rank waits for data that a worker of it is busy with."""
@@ -352,16 +362,6 @@ def _polls(activity: Activity) -> bool:
     if activity.kind == "io":
         return False
     return activity.kind in POLLING or activity.kind in _MOVES_DATA
-
-
-def _asks_in_vain(rank: Rank, activity: Activity) -> bool:
-    """Whether a rank in state D wakes up only to ask a file server again that does not answer.
-
-    So seen on Linux 6.1 in stat() on an NFS mount: its thread ran every few seconds.
-    """
-    blocked = activity.main is not None and activity.main.state == "D"
-    table = rank.descriptors
-    return blocked and table is not None and any(one.trouble for one in table.servers)
 
 
 def _woken_by_data(activity: Activity) -> bool:

@@ -90,6 +90,8 @@ def who(subjects: Sequence[Subject]) -> str:
     one, name = subjects[0].activity, name_subject(subjects[0])
     if not one.thread:
         return name
+    if one.serving:
+        return f"{name} answers a call by RPC in its thread '{one.thread}', which"
     return f"{name} {one.awaited} for its thread '{one.thread}', which"
 
 

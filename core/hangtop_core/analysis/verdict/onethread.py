@@ -11,6 +11,7 @@ from hangtop_core.analysis.activity import Reading
 from hangtop_core.analysis.dictionary import by_source
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.idle import in_task, is_idle
+from hangtop_core.analysis.serving import ENDS
 from hangtop_core.analysis.sourcelines import needs_no_lock
 from hangtop_core.model import Frame, Thread, ThreadStack
 from hangtop_core.text import clean
@@ -107,4 +108,7 @@ def threads_of(case: Case, subject: Subject) -> list[OneThread]:
         reading, facts = case.reader.thread(subject.rank.process, stack)
         frames = case.snapshot.stacks.get(stack.stack, ())
         found.append(OneThread(stack, reading, facts, frames))
+    if subject.activity.serving:  # that thread, and not the main one, is to be told of
+        found.sort(key=lambda one: one.facts is None or one.facts != subject.activity.main)
+        found = [one for one in found if one.reading.op != ENDS]
     return found

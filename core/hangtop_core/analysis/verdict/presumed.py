@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.frames import is_library
+from hangtop_core.analysis.serving import with_served
 from hangtop_core.analysis.verdict.helpers import FOR_THREADS
 from hangtop_core.analysis.verdict.recorded import outstanding
 from hangtop_core.text import clean
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 def with_threads(ranks: Sequence[Rank], read: Iterable[Activity], reader: Reader) -> list[Activity]:
     """A main thread that waits for a thread of its rank which waits for ranks, waits too."""
     both = zip(ranks, read, strict=True)
-    return [_by_thread(r, one, reader) if one.kind in FOR_THREADS else one for r, one in both]
+    told = [_by_thread(r, one, reader) if one.kind in FOR_THREADS else one for r, one in both]
+    return with_served(ranks, told, reader)
 
 
 def _by_thread(rank: Rank, activity: Activity, reader: Reader) -> Activity:

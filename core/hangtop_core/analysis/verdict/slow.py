@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.progress import PATIENCE
+from hangtop_core.analysis.serving import ENDS
 from hangtop_core.analysis.shares import CHILD_SHARE, FOR_CHILDREN, lags, slow_one, stays
 from hangtop_core.analysis.standing import FLOOR_S, latest
 from hangtop_core.analysis.verdict.alone import by_design
@@ -43,6 +44,8 @@ PASSED = 2
 
 
 def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if all(s.activity.op == ENDS for s in case.waiters):
+        return  # of a server of torch.distributed.rpc, which waits there all the time
     if case.waited_s >= FLOOR_S:
         yield from _slow(case, left, alone=False)
     elif case.waiters and case.progress.state == "progressing":
@@ -50,7 +53,7 @@ def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _alone(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.waited_s >= FLOOR_S:
+    if case.waited_s >= FLOOR_S and any(s.activity.op != ENDS for s in case.waiters):
         yield from _slow(case, left, alone=True)
 
 

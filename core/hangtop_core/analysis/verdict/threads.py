@@ -30,6 +30,7 @@ from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.analysis.verdict.threadwords import (
     blocks_loop,
     import_deadlock,
+    is_to_be_woken,
     wait_of,
     why_others,
 )
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Evidence
 
 _OWN = re.compile(r"\bits\b")
+_CALL, _BY_CALL = "; or a call by another rank is to do that, and has not come", 0.6
 
 
 def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -69,6 +71,7 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         told = _owners(threads, why_others(threads[0]))
         dead = dead_thread(case, subject, threads) if not tangle else None
         told += f"{':' if told.startswith('no ') else ';'} {dead.text}" if dead else ""
+        told += _or_call(subject, threads[0]) if threads and not dead else ""
         told = f": {tangle.text}" if tangle else f"; {told}"
         found[id(subject)] = _Wait(wait_of(activity, threads[0]), told, tangle, dead)
     waiting = [s for s in left if id(s) in found]
@@ -80,6 +83,7 @@ def _locked(case: Case, group: Sequence[Subject], wait: _Wait) -> Hit:
     first, dead, tangle = group[0], wait.dead, wait.tangle
     told = _OWN.sub("their", wait.told) if len(group) > 1 else wait.told
     main = f"{who(group)} {several(wait.text, group)} {since(case, group)}".rstrip()
+    by_call = wait.told.endswith(_CALL)
     return Hit(
         subjects=tuple(group),
         summary=sentence(case, f"{main}{told}"),
@@ -92,7 +96,7 @@ def _locked(case: Case, group: Sequence[Subject], wait: _Wait) -> Hit:
             on(first, f"hangtop dump --pid {first.pid} --each --locals"),
             *trace_steps(first),
         ),
-        confidence=tangle.confidence if tangle else dead and dead.confidence,
+        confidence=sure.confidence if (sure := tangle or dead) else _BY_CALL if by_call else None,
         decisive=tangle is not None,
     )
 
@@ -189,6 +193,12 @@ def _importing(case: Case, subject: Subject, threads: Sequence[OneThread], other
     )
 
 
+def _or_call(subject: Subject, waits: OneThread) -> str:
+    """That a call which waits to be woken may wait for another call, of a rank that has left."""
+    woken = subject.activity.kind == "queue" or is_to_be_woken(waits.frames)
+    return _CALL if subject.activity.serving and woken else ""
+
+
 def _has_candidates(threads: Sequence[OneThread]) -> bool:
     """Whether the line of the main thread, or another thread, speaks for a lock."""
     top = threads[0].reading.top if threads else None
@@ -227,6 +237,7 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         threads = threads_of(case, subject)
         dead = dead_thread(case, subject, threads) or dead_child(case, subject)
         told = _who_could(case, subject, threads)
+        told += _or_call(subject, threads[0]) if threads and not dead else ""
         found[id(subject)] = f"{told}; {dead.text}" if dead else told, dead
     for group in alike(waiting, lambda s: _said_of(s, *found[id(s)])):
         first = group[0]
@@ -249,7 +260,7 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 on(first, f"hangtop dump --pid {first.pid} --each --locals"),
                 *trace_steps(first),
             ),
-            confidence=dead.confidence if dead else None,
+            confidence=dead.confidence if dead else _BY_CALL if told.endswith(_CALL) else None,
         )
 
 
@@ -330,7 +341,9 @@ LOCK_WAIT = Rule(
     title="A rank waits for a lock or thread of its own",
     seen="The main thread sleeps on a futex in threading.py or on a line of user code that takes "
     "a lock; two threads that both do are a deadlock. Or it waits while it imports, and a thread "
-    "of it waits for a module that is being imported.",
+    "of it waits for a module that is being imported. Or a thread that answers a call by "
+    "torch.distributed.rpc does, while ranks wait for that (confidence 0.60 where it waits to be "
+    "woken, for that may be for another rank's call to do).",
     excluded="Most ranks are on the same line: that is an asynchronous collective.",
     confidence=0.82,
     next_steps=("Look at the other threads: one of them holds it", "hangtop dump --each --locals"),
