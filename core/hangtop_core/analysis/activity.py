@@ -384,11 +384,10 @@ def _resolved(found: Activity, rank: Rank) -> Activity:
     main, table = rank.process.main_thread, rank.descriptors
     if main is None or main.fd is None or table is None or found.kind not in ("remote", "waiting"):
         return found
-    port = rank.process.env.get("MASTER_PORT")
     one = next((one for one in table.descriptors if one.fd == main.fd), None)
     if one is not None and one.kind == "tty" and main.syscall in _READS:
         kind, text = _FAMILIES["tty-read"]
         return msgspec.structs.replace(found, kind=kind, text=text)
-    if one is None or one.socket is None or not port or not one.socket.remote.endswith(f":{port}"):
+    if one is None or one.socket is None or not rank.process.meets_at(one.socket.remote):
         return found
     return msgspec.structs.replace(found, kind="store", text="waits for a key in the store")
