@@ -16,7 +16,7 @@ from hangtop_core.meters import Meters, Stalled
 from hangtop_core.model import DescriptorTable, Node, Thread
 from hangtop_core.outputs import parse
 from support.build import NOW, World, judged
-from support.situations import INIT, MESH, POLL, SLEEP, user
+from support.situations import INIT, MESH, POLL, RECVFROM, SLEEP, inside, user
 from support.verdicts import causes, first, printing
 
 NOWHERE = {"MASTER_ADDR": "", "MASTER_PORT": ""}
@@ -306,3 +306,32 @@ def test_a_store_of_a_port_that_only_the_program_knows_has_closed() -> None:
         told = {"env": {**env(rank), **NOWHERE}, "told_port": 38501, "stalled": (gone,)}
         world.add(MESH, POLL, process=told)
     assert first(judged(world, launcher=None)) == ("store-dead", [])
+
+
+POLLS = inside(
+    user("arrive", 22, "time.sleep(0.25)"), (21, "while self.store.add(f'roll/{name}', 0) < size:")
+)
+REMOTE = user("fetch", 29, "conn.recv(100)")
+
+
+def test_who_looks_into_the_store_again_and_again_waits_for_others() -> None:
+    world = World()
+    for rank in (0, 1):
+        world.add(POLLS, SLEEP, process={"env": env(rank)})
+    world.add(REMOTE, RECVFROM, process={"env": env(2)})
+    found = judged(world, launcher=None)
+    assert (found.state, first(found)) == ("hung", ("remote-service-wait", [2]))
+    assert "ranks 0-1 wait for a key in the store" in found.verdicts[0].summary
+
+
+def test_where_all_look_into_the_store_they_may_be_idle() -> None:
+    world = World()
+    for rank in range(3):
+        world.add(POLLS, SLEEP, process={"env": env(rank)}, moved_at=NOW - 0.2)
+    assert judged(world, launcher=None).state != "hung"
+
+
+def test_keys_that_nobody_sets_are_told_of() -> None:
+    world = asking(WAIT, 40.0, threads=HOSTS)
+    said = judged(world, launcher=None).verdicts[0].summary
+    assert "a key that nobody sets, or by another name" in said
