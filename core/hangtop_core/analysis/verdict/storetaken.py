@@ -79,8 +79,8 @@ TAKEN = Rule(
     cause="store-port-taken",
     title="The port of the store belongs to another process",
     seen="Rank 0 is not there, or a rank has the store elsewhere and waits for the others; ranks "
-    "in init_process_group are connected to MASTER_PORT, or the port in frames of torch, and the other end is a process of their "
-    "node that is none of the job.",
+    "in init_process_group are connected to MASTER_PORT, or to the port in frames of torch, and "
+    "the other end is a process of their node that is none of the job.",
     excluded="A launcher of the job was found: it may host the store. The other end is on another "
     "node: who has a port there is not known.",
     confidence=0.92,

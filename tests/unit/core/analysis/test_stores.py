@@ -16,7 +16,7 @@ from hangtop_core.meters import Meters, Stalled
 from hangtop_core.model import DescriptorTable, Node, Thread
 from hangtop_core.outputs import parse
 from support.build import NOW, World, judged
-from support.situations import INIT, MESH, POLL, RECVFROM, SLEEP, inside, user
+from support.situations import INIT, MESH, POLL, RECVFROM, RUN, SLEEP, inside, user
 from support.verdicts import causes, first, printing
 
 NOWHERE = {"MASTER_ADDR": "", "MASTER_PORT": ""}
@@ -335,3 +335,12 @@ def test_keys_that_nobody_sets_are_told_of() -> None:
     world = asking(WAIT, 40.0, threads=HOSTS)
     said = judged(world, launcher=None).verdicts[0].summary
     assert "a key that nobody sets, or by another name" in said
+
+
+def test_who_looks_into_the_store_may_wait_for_one_that_works() -> None:
+    world = World()
+    for rank in (0, 1):
+        world.add(POLLS, SLEEP, process={"env": env(rank)})
+    world.add(user("tokenize", 7, "rows.append(split(line))"), RUN, process={"env": env(2)})
+    world.ranks[2] = replace(world.ranks[2], moved_at=NOW - 0.2, printed_at=NOW - 1.0)
+    assert judged(world, launcher=None).state != "hung"
