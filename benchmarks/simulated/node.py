@@ -14,7 +14,7 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hangtop_probe.watch import MAX_REST_S, quiet_s
+from hangtop_probe.watch import HELD_S, MAX_REST_S, quiet_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,9 +26,6 @@ FIRST_PID = 4000
 STEP_NS = 40_000_000
 """CPU time of a main thread in a second of training."""
 CREDIT = 64
-HELD_S = 30.0
-"""As in hangtop_probe/watch.py: how long meters of a launcher are held back; for how long pieces
-that tell nothing are left out, as a share of the time in which nothing was new, and at most."""
 Message = dict[str, Any]
 
 
@@ -170,7 +167,8 @@ class SimulatedNode:
 
     def _piece(self, now: float, pause: float) -> Message:
         whole = not self._told
-        minor = whole or now - self._minor_at >= HELD_S
+        held = max(HELD_S, self._promised - self._watch["interval"])
+        minor = whole or now - self._minor_at >= held
         self._minor_at = now if minor else self._minor_at
         changed: dict[str, Message] = {}
         for pid, row in self._rows.items():

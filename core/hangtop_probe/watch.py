@@ -36,11 +36,11 @@ _TELLING = ("set", "gone", "node", "strings", "nvml", "gpus")
 """Parts of a piece that mean that something happens."""
 _MINOR = frozenset({"load1", "memory_available", "shm_free", "processes", "python_processes"})
 """Facts of the node that are held back."""
-_QUIET_SHARE, _SOON_S = 0.25, 30.0
+_QUIET_SHARE, _SOON_S = 0.25, 20.0
 """Of the time in which nothing but what is held back has changed: for so long a piece is left out
-that would tell nothing, or for what is more than those seconds of it, up to `rest` seconds. A
-thousand nodes that rest cost the head, and by how much later it sees that they still do is little
-beside how long they have."""
+that would tell nothing, or for what is more than those seconds of it, up to `rest` seconds, and
+what is held back waits for the piece after. A thousand nodes that rest cost the head, and by how
+much later it sees that they still do is little beside how long they have."""
 _SHORT_S = 1.0
 """Pauses up to this need not be told: the other end waits far longer before it wonders."""
 
@@ -219,7 +219,7 @@ class Watch:
             fields["threads"] = [self._row(row) for row in rows]
             folders.update(fields.get("cgroup_folders", ()))
         whole = self._differ.whole
-        minor = self._is_due("minor", HELD_S) or whole
+        minor = self._is_due("minor", max(HELD_S, self._promised - self.interval)) or whole
         delta = self._differ.delta(processes, minor)
         parts = {"set": delta.set, "gone": delta.gone, "node": self._node_changes(minor, folders)}
         parts.update(self.hardware.changes())

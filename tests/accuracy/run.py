@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from accuracy.job import Job
 
 HANG_AFTER_S = 12
-"""Without progress for so long a job is called hung here, which saves time; the machine may be
-busy. Jobs that are slow are told with what hangtop takes by itself: that is what tells slow from
-hung."""
+"""Without progress for so long a job that hangs is called hung here, which saves time. Jobs that
+do not hang are told with what hangtop takes by itself: that is what tells them from hung."""
 READY_S = 180.0
 DIAGNOSE_S = 150.0
 INTO_THE_HANG_S = 2.0
@@ -208,7 +207,7 @@ def _from_outside(job: Job, started: Started, place: str, stack: ExitStack) -> N
 def ask(job: Job, targets: list[str], programs: str = os.environ["PATH"]) -> Outcome:
     """Run `hangtop diagnose --json` for the job there, with the programs of that PATH."""
     argv = ["diagnose", "--json", *targets]
-    argv += [] if job.slow else ["--hang-after", str(HANG_AFTER_S)]
+    argv += [] if job.slow or job.cause is None else ["--hang-after", str(HANG_AFTER_S)]
     argv += ["--observe", str(2 * WATCHED_S)] if job.watched else []
     path = os.pathsep.join([str(ROOT / "core"), str(ROOT / "tui")])
     done = subprocess.run(
