@@ -137,6 +137,11 @@ class Process(Struct, frozen=True, gc=False):
                 return thread
         return None
 
+    def meets_at(self, address: str) -> bool:
+        """Whether an address has the port of its store: as it was told, or by its frames."""
+        port = address.rpartition(":")[2]
+        return bool(port) and port in (self.env.get("MASTER_PORT"), str(self.told_port or ""))
+
     @property
     def ended(self) -> bool:
         """Whether it has left, or only waits for its parent to look after it."""

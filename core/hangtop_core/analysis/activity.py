@@ -15,7 +15,7 @@ from hangtop_core.analysis import dictionary, kernel, native
 from hangtop_core.analysis.dictionary import Kind
 from hangtop_core.analysis.frames import Loop, endless_loops, library_run, plain_name, site, where
 from hangtop_core.analysis.native import WAITS_FOR_GPU
-from hangtop_core.analysis.sourcelines import makes_store, sleeps
+from hangtop_core.analysis.sourcelines import inner_while, makes_store, sleeps
 from hangtop_core.analysis.waking import as_it_slept
 from hangtop_core.model import Frame, Thread
 from hangtop_core.text import how_ended
@@ -294,7 +294,7 @@ def _kind(
     if read_.kind is not None:
         return read_.kind, read_.text
     if running and read_.own and read_.top is not None and sleeps(read_.top.source):
-        return "sleep", "sleeps"  # it was seen on its way into that, or out of it
+        return _asleep(read_)  # it was seen on its way into that, or out of it
     if running:
         return "busy", "is busy"
     return _from_kernel(read_, family, main)
@@ -349,8 +349,14 @@ def _from_kernel(read_: Reading, family: str | None, main: Thread | None) -> tup
     if family in ("pipe-read", "read", "socket") and descriptor == 0:
         return "prompt", "waits for input on its stdin"
     if family is not None and family in _FAMILIES:
-        return _FAMILIES[family]
+        return _asleep(read_) if family == "sleep" else _FAMILIES[family]
     return "unknown", "sleeps, and the kernel does not tell in what (wchan and syscall unreadable)"
+
+
+def _asleep(read_: Reading) -> tuple[Kind, str]:
+    """Who sleeps in a `while` that asks the store waits for keys."""
+    told = dictionary.by_source(inner_while(read_.top)) if read_.own else None
+    return told if told is not None and told[0] == "store" else _FAMILIES["sleep"]
 
 
 def _exchanges(frame: Frame | None) -> bool:
@@ -386,11 +392,10 @@ def _resolved(found: Activity, rank: Rank) -> Activity:
     main, table = rank.process.main_thread, rank.descriptors
     if main is None or main.fd is None or table is None or found.kind not in ("remote", "waiting"):
         return found
-    port = rank.process.env.get("MASTER_PORT")
     one = next((one for one in table.descriptors if one.fd == main.fd), None)
     if one is not None and one.kind == "tty" and main.syscall in _READS:
         kind, text = _FAMILIES["tty-read"]
         return msgspec.structs.replace(found, kind=kind, text=text)
-    if one is None or one.socket is None or not port or not one.socket.remote.endswith(f":{port}"):
+    if one is None or one.socket is None or not rank.process.meets_at(one.socket.remote):
         return found
     return msgspec.structs.replace(found, kind="store", text="waits for a key in the store")

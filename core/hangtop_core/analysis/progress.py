@@ -87,6 +87,8 @@ def judge(
     stalled = max(min([one.seen - one.since for one in living]), 0.0)
     still = max(min([one.until - one.since for one in living]), 0.0)
     kinds = {activities[i].kind for i in alive}
+    if kinds == {"store"} and any(activities[i].family == "sleep" for i in alive):
+        kinds = {"sleep"}  # all look again and again for what may come from outside
     asleep = [i for i in alive if activities[i].kind == "sleep"]
     alone = kinds == {"sleep"} or bool(kinds & COMMUNICATION)
     if asleep and not alone and all(tries(job.ranks[i], reader) for i in asleep):

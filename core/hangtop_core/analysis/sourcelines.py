@@ -44,3 +44,9 @@ def sleeps(source: str | None) -> bool:
 def needs_no_lock(source: str | None) -> bool:
     """Whether a thread asleep on a futex in this line wants the GIL back: nothing else is left."""
     return source is not None and by_source(source) is None and bool(_NO_LOCK.search(source))
+
+
+def inner_while(frame: Frame | None) -> str | None:
+    """The line of the innermost `while` that a frame is in."""
+    within = frame.within if frame is not None else None
+    return next((text for _, text in reversed(within or ()) if text.startswith("while ")), None)

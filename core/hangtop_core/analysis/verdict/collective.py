@@ -268,6 +268,8 @@ def _what_is_left(case: Case, members: Sequence[Subject]) -> str:
         known = all(s.rank.process.told_size for s in members) or not case.job.world_size
         said = f"({'' if known else 'world_size, '}init_method, store), the network or the library"
         return f"{more}what they were told there {said}{left_over(members[0])}"
+    if kind == "store":
+        return f"{more}a key that nobody sets, or by another name, the network or the store"
     if case.picture is None and kind in _SAME_LINE:
         return "the network, the library, or a group, root or tensor that differs at that line"
     return "the network or the library"

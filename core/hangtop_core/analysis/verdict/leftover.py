@@ -116,13 +116,12 @@ def _tries(subject: Subject) -> bool:
 def _connected(case: Case, subject: Subject) -> set[int] | None:
     """The ranks to which a rank has a connection that stands; None where not all are known."""
     node, pid = subject.rank.node, subject.pid
-    store = f":{subject.rank.process.env.get('MASTER_PORT', '')}"
     if subject.rank.descriptors is None:
         return None
     found = [
         case.peers.get(End(node, pid, fd))
         for fd, one in _tcp(subject)
-        if one.state == "ESTABLISHED" and not one.remote.endswith(store)
+        if one.state == "ESTABLISHED" and not subject.rank.process.meets_at(one.remote)
     ]
     known = [one for one in found if one is not None and one.pid is not None]
     return {p.rank for p in known if p.rank is not None} if len(known) == len(found) else None

@@ -124,7 +124,6 @@ def _asked(case: Case, subject: Subject, loop: Descriptor) -> tuple[str, list[De
     table = subject.rank.descriptors
     some = table.descriptors if table is not None else ()
     serves = {port_of(s.local) for d in some if (s := d.socket) is not None and s.state == "LISTEN"}
-    store = subject.rank.process.env.get("MASTER_PORT", "-")
     ends: dict[str, list[Descriptor]] = defaultdict(list)
     for one in some:
         socket = one.socket
@@ -134,7 +133,7 @@ def _asked(case: Case, subject: Subject, loop: Descriptor) -> tuple[str, list[De
             continue
         other = peer(case, subject, one)
         rank = case.owners.rank(other.node, other.pid) if other is not None else None
-        if rank is None and port_of(socket.remote) != store:
+        if rank is None and not subject.rank.process.meets_at(socket.remote):
             ends[socket.remote].append(one)
     return next(iter(ends.items())) if len(ends) == 1 else ("", [])
 

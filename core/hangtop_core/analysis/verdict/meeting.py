@@ -11,7 +11,7 @@ from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, thaw, word
-from hangtop_core.analysis.verdict.storehost import hosts_store, in_store, listens_at
+from hangtop_core.analysis.verdict.storehost import in_store
 from hangtop_core.analysis.verdict.storestart import lost_theirs
 from hangtop_core.jobs import AGENT
 from hangtop_core.joining import world_size
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
-    from hangtop_core.descriptors import Socket
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.meters import Stalled
     from hangtop_core.model import Process
@@ -56,7 +55,7 @@ def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         each
         for subject in case.calling
         for each in (connecting(subject) if subject.waits and not in_store(subject) else ())
-        if each.port != subject.rank.process.env.get("MASTER_PORT")
+        if not subject.rank.process.meets_at(each.one.remote)
         if subject.activity.kind in _MEETING
         or places.node_of(each.host, subject.rank.node) in case.own_nodes
     ]
@@ -124,7 +123,7 @@ def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         for subject in case.calling
         if subject.waits and subject.activity.kind in _BY_STORE
         for one in subject.rank.process.stalled
-        if one.state == "CLOSE_WAIT" and _is_store(subject, one)
+        if one.state == "CLOSE_WAIT" and subject.rank.process.meets_at(one.remote)
     ]
     if not ended:
         yield from _store_lost(case)
@@ -211,62 +210,10 @@ def _let_run(one: Process) -> tuple[Command, ...]:
     return (Command(one.node, command, "see who traces it"),) if one.tracer_pid else ()
 
 
-def _is_store(subject: Subject, one: Stalled) -> bool:
-    port = subject.rank.process.env.get("MASTER_PORT")
-    return bool(port) and one.remote.endswith(f":{port}")
-
-
 def socket_text(one: Stalled) -> str:
     """One connection, as evidence."""
     again = f", tried {one.retransmits + 1} times" if one.state == "SYN_SENT" else ""
     return f"{one.local} -> {one.remote} {one.state}{again}"
-
-
-def _taken(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    """The store's port leads to a process that is none of the job, and rank 0 is not there.
-
-    Or a rank has the store elsewhere, and waits for the others.
-    """
-    lacking = any(seat.rank == 0 for seat in case.seats)
-    joining = [s for s in case.waiters if s.activity.kind in ("init", "store")]
-    host = next((s for s in joining if in_store(s) and hosts_store(s)), None)
-    if not (lacking or host) or case.job.launchers:
-        # torchrun may host the store, and says itself whether it can.
-        return
-    found = [
-        (subject, socket)
-        for subject in joining
-        for socket in _to_store(subject)
-        if socket.peer_pid is not None and not case.owners.has(subject.rank.node, socket.peer_pid)
-    ]
-    if not found or any(subject is host for subject, _ in found):
-        return
-    without = "rank 0 could not listen there"
-    if host is not None:
-        at = listens_at(host)
-        without = f"{name_ranks([host])} has the store{f' at port {at}' if at else ' elsewhere'}, "
-        without += "and waits there for the others"
-    subject, socket = found[0]
-    name = f"pid {socket.peer_pid} ({clean(socket.peer_name or '?', 40)})"
-    port = subject.rank.process.env.get("MASTER_PORT", "")
-    yield Hit(
-        subjects=(),
-        explained=case.waiters,
-        summary=sentence(
-            case,
-            f"the port of the store, {clean(port, 8)}, belongs to {name} on {subject.rank.node}, "
-            f"which is no process of this job: {without}",
-        ),
-        evidence=tuple(
-            fact("network", s.number, f"{one.local} -> {one.remote} = {name}")
-            for s, one in found[:SHOWN]
-        ),
-        steps=(
-            Command(subject.rank.node, f"ps -o pid,user,etime,args -p {socket.peer_pid}"),
-            "end that process, or choose another MASTER_PORT"
-            + (", the same for all: a rank must not choose one alone" if host is not None else ""),
-        ),
-    )
 
 
 class PortHolder(NamedTuple):
@@ -334,28 +281,6 @@ def _names(port: str, text: str) -> bool:
     return re.search(rf"\b{re.escape(port)}\b", text) is not None
 
 
-def _to_store(subject: Subject) -> Iterator[Socket]:
-    """Connections of a rank to the port of its store."""
-    table, port = subject.rank.descriptors, subject.rank.process.env.get("MASTER_PORT")
-    sockets = (one.socket for one in (table.descriptors if table is not None and port else ()))
-    for one in sockets:
-        if one is not None and one.state == "ESTABLISHED" and one.remote.endswith(f":{port}"):
-            yield one
-
-
-TAKEN = Rule(
-    cause="store-port-taken",
-    title="The port of the store belongs to another process",
-    seen="Rank 0 is not there, or a rank has the store elsewhere and waits for the others; ranks "
-    "in init_process_group are connected to MASTER_PORT, and the other end is a process of their "
-    "node that is none of the job.",
-    excluded="A launcher of the job was found: it may host the store. The other end is on another "
-    "node: who has a port there is not known.",
-    confidence=0.92,
-    next_steps=("End that process, or choose another MASTER_PORT",),
-    find=_taken,
-    states=AT_START,
-)
 STORE_DEAD = Rule(
     cause="store-dead",
     title="The store is gone, or does not run",

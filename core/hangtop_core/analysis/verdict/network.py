@@ -121,10 +121,10 @@ def leads_to(case: Case, name: str) -> tuple[Evidence, ...]:
     """Connections of waiting ranks to a node, but for the store: a rank is there, or was."""
     places, found = Places(case.snapshot.nodes), []
     for s in case.heard(case.calling):
-        store = f":{s.rank.process.env.get('MASTER_PORT', '')}"
-        for one in s.rank.process.stalled if s.waits else ():
+        process = s.rank.process
+        for one in process.stalled if s.waits else ():
             there = places.node_of(one.remote.rpartition(":")[0], s.rank.node)
-            if there == name and one.state == "ESTABLISHED" and not one.remote.endswith(store):
+            if there == name and one.state == "ESTABLISHED" and not process.meets_at(one.remote):
                 found.append(fact("network", s.number, _sent(one, name)))
     return tuple(found[:SHOWN])
 
@@ -197,10 +197,10 @@ def _wrong_interface(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _unanswered(case: Case) -> Iterator[tuple[Subject, Stalled]]:
     """What waiting ranks try to connect to in vain, but for the store, which is another way."""
     for subject in case.calling:
-        store = f":{subject.rank.process.env.get('MASTER_PORT', '')}"
+        process = subject.rank.process
         waits = subject.waits and not in_store(subject)
-        for one in subject.rank.process.stalled if waits else ():
-            if one.state == "SYN_SENT" and not one.remote.endswith(store):
+        for one in process.stalled if waits else ():
+            if one.state == "SYN_SENT" and not process.meets_at(one.remote):
                 yield subject, one
 
 
@@ -238,11 +238,11 @@ def _to_stores(case: Case) -> dict[str, set[str]]:
     """The addresses of each node by which its ranks are connected to the store."""
     found: dict[str, set[str]] = defaultdict(set)
     for subject in case.subjects:
-        table, port = subject.rank.descriptors, subject.rank.process.env.get("MASTER_PORT")
-        for one in table.descriptors if table is not None and port else ():
+        table, process = subject.rank.descriptors, subject.rank.process
+        for one in table.descriptors if table is not None else ():
             if one.socket is not None and one.socket.state == "ESTABLISHED":
                 ends = one.socket.local, one.socket.remote
-                if any(end.endswith(f":{port}") for end in ends):
+                if any(map(process.meets_at, ends)):
                     found[subject.rank.node].add(one.socket.local.rpartition(":")[0])
     return found
 
@@ -258,8 +258,7 @@ def _leads_nowhere(subject: Subject) -> str:
     table = subject.rank.descriptors
     sockets = [d.socket for d in (table.descriptors if table is not None else ()) if d.socket]
     listening = [one.local for one in sockets if one.family == "tcp" and one.state == "LISTEN"]
-    store = f":{env.get('MASTER_PORT', '')}"
-    own = [one for one in listening if not one.endswith(store)]
+    own = [one for one in listening if not subject.rank.process.meets_at(one)]
     if own and all(one.startswith(("127.", "[::1]", "::1")) for one in own):
         return f"listening on {own[0]} only; the name of the node may be 127.0.1.1 in /etc/hosts"
     return ""

@@ -214,14 +214,13 @@ def _guess(case: Case, subject: Subject, hosts: Container[str]) -> Descriptor | 
     table = subject.rank.descriptors
     if table is None:
         return None
-    port = subject.rank.process.env.get("MASTER_PORT", "-")
     open_ = [
         one
         for one in table.descriptors
         if one.socket is not None
         and one.socket.family == "tcp"
         and one.socket.state in ("ESTABLISHED", "SYN_SENT")
-        and not one.socket.remote.endswith(f":{port}")
+        and not subject.rank.process.meets_at(one.socket.remote)
         and not case.owners.has(subject.rank.node, one.socket.peer_pid)
         and (one.socket.peer_pid is not None or one.socket.remote.rpartition(":")[0] not in hosts)
     ]

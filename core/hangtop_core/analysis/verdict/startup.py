@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
-from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.layout import by_node, place_text
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
@@ -26,13 +25,10 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.network import sent_in_vain
 from hangtop_core.analysis.verdict.process import together
 from hangtop_core.analysis.verdict.recorders import SUBSET
-from hangtop_core.analysis.verdict.steps import Command, answers, as_host, trace_steps
-from hangtop_core.jobs import AGENT
+from hangtop_core.analysis.verdict.steps import as_host, trace_steps
 from hangtop_core.joining import master, size_name
-from hangtop_core.launchline import endpoint, launch_options
 from hangtop_core.nodestates import AWAY, OBSERVED
 from hangtop_core.places import is_loopback
-from hangtop_core.text import of_several, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,127 +37,13 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Node, Process
+    from hangtop_core.model import Node
 
 NOT_ACKNOWLEDGED = 0.75
 """Confidence where kernels of other nodes get no answer to what their ranks sent, either."""
 _TOGETHER_S = 20.0
 """A node that is seen for longer after the job stopped did not stop it by going away."""
-MAX_LAUNCHERS = 8
-"""Launchers that are named one by one."""
-_OWN_STORE = "_create_tcp_store_server"
-"""Where torchrun, once all nodes have come, connects to the store that it has opened under its
-own name (torch 2.8 to 2.15, elastic/rendezvous/dynamic_rendezvous.py)."""
-_AGENTS = (
-    "compare what each node gives LaunchConfig: min_nodes, rdzv_endpoint and run_id (a name that "
-    "each makes up for itself is another on each, and they never meet); start it on every node"
-)
 _GENERIC = frozenset({"sleep", "busy", "waiting", "importing", "unknown", "idle-worker"})
-
-
-def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.job.ranks or case.contradictions:
-        return
-    evidence: list[Evidence] = []
-    waiting: list[Process] = []
-    alone: list[Process] = []
-    for launcher in case.job.launchers:
-        activity = case.reader.process(launcher, case.job.launcher_sample(launcher))
-        if activity.kind != "rendezvous":
-            continue
-        waiting.append(launcher)
-        if activity.top is not None and activity.top.name.endswith(_OWN_STORE):
-            alone.append(launcher)
-        on = f" on {launcher.node}" if launcher.node else ""
-        evidence.append(
-            fact("stacks", None, f"launcher pid {launcher.pid}{on} is in {where(activity.top)}")
-        )
-    if not waiting:
-        return
-    if alone:
-        yield _own_store(case, alone[0], evidence)
-        return
-    options, meets = launch_options(waiting[0].cmdline), endpoint(waiting[0].cmdline)
-    wanted = options.get("nnodes")
-    told = options.get("rdzv_endpoint") or (":".join(meets) if meets else case.job.master)
-    agents = waiting[0].launcher == AGENT  # which tells nothing of what it was told
-    if wanted:
-        evidence.append(fact("environment", None, f"the command line asks for {wanted} nodes"))
-    named = f"(pid {waiting[0].pid}) waits"
-    if len(waiting) > 1:
-        named = f"waits on {nodesets.fold(p.node for p in waiting)}"
-    nodes = f"{wanted} nodes" if wanted else "the other nodes"
-    are = "is" if len(waiting) == 1 else "are"
-    missing = _without_launcher(case)
-    if agents:
-        named = of_several(named) if len(waiting) > 1 else named
-        text = f"{plural(len(waiting), AGENT)} {named} at the rendezvous for others"
-    else:
-        text = f"{waiting[0].launcher or 'torchrun'} {named} at the rendezvous"
-        text += f"{f' {told}' if told else ''} for {nodes}, of which {len(waiting)} {are} seen here"
-    yield Hit(
-        subjects=(),
-        summary=sentence(
-            case,
-            f"{text}{missing}; no rank has been started",
-            case.ago(case.progress.since),
-        ),
-        evidence=tuple(evidence[:MAX_LAUNCHERS]),
-        steps=(
-            _AGENTS
-            if agents
-            else "start the launcher on every node, with the same --nnodes, --rdzv-id and endpoint",
-            _reach(told or ""),
-        ),
-    )
-
-
-def _own_store(case: Case, launcher: Process, evidence: Sequence[Evidence]) -> Hit:
-    """All nodes have come, and the store for the ranks cannot be reached, by its own node even."""
-    return Hit(
-        subjects=(),
-        summary=sentence(
-            case,
-            f"{launcher.launcher or 'torchrun'} (pid {launcher.pid}) does not get through to the "
-            "store that it has opened itself, under the name of its machine; no rank has been "
-            "started",
-            case.ago(case.progress.since),
-        ),
-        evidence=tuple(evidence[:MAX_LAUNCHERS]),
-        steps=(
-            Command(
-                launcher.node,
-                'getent hosts "$(hostname -f)"',
-                "see whether the machine's own name leads to it",
-            ),
-            "mend that name in /etc/hosts or DNS; on a single node give torchrun "
-            "--local-addr=127.0.0.1 meanwhile",
-        ),
-    )
-
-
-def _without_launcher(case: Case) -> str:
-    """`; none on node-3 (observed), node-4 (unreachable)`: nodes that may be the missing ones."""
-    taken = {launcher.node for launcher in case.job.launchers}
-    others = [node for node in case.snapshot.nodes if node.name not in taken]
-    if not others or len(case.snapshot.nodes) < 2:
-        return ""
-    seen = [node.name for node in others if node.state in OBSERVED]
-    away = [node.name for node in others if node.state not in OBSERVED]
-    told = [f"there is none on {nodesets.fold(seen)}"] if seen else []
-    told += [f"{nodesets.fold(away)} could not be observed"] if away else []
-    return f" ({'; '.join(told)})"
-
-
-def _reach(endpoint: str) -> str:
-    """What to do about an endpoint that other nodes may not reach."""
-    host, _, port = endpoint.rpartition(":")
-    if is_loopback(host):
-        return f"no other node can reach {endpoint}: give all of them --rdzv-endpoint=HOST:PORT"
-    name = as_host(host.strip("[]"))
-    if not name or not (port.isascii() and port.isdecimal()) or port == "0":
-        return "check from the missing nodes that they reach the endpoint"
-    return f"try the endpoint from the missing nodes: {answers(name, port)}"
 
 
 def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -341,17 +223,6 @@ def _look_at(one: str, everyone: str) -> tuple[str, ...]:
     )
 
 
-RENDEZVOUS = Rule(
-    cause="rendezvous-incomplete",
-    title="torchrun waits for nodes that have not come, or cannot reach its own store",
-    seen="A launcher without any rank, its main thread in next_rendezvous. Where that connects to "
-    "the store for the ranks, all nodes have come, and this machine's own name leads nowhere.",
-    excluded="Ranks exist.",
-    confidence=0.9,
-    next_steps=("Start the launcher on the missing nodes", "Check the endpoint from there"),
-    find=_rendezvous,
-    states=AT_START,
-)
 NEVER_JOINED = Rule(
     cause="rank-never-joined",
     title="A rank has never come to the process group",

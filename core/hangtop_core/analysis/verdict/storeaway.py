@@ -33,7 +33,7 @@ def no_answer(case: Case) -> list[Tried]:
         for subject in case.calling
         if subject.activity.kind in ("init", "importing", "unknown", "waiting", "sleep")
         for each in connecting(subject)
-        if each.port == subject.rank.process.env.get("MASTER_PORT") or in_store(subject)
+        if subject.rank.process.meets_at(each.one.remote) or in_store(subject)
     ]
     known = {id(each.subject) for each in tried}
     # Where the network says soon that there is no such host, no attempt lasts for long.

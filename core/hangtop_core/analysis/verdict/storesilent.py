@@ -22,7 +22,7 @@ from hangtop_core.analysis.verdict.steps import Command, as_host
 from hangtop_core.analysis.verdict.storehost import by_torchrun, hosts_store, open_sockets
 from hangtop_core.jobs import AGENT
 from hangtop_core.nodestates import OBSERVED
-from hangtop_core.places import Places, port_of
+from hangtop_core.places import Places
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -105,10 +105,10 @@ def _nobody_has_it(case: Case) -> bool:
 
 def _connection(subject: Subject) -> Descriptor | None:
     """Its connection to the store, by MASTER_PORT, as far as its sockets were looked at."""
-    port = subject.rank.process.env.get("MASTER_PORT")
-    for one in open_sockets(subject) if port else ():
+    process = subject.rank.process
+    for one in open_sockets(subject):
         there = one.socket
-        if there and there.state == "ESTABLISHED" and port_of(there.remote) == port:
+        if there and there.state == "ESTABLISHED" and process.meets_at(there.remote):
             return one
     return None
 

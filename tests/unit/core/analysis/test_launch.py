@@ -13,12 +13,13 @@ from hangtop_core.report import diagnosis_text, each_text
 from support import situations
 from support.build import HUNG_SINCE, World, judged
 from support.halves import N1, N2, N3, culprits, halves, world
-from support.situations import INIT, POLL, RENDEZVOUS, SLEEP, STOP, c10d
+from support.situations import INIT, POLL, RENDEZVOUS, SLEEP, STOP, c10d, frame
 from support.verdicts import blamed, causes, hung
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
     from hangtop_core.model import Rank
+    from support.situations import Stack
 
 
 # Contradictions
@@ -181,6 +182,7 @@ def waiting_launchers(
     told: dict[str, list[str]],
     launcher: str = "torchrun",
     script: str = "torchrun",
+    away: dict[str, Stack] | None = None,
 ) -> Verdict:
     """Diagnose launchers that have started no rank, one on each node."""
     launchers = [
@@ -194,7 +196,8 @@ def waiting_launchers(
         )
         for node, options in told.items()
     ]
-    samples = {f"{node}:99": made.sample(RENDEZVOUS, pid=99) for node in told}
+    stacks = {**dict.fromkeys(told, RENDEZVOUS), **(away or {})}
+    samples = {f"{node}:99": made.sample(stack, pid=99) for node, stack in stacks.items()}
     return hung(
         made,
         launchers=tuple(launchers),
@@ -202,6 +205,26 @@ def waiting_launchers(
         world_size=None,
         nodes=tuple(told),
     )
+
+
+ELASTIC = "torch/distributed/elastic/rendezvous/"
+STATIC = frame("next_rendezvous", f"{ELASTIC}static_tcp_rendezvous.py", 67)
+BACKEND = frame("_create_tcp_store", f"{ELASTIC}c10d_rendezvous_backend.py", 156)
+
+
+def test_who_only_connects_to_the_rendezvous_does_not_wait_there() -> None:
+    options = ["--nnodes=2", "--rdzv-endpoint=10.0.0.1:29400"]
+    told = {"n1": options, "n2": options}
+    verdict = waiting_launchers(world(), told, away={"n2": (BACKEND, *RENDEZVOUS[3:])})
+    assert verdict.cause == "rendezvous-incomplete"
+    assert (
+        "torchrun (pid 99 on n2) tries to connect to the rendezvous 10.0.0.1:29400 in vain, "
+        "where torchrun (pid 99 on n1) waits for others" in verdict.summary
+    )
+    away = dict.fromkeys(told, (STATIC, *RENDEZVOUS[3:]))
+    said = waiting_launchers(world(), told, away=away).summary
+    assert "torchrun on n[1-2] tries to connect to the rendezvous 10.0.0.1:29400" in said
+    assert "waits" not in said
 
 
 # Versions

@@ -12,13 +12,14 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, Socket
 from hangtop_core.logs.conclude import who
 from hangtop_core.logs.output import Output
-from hangtop_core.meters import Meters
+from hangtop_core.meters import Meters, Stalled
 from hangtop_core.model import DescriptorTable, Node, Thread
 from hangtop_core.outputs import parse
 from support.build import NOW, World, judged
-from support.situations import INIT, MESH, POLL, SLEEP, user
+from support.situations import INIT, MESH, POLL, RECVFROM, RUN, SLEEP, inside, user
 from support.verdicts import causes, first, printing
 
+NOWHERE = {"MASTER_ADDR": "", "MASTER_PORT": ""}
 HOSTS = (Thread(9, "pt_tcpstore_uv", "S", "do_epoll_wait", "epoll_wait"),)
 RECV = ("S", "wait_woken", "recvfrom", 3, None)
 ADD = user("arrived", 28, 'return self.store.add(f"{tag}/parts", 1)')
@@ -257,9 +258,14 @@ def test_who_hosts_a_store_is_seen_where_torch_names_its_thread(
 @pytest.mark.parametrize(
     ("pid", "host_too", "taken"), [(77, False, True), (4000, False, False), (77, True, False)]
 )
+@pytest.mark.parametrize("told", [True, False])
 def test_a_rank_that_took_another_port_as_a_stranger_has_that_of_the_store(
-    pid: int, host_too: bool, taken: bool
+    pid: int, host_too: bool, taken: bool, told: bool
 ) -> None:
+    # Whose port a program has from elsewhere is known by frames of torch.
+    def fields(rank: int) -> dict[str, Any]:
+        return {"env": env(rank)} if told else {"env": {**env(rank), **NOWHERE}, "told_port": 29500}
+
     def held(remote: str, owner: int, local: str = "127.0.0.1:4") -> Descriptor:
         socket = Socket("tcp", "ESTABLISHED", local, remote, 0, 0, 0, owner, "hub")
         return Descriptor(3, "socket", "socket:[1]", socket=socket)
@@ -270,14 +276,71 @@ def test_a_rank_that_took_another_port_as_a_stranger_has_that_of_the_store(
     )
     own = (listens, held("127.0.0.1:29501", 4000))
     own += (held("127.0.0.1:29500", pid),) if host_too else ()
-    process = {"env": env(0), "threads": HOSTS}
+    process = {**fields(0), "threads": HOSTS}
     world.add(CONNECT, SLEEP, process=process, descriptors=DescriptorTable(NOW, own))
     for rank in (1, 2):
         table = DescriptorTable(NOW, (held("127.0.0.1:29500", pid),))
-        world.add(MESH, POLL, process={"env": env(rank)}, descriptors=table)
+        world.add(MESH, POLL, process=fields(rank), descriptors=table)
     found = judged(world, launcher=None)
     assert (causes(found)[0] == "store-port-taken") == taken
     if taken:
         said = found.verdicts[0].summary
         assert "the port of the store, 29500, belongs to pid 77 (hub) on n1" in said
         assert "rank 0 has the store at port 29501, and waits there for the others" in said
+
+
+def test_who_waits_for_a_word_of_a_stranger_is_told_once() -> None:
+    far = Socket("tcp", "ESTABLISHED", "127.0.0.1:4", "127.0.0.1:29500", 0, 0, 0, 77, "hub")
+    table = DescriptorTable(NOW, (Descriptor(3, "socket", "socket:[1]", socket=far),))
+    world = World()
+    world.add(CONNECT, SLEEP, process={"env": env(0), "threads": HOSTS})
+    for rank in (1, 2):
+        world.add(CONNECT, RECV, process={"env": env(rank)}, descriptors=table)
+    assert causes(judged(world, launcher=None)) == ["store-port-taken"]
+
+
+def test_a_store_of_a_port_that_only_the_program_knows_has_closed() -> None:
+    world = World()
+    gone = Stalled("10.0.0.2:5", "10.0.0.1:38501", 0, 0, "CLOSE_WAIT")
+    for rank in range(3):
+        told = {"env": {**env(rank), **NOWHERE}, "told_port": 38501, "stalled": (gone,)}
+        world.add(MESH, POLL, process=told)
+    assert first(judged(world, launcher=None)) == ("store-dead", [])
+
+
+POLLS = inside(
+    user("arrive", 22, "time.sleep(0.25)"), (21, "while self.store.add(f'roll/{name}', 0) < size:")
+)
+REMOTE = user("fetch", 29, "conn.recv(100)")
+
+
+def test_who_looks_into_the_store_again_and_again_waits_for_others() -> None:
+    world = World()
+    for rank in (0, 1):
+        world.add(POLLS, SLEEP, process={"env": env(rank)})
+    world.add(REMOTE, RECVFROM, process={"env": env(2)})
+    found = judged(world, launcher=None)
+    assert (found.state, first(found)) == ("hung", ("remote-service-wait", [2]))
+    assert "ranks 0-1 wait for a key in the store" in found.verdicts[0].summary
+
+
+def test_where_all_look_into_the_store_they_may_be_idle() -> None:
+    world = World()
+    for rank in range(3):
+        world.add(POLLS, SLEEP, process={"env": env(rank)}, moved_at=NOW - 0.2)
+    assert judged(world, launcher=None).state != "hung"
+
+
+def test_keys_that_nobody_sets_are_told_of() -> None:
+    world = asking(WAIT, 40.0, threads=HOSTS)
+    said = judged(world, launcher=None).verdicts[0].summary
+    assert "a key that nobody sets, or by another name" in said
+
+
+def test_who_looks_into_the_store_may_wait_for_one_that_works() -> None:
+    world = World()
+    for rank in (0, 1):
+        world.add(POLLS, SLEEP, process={"env": env(rank)})
+    world.add(user("tokenize", 7, "rows.append(split(line))"), RUN, process={"env": env(2)})
+    world.ranks[2] = replace(world.ranks[2], moved_at=NOW - 0.2, printed_at=NOW - 1.0)
+    assert judged(world, launcher=None).state != "hung"
