@@ -318,6 +318,27 @@ def suspend_coordinator(nodes: Pair) -> None:
     nodes.coordinator.send_signal(signal.SIGSTOP)
 
 
+def stale_route(nodes: Pair) -> None:
+    """As `wan`, and the second node has an old route to the first, by a router that drops all."""
+    wan(nodes)
+    nodes.cluster.node(2).sh("ip route add 10.88.0.2/32 via 10.77.0.1 dev eth0")
+
+
+def forget_store(nodes: Pair) -> None:
+    """A firewall forgot what was open to the store: new connections work, so do those of ranks."""
+    one, two = nodes.cluster.nodes
+    for line in two.sh(f"ss -Htn state established dst {one.address}").splitlines():
+        ours, theirs = (end.rpartition(":")[2] for end in line.split()[2:4])
+        if theirs == PORT:
+            one.sh(f"iptables -A INPUT ! -i lo -p tcp --dport {PORT} --sport {ours} -j DROP")
+            two.sh(f"iptables -A INPUT ! -i lo -p tcp --sport {PORT} --dport {ours} -j DROP")
+
+
+def fabric_off(nodes: Pair) -> None:
+    """The switch took the second node's port of wan0 out of its VLAN: link up, nothing passes."""
+    nodes.cluster._ip("link", "set", "w2", "nomaster")
+
+
 BEFORE: dict[str, Callable[[Pair], None]] = {
     "firewall": firewall,
     "wall_before_store": wall_before_store,
@@ -330,6 +351,7 @@ BEFORE: dict[str, Callable[[Pair], None]] = {
     "wan": wan,
     "vpn": vpn,
     "no_route": no_route,
+    "stale_route": stale_route,
 }
 AFTER: dict[str, Callable[[Pair], None]] = {
     "silence": silence,
@@ -346,4 +368,6 @@ AFTER: dict[str, Callable[[Pair], None]] = {
     "reboot": reboot,
     "dead_uplink": dead_uplink,
     "suspend_coordinator": suspend_coordinator,
+    "forget_store": forget_store,
+    "fabric_off": fabric_off,
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support import places as kernel
+from support.launch import free_port
 from support.processes import (
     PATIENCE,
     children,
@@ -189,6 +190,28 @@ def hub(here: Path, port: int) -> Iterator[Place]:
 
 
 @contextmanager
+def _mirror(mode: str, mebibytes: int) -> Iterator[Place]:
+    port = free_port()
+    argv = [sys.executable, str(KEPT / "starting/mirror.py"), str(port), str(mebibytes), mode]
+    with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as server:
+        try:
+            assert wait_until(lambda: _listens(port))
+            yield Place({"MIRROR": f"http://127.0.0.1:{port}"})
+        finally:
+            server.kill()
+
+
+def stalled_mirror(here: Path, port: int) -> AbstractContextManager[Place]:
+    """A mirror of a model hub, at MIRROR, that stops in the middle of a file."""
+    return _mirror("stall", 40)
+
+
+def slow_mirror(here: Path, port: int) -> AbstractContextManager[Place]:
+    """A mirror of a model hub, at MIRROR, that sends 600 kB/s, for ten minutes and more."""
+    return _mirror("slow", 500)
+
+
+@contextmanager
 def proxied(here: Path, port: int) -> Iterator[Place]:
     """A network in which connections to ephemeral ports go through a proxy; its pid in PLACE."""
     _as_root()
@@ -306,6 +329,8 @@ INSIDE: dict[str, Callable[[Path, int], AbstractContextManager[Place]]] = {
     "suspended_job": suspended_job,
     "proxied": proxied,
     "hub": hub,
+    "stalled_mirror": stalled_mirror,
+    "slow_mirror": slow_mirror,
 }
 OUTSIDE: dict[str, Callable[[int, str], int | None]] = {
     "stop": stop,
