@@ -340,10 +340,8 @@ def _from_kernel(read_: Reading, family: str | None, main: Thread | None) -> tup
     if family == "poll":
         return ("waiting", "waits in poll for a descriptor")
     if family in ("pipe-write", "write") and descriptor in (1, 2):
-        return (
-            "output",
-            f"is blocked writing to its own {'stdout' if descriptor == 1 else 'stderr'}",
-        )
+        name = "stdout" if descriptor == 1 else "stderr"
+        return "output", f"is blocked writing to its own {name}"
     if family == "pipe-write":
         return "output", "is blocked writing to a pipe"
     if family in ("pipe-read", "read", "socket") and descriptor == 0:

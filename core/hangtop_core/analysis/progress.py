@@ -9,9 +9,10 @@ from msgspec import Struct
 from hangtop_core.analysis.attempts import in_vain
 from hangtop_core.analysis.atwork import computes, tries
 from hangtop_core.analysis.dictionary import COMMUNICATION, START_UP, Kind
-from hangtop_core.analysis.endless import blocks, circle, in_circles, with_an_end, without_end
+from hangtop_core.analysis.endless import in_loops
 from hangtop_core.analysis.serving import ENDS
 from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
+from hangtop_core.analysis.waiters import Waiters
 from hangtop_core.diagnosis import JobState
 from hangtop_core.nodestates import UNSEEN
 
@@ -73,9 +74,7 @@ def judge(
         watcher.rank(rank, activity) for rank, activity in zip(job.ranks, activities, strict=True)
     )
     patience = hang_after * PATIENCE
-    standings = with_an_end(reader, job.ranks, activities, standings, patience)
-    standings = without_end(reader, job.ranks, activities, standings, patience)
-    standings = in_circles(reader, job.ranks, activities, standings, hang_after)
+    standings = in_loops(reader, job.ranks, activities, standings, hang_after, patience)
     standings = in_vain(snapshot, job, activities, standings)
     alive = [i for i, activity in enumerate(activities) if activity.kind not in GONE]
     if not alive:
@@ -127,9 +126,9 @@ def _only_serves(
     waiting = [i for i in alive if activities[i].kind in COMMUNICATION]
     if not waiting:
         return False
-    theirs = blocks(reader, [ranks[i] for i in waiting])
+    waiters = Waiters(reader, [ranks[i] for i in waiting])
     works = [i for i in alive if activities[i].kind in _AT_WORK]
-    return any(circle(reader, ranks[i], theirs) is None for i in works)
+    return any(waiters.circle(ranks[i]) is None for i in works)
 
 
 def _without_ranks(

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.attempts import logs_of
 from hangtop_core.analysis.dictionary import COMMUNICATION
-from hangtop_core.analysis.endless import blocks, loop_places
 from hangtop_core.analysis.flight.live import in_flight, picture
 from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
@@ -32,6 +31,7 @@ from hangtop_core.analysis.verdict.owners import Owners
 from hangtop_core.analysis.verdict.presumed import with_presumed, with_threads
 from hangtop_core.analysis.verdict.recorded import by_recorders
 from hangtop_core.analysis.verdict.uneven import left_early, uneven
+from hangtop_core.analysis.waiters import Waiters
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.nodestates import AWAY
 from hangtop_core.numerics import in_order
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
     from hangtop_core.analysis.attempts import Log
-    from hangtop_core.analysis.endless import LoopPlace
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.logs import Said
@@ -124,14 +123,9 @@ class Case:
         return logs_of(self.snapshot, self.job)
 
     @cached_property
-    def waiters_loops(self) -> frozenset[LoopPlace]:
-        """The endless loops that any of the waiters is in."""
-        return loop_places(self.reader, [s.rank for s in self.waiters])
-
-    @cached_property
-    def waiters_blocks(self) -> frozenset[tuple[str, int]]:
-        """File and line of the loops and conditions that any of them is in."""
-        return blocks(self.reader, [s.rank for s in self.waiters])
+    def waiters_stacks(self) -> Waiters:
+        """The loops that the waiters are in."""
+        return Waiters(self.reader, [s.rank for s in self.waiters])
 
     @cached_property
     def saw_numbers(self) -> Mapping[int | None, Numerics]:

@@ -33,12 +33,11 @@ _HANGS_BLOCKING = re.compile(r"^2\.(14|15|16)(\.|$)")
 def _allocating(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not case.waiters:
         return
-    calls: dict[str, str | None] = {}
-    for subject in (*left, *case.waiters):
-        stack = stack_key(subject)
-        if stack not in calls:
-            calls[stack] = _allocation(case.reader.reading(stack))
-        call = calls[stack]
+    anybody = (*left, *case.waiters)
+    stacks = {stack_key(subject) for subject in anybody}
+    calls = {one: call for one in stacks if (call := _allocation(case.reader.reading(one)))}
+    for subject in anybody if calls else ():
+        call = calls.get(stack_key(subject))
         if call is None:
             continue
         if subject.waits and len(case.waiters) == 1:

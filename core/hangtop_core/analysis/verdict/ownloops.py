@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.endless import circle, endless_loop
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.callers import block_at
 
@@ -45,7 +44,7 @@ def never_left(case: Case, subject: Subject) -> str:
 def loop_of_its_own(case: Case, subject: Subject) -> str:
     """`train.py:20 (`while True:`)`; empty where there is none."""
     told = _circle(case, subject)
-    loop = told[0] if told else endless_loop(case.reader, subject.rank, case.waiters_loops)
+    loop = told[0] if told else case.waiters_stacks.endless_loop(subject.rank)
     return block_at(loop[0], loop[1:]) if loop else ""
 
 
@@ -53,4 +52,4 @@ def _circle(case: Case, subject: Subject) -> tuple[Loop, float] | None:
     """That it goes round in, and works on nothing new."""
     if subject.activity.kind != "busy" or not subject.rank.sample or not subject.rank.sample.loops:
         return None
-    return circle(case.reader, subject.rank, case.waiters_blocks)
+    return case.waiters_stacks.circle(subject.rank)

@@ -69,23 +69,12 @@ def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     agents = waiting[0].launcher == AGENT  # which tells nothing of what it was told
     if wanted:
         evidence.append(fact("environment", None, f"the command line asks for {wanted} nodes"))
-    named = f"(pid {waiting[0].pid}) waits"
-    if len(waiting) > 1:
-        named = f"waits on {nodesets.fold(p.node for p in waiting)}"
-    nodes = f"{wanted} nodes" if wanted else "the other nodes"
-    are = "is" if len(waiting) == 1 else "are"
-    missing = _without_launcher(case)
-    if agents:
-        named = of_several(named) if len(waiting) > 1 else named
-        text = f"{plural(len(waiting), AGENT)} {named} at the rendezvous for others"
-    else:
-        text = f"{waiting[0].launcher or 'torchrun'} {named} at the rendezvous"
-        text += f"{f' {told}' if told else ''} for {nodes}, of which {len(waiting)} {are} seen here"
+    text = _waits(waiting, wanted, told, agents=agents) + _without_launcher(case)
     yield Hit(
         subjects=(),
         summary=sentence(
             case,
-            f"{text}{missing}; no rank has been started",
+            f"{text}; no rank has been started",
             case.ago(case.progress.since),
         ),
         evidence=tuple(evidence[:MAX_LAUNCHERS]),
@@ -95,6 +84,25 @@ def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             else "start the launcher on every node, with the same --nnodes, --rdzv-id and endpoint",
             _reach(told or ""),
         ),
+    )
+
+
+def _waits(
+    waiting: Sequence[Process], wanted: str | None, told: str | None, *, agents: bool
+) -> str:
+    """`torchrun (pid 7) waits at the rendezvous for 2 nodes, of which 1 is seen here`."""
+    named = f"(pid {waiting[0].pid}) waits"
+    if len(waiting) > 1:
+        named = f"waits on {nodesets.fold(p.node for p in waiting)}"
+    if agents:
+        named = of_several(named) if len(waiting) > 1 else named
+        return f"{plural(len(waiting), AGENT)} {named} at the rendezvous for others"
+    nodes = f"{wanted} nodes" if wanted else "the other nodes"
+    seen = f"{len(waiting)} {'is' if len(waiting) == 1 else 'are'} seen here"
+    at = f" {told}" if told else ""
+    return (
+        f"{waiting[0].launcher or 'torchrun'} {named} at the rendezvous{at} for {nodes}, of which "
+        f"{seen}"
     )
 
 
