@@ -321,7 +321,11 @@ class Case:
         text, members = max(classes, key=lambda one: len(one[1]), default=("", []))
         if not members:
             return ""
-        rest = sum(len(some) for _, some in classes) - len(members)
+        others = [some for _, some in classes if some and some is not members]
+        one, other = members[0].activity, others[0][0].activity if len(others) == 1 else None
+        if other is not None and other.site and (one.kind, one.text) == ("store", other.text):
+            return self.who_waits([*members, *others[0]], f"{text} and {other.at}")
+        rest = sum(map(len, others))
         more = f", and {rest} more elsewhere" if rest else ""
         return self.who_waits(members, text) + more
 
