@@ -236,7 +236,8 @@ CAUGHT = Rule(
     "it, some are in the `except` (of another error than the end of data) of the `try` in which "
     "the others are; or a traceback in the logs goes through the line at which the others are, and "
     "those who have left it are past a `try` around the loops there, too. The traceback has to be "
-    "theirs, or be printed by as many as have left. They are blamed, and the exception is named.",
+    "theirs, or be printed by as many as have left, of which none is another rank's by the line "
+    "before it. They are blamed, and the exception is named.",
     excluded="Somebody is outside communication. Others have waited in vain, which is what the "
     f"exception says. The job was seen to get on over {SHORTLY_S:.0f} seconds after it.",
     confidence=0.88,

@@ -373,7 +373,8 @@ UNEVEN = Rule(
     seen="Some wait in what DistributedDataParallel or FSDP reduces by itself in every step, or in "
     "a collective in a `for` whose line names what it goes over as data; this rank waits in an "
     "operation further down in the same function, and outside the loop that they are in (as the "
-    "program's file has it, where that can be read). Where most have left it, those that are still "
+    "program's file has it, where that can be read), or in a call of which theirs is an argument. "
+    "Where most have left it, those that are still "
     "in it are to blame. Where both are in a loop around that one, and its line does not name what "
     "it goes over as data, nor is it the loop of an epoch, with less confidence (0.60).",
     excluded="Somebody is outside communication, or has left by an exception. The loop goes over "
