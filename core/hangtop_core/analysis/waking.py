@@ -16,8 +16,9 @@ IDLE_SHARE = 0.01
 """Cores below which who was met running does not compute, also where there is much to do."""
 ASKS_SHARE = 0.03
 """The same of one that asks for the GIL every 5 ms."""
-OWNER_SHARE = 0.8
-"""Cores that a process uses at least in which a thread keeps the GIL and computes."""
+OWNER_SHARE = 0.1
+"""Cores that a process gets at least in which a thread keeps the GIL and computes, also where there
+is far too much to do."""
 SLEPT_S = 10.0
 """Seconds for which it counts in what a main thread was last met asleep."""
 
@@ -48,8 +49,8 @@ def asking(found: Activity, rank: Rank) -> Activity:
     """Return what a main thread does that seems to wait for other ranks, but asks for the GIL.
 
     Who waits for others sleeps until they come. Whom a thread keeps from the GIL wakes up every
-    5 ms to ask for it: it runs from one reading to the next, computes nothing, and stays in its
-    functions, for as long as is looked back.
+    5 ms to ask for it: it runs between most readings, computes nothing, and stays in its
+    functions for at least half as long as is looked back.
     """
     sample, lately, main = rank.sample, rank.lately, found.main
     if found.family != "futex" or found.kind not in COMMUNICATION or main is None:
@@ -61,7 +62,7 @@ def asking(found: Activity, rank: Rank) -> Activity:
         return found
     same_s = sample.at - sample.same_functions_since
     share = rank.main_cpu_share
-    wakes = share is not None and share < ASKS_SHARE and lately.left >= 0.8 * lately.span_s
+    wakes = share is not None and share < ASKS_SHARE and 2 * lately.left >= lately.span_s
     keeps = lately.share >= OWNER_SHARE if owner.active else lately.share < 2 * ASKS_SHARE
     if not (wakes and keeps and same_s >= lately.span_s / 2):
         return found

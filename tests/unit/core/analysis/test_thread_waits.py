@@ -322,7 +322,8 @@ def test_a_main_thread_met_awake_as_it_asks_for_the_gil_gets_nowhere() -> None:
         ({}, "gil-held"),
         ({"main_cpu_share": 0.2}, None),  # it computes
         ({"main_cpu_share": None}, None),
-        ({"lately": Lately(share=0.2, left=15, span_s=15.0)}, None),  # the owner only ran just now
+        ({"lately": Lately(share=0.28, left=12, span_s=18.0)}, "gil-held"),  # on a crowded node
+        ({"lately": Lately(share=0.05, left=15, span_s=15.0)}, None),  # the owner only ran just now
         ({"lately": Lately(share=1.0, left=3, span_s=15.0)}, None),
         ({"lately": None}, None),
         ({"same_functions_since": NOW - 4.0}, None),  # it gets on
