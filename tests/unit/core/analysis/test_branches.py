@@ -9,7 +9,19 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from support.build import World, one_elsewhere
-from support.situations import BACKWARD, FUTEX, INIT, LOOP, QUEUE, SLEEP, c10d, frame, inside, user
+from support.situations import (
+    BACKWARD,
+    FUTEX,
+    INIT,
+    LOOP,
+    POLL,
+    QUEUE,
+    SLEEP,
+    c10d,
+    frame,
+    inside,
+    user,
+)
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -307,3 +319,14 @@ def test_who_came_to_one_place_by_another_caller_does_not_wait_elsewhere() -> No
     found = next(one for one in run(world).verdicts if one.cause == "queue-wait")
     assert "; ranks 0-2 wait in broadcast at train.py:129 (train_step)" in found.summary
     assert found.summary.endswith(", and 1 more elsewhere")
+
+
+def test_who_waits_for_keys_of_the_store_at_two_places_is_told_together() -> None:
+    world = World()
+    for line in (34, 37, 37):
+        world.add(user("commit", line, "store.wait([key])"), POLL)
+    world.add(QUEUE, FUTEX)
+    found = next(one for one in run(world).verdicts if one.cause == "queue-wait")
+    assert found.summary.endswith(
+        "; ranks 0-2 wait for a key in the store at train.py:37 (commit) and train.py:34 (commit)"
+    )
