@@ -156,3 +156,10 @@ def test_a_child_that_is_a_server_waits_for_requests_and_for_no_service() -> Non
     text = judged(world).verdicts[0].summary
     assert "which waits for requests at train.py:115 (gateway)" in text
     assert "remote service" not in text
+
+
+def test_that_a_main_thread_serves_itself_is_said_of_it() -> None:
+    verdict = judged(serving(main=(*SERVE[:2], *user("main", 88)), facts=POLL)).verdicts[0]
+    said = "it waits at train.py:88 (main) for 5:00 for somebody to connect, and no thread"
+    assert said in verdict.summary
+    assert not any("remote service" in one.text for one in verdict.evidence)
