@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
 from hangtop_core.analysis.standing import Standing
-from hangtop_core.analysis.verdict.doing import does, name_child
+from hangtop_core.analysis.verdict.doing import does, name_child, waits_back
 from hangtop_core.analysis.verdict.evidence import (
     fact,
     name_descriptor,
@@ -53,7 +53,12 @@ def file_of(case: Case, subject: Subject, worker: Worker) -> str:
     if text:
         return text
     text = name_descriptor(one, names=commands(subject.rank))
-    return text + connected(subject.rank, (holder.pid for holder in one.holders))
+    text += connected(subject.rank, (holder.pid for holder in one.holders))
+    pids = {holder.pid for holder in one.holders}
+    for child in subject.rank.children if pids else ():
+        back = waits_back(subject, child) if child.pid in pids else ""
+        text += f"; pid {child.pid} {back}" if back else ""
+    return text
 
 
 def lock_of(case: Case, subject: Subject, worker: Worker) -> tuple[str, bool]:
