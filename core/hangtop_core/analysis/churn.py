@@ -55,8 +55,8 @@ def children_moved(rank: Rank, activity: Activity, at: float, reader: Reader) ->
     """
     moved = dict(rank.child_moved_at)
     others = set[int]() if activity.kind != "child" else aside(rank, activity.main)
-    if others and any(child.pid not in others and _reads_pipe(child) for child in rank.children):
-        others = set()  # which one of them may fill
+    if others and _feed(rank, others):
+        others = set()
     for child in rank.children if activity.kind == "child" else ():
         works = rank.child_cpu_share.get(child.pid, 1.0) >= PRODUCER_SHARE
         idles = (child.pid in others and not works) or only_looks(rank, child)
@@ -69,9 +69,13 @@ def children_moved(rank: Rank, activity: Activity, at: float, reader: Reader) ->
     return max(moved.values(), default=None)
 
 
-def _reads_pipe(child: Process) -> bool:
-    main = child.main_thread
-    return main is not None and kernel_wait(main.wchan, main.syscall) == "pipe-read"
+def _feed(rank: Rank, others: set[int]) -> bool:
+    """Whether one of these children may write to a pipe that another one waits to read."""
+    writers = (c.outputs[0] for c in rank.children if c.pid in others and c.outputs)
+    if not any(one.startswith("pipe:") and one not in rank.process.outputs for one in writers):
+        return False
+    mains = (c.main_thread for c in rank.children if c.pid not in others)
+    return any(one and kernel_wait(one.wchan, one.syscall) == "pipe-read" for one in mains)
 
 
 def only_looks(rank: Rank, child: Process) -> bool:

@@ -31,6 +31,7 @@ def beside(
     exporter: Facts = RUNS,
     words: tuple[str, ...] = ("python3", "-m", "http.server"),
     send_queue: int = 2812928,
+    prints: str = "/log",
     **moved: Any,
 ) -> Rank:
     """A rank in wait4 for curl, with an exporter beside it, which has called something itself."""
@@ -42,9 +43,8 @@ def beside(
         (EXPORTER, rank.process.pid, exporter, words),
         (CALLED, EXPORTER, POLLS, ("nvidia-smi", "-l")),
     ):
-        made = world.process(
-            pid, what, ppid=ppid, role="subprocess", cmdline=command, comm=command[0]
-        )
+        more = {"cmdline": command, "comm": command[0], "outputs": (prints, "/log")}
+        made = world.process(pid, what, ppid=ppid, role="subprocess", **more)
         # with more than one thread, as servers have
         threads = made.threads[:1] if pid == CURL else made.threads[:2]
         pairs.append((msgspec.structs.replace(made, threads=threads), None))
@@ -53,18 +53,21 @@ def beside(
         CURL: DescriptorTable(NOW, (Descriptor(5, "socket", "socket:[9]", "rw", socket=socket),))
     }
     world.give_children(rank, pairs, tables=tables)
-    more = {
+    known = {
         "child_moved_at": dict.fromkeys((CURL, EXPORTER, CALLED), NOW),
         "child_cpu_share": dict.fromkeys((CURL, EXPORTER, CALLED), 0.001),
     }
-    world.ranks[-1] = msgspec.structs.replace(world.ranks[-1], **{**more, **moved})
+    world.ranks[-1] = msgspec.structs.replace(world.ranks[-1], **{**known, **moved})
     return world.ranks[-1]
 
 
-def test_a_server_that_idles_is_no_progress_of_the_program_that_is_waited_for() -> None:
+@pytest.mark.parametrize("prints", ["/log", "pipe:[3]"])
+def test_a_server_that_idles_is_no_progress_of_the_program_that_is_waited_for(
+    prints: str,
+) -> None:
     world = World()
     world.waiters(2)
-    beside(world)
+    beside(world, prints=prints)
     verdict = hung(world)
     assert verdict.cause == "child-process-wait"
     told = "for a program it started: pid 6001 'curl -T step5.pt' (state S), which waits in poll, "
@@ -84,7 +87,7 @@ def test_a_server_that_idles_is_no_progress_of_the_program_that_is_waited_for() 
         {"waits_for": 77},
         {"words": ("python3", "-u", "train.py")},
         {"words": ("python3", "-c", "from multiprocessing ...", "--multiprocessing-fork")},
-        {"curl": PIPE_READ},
+        {"curl": PIPE_READ, "prints": "pipe:[3]"},
     ],
 )
 def test_what_works_beside_it_may_do_what_it_waits_for(case: dict[str, Any]) -> None:
