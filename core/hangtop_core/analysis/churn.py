@@ -51,7 +51,7 @@ def children_moved(rank: Rank, activity: Activity, at: float, reader: Reader) ->
     Of a program that only looks at its clock, or at its connections, it counts when bytes moved:
     curl runs every second, also where nothing comes. Likewise of those that the rank does not wait
     for, as servers that only look whether somebody asks: they may do what the one needs it waits
-    for, but then they are at work.
+    for, but then they are at work, or move much; exporters read a little all the time.
     """
     moved = dict(rank.child_moved_at)
     others = set[int]() if activity.kind != "child" else aside(rank, activity.main)
@@ -59,8 +59,9 @@ def children_moved(rank: Rank, activity: Activity, at: float, reader: Reader) ->
         others = set()
     for child in rank.children if activity.kind == "child" else ():
         works = rank.child_cpu_share.get(child.pid, 1.0) >= PRODUCER_SHARE
-        idles = (child.pid in others and not works) or only_looks(rank, child)
-        if child.pid in moved and idles:
+        if child.pid in others and child.pid in moved and not works:
+            moved[child.pid] = rank.child_much_at.get(child.pid, child.started_at)
+        elif child.pid in moved and only_looks(rank, child):
             moved[child.pid] = rank.child_io_moved_at.get(child.pid, child.started_at)
     if churned(rank, at, reader):
         old = (c for c in rank.children if c.gone_at is None)

@@ -67,7 +67,7 @@ def test_a_server_that_idles_is_no_progress_of_the_program_that_is_waited_for(
 ) -> None:
     world = World()
     world.waiters(2)
-    beside(world, prints=prints)
+    beside(world, prints=prints, child_io_moved_at={EXPORTER: NOW, CALLED: NOW})
     verdict = hung(world)
     assert verdict.cause == "child-process-wait"
     told = "for a program it started: pid 6001 'curl -T step5.pt' (state S), which waits in poll, "
@@ -80,7 +80,7 @@ def test_a_server_that_idles_is_no_progress_of_the_program_that_is_waited_for(
     [
         {"child_cpu_share": {CURL: 0.001, EXPORTER: 0.5, CALLED: 0.001}},
         {"child_cpu_share": {CURL: 0.001, EXPORTER: 0.001, CALLED: 0.5}},
-        {"child_io_moved_at": {EXPORTER: NOW}},
+        {"child_much_at": {EXPORTER: NOW}},
         {"child_io_moved_at": {CURL: NOW}},
         # which one is waited for is not known, or it may do what that one waits for
         {"waits_for": None},
