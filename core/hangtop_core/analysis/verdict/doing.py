@@ -78,7 +78,8 @@ def does(case: Case, subject: Subject, child: Process) -> str:
         return "is in uninterruptible sleep (state D)"
     if main is not None and main.state == "R":
         return "runs"
-    return told.get(family or "", "")
+    to = connected(subject.rank, [child.pid]) if family in ("poll", "socket") else ""
+    return told[family] + to if family in told else ""
 
 
 def name_child(case: Case, subject: Subject, child: Process) -> str:
