@@ -21,17 +21,18 @@ from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import GONE, Watcher, left_at
 from hangtop_core.analysis.verdict.base import Hit, Subject
-from hangtop_core.analysis.verdict.callers import by_callers, stack_key
+from hangtop_core.analysis.verdict.callers import stack_key
 from hangtop_core.analysis.verdict.conditional import Condition, under_condition
 from hangtop_core.analysis.verdict.handles import PASSING, passes
 from hangtop_core.analysis.verdict.helpers import FOR_THREADS, with_helper
 from hangtop_core.analysis.verdict.knots import Knot, knot
-from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.owners import Owners
 from hangtop_core.analysis.verdict.presumed import with_presumed, with_threads
 from hangtop_core.analysis.verdict.recorded import by_recorders
 from hangtop_core.analysis.verdict.requests import awaits_requests
 from hangtop_core.analysis.verdict.uneven import left_early, uneven
+from hangtop_core.analysis.verdict.waitclasses import Classes, by_place, classes
 from hangtop_core.analysis.waiters import Waiters
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.nodestates import AWAY
@@ -278,29 +279,14 @@ class Case:
         return self._knot if self._knot is not None and not self._knot.circle else None
 
     @cached_property
-    def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:
+    def waiting_classes(self) -> Classes:
         """Waiters by what they wait in, where, and who called that, the largest class first."""
-        alike: dict[str, list[Subject]] = defaultdict(list)
-        for subject in self.waiters:
-            alike[wait_text(subject.activity)].append(subject)
-        groups: dict[str, list[Subject]] = {}
-        for text, some in alike.items():
-            ways = by_callers(self.snapshot.stacks, some) if _calls(some) else {"": some}
-            groups.update({text + caller: members for caller, members in ways.items()})
-        ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1][0].number))
-        return tuple((text, tuple(members)) for text, members in ordered)
+        return classes(self.snapshot, self.waiters)
 
     @cached_property
-    def waiting_places(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:
+    def waiting_places(self) -> Classes:
         """The same, where those are one class that came to one place by several callers."""
-        places: dict[str, list[tuple[str, tuple[Subject, ...]]]] = defaultdict(list)
-        for text, members in self.waiting_classes:
-            places[wait_text(members[0].activity)].append((text, members))
-        found = [
-            some[0] if len(some) == 1 else (place, tuple(s for _, part in some for s in part))
-            for place, some in places.items()
-        ]
-        return tuple(sorted(found, key=lambda one: -len(one[1])))
+        return by_place(self.waiting_classes)
 
     @cached_property
     def waited_s(self) -> float:
@@ -395,9 +381,3 @@ def _before(rank: Rank, since: float | None) -> bool:
     """Whether all that is known of a rank's recorder is a file from before the hang."""
     said = rank.recorder
     return said is not None and said.source == "file" and since is not None and said.at < since - 5
-
-
-def _calls(alike: Sequence[Subject]) -> bool:
-    """Whether subjects that wait alike wait in a collective that they called themselves."""
-    kind, by_thread = alike[0].activity.kind, alike[0].activity.by_thread
-    return len(alike) > 1 and kind in ("collective", "new-group") and not by_thread
