@@ -83,6 +83,8 @@ class Activity(Struct, frozen=True, gc=False):
     """That thread answers a call of another rank by torch.distributed.rpc."""
     awaited: str = ""
     """`waits in result at train.py:9 (f)`, what the main thread does meanwhile."""
+    peer: int | None = None
+    """The rank that is to send what it waits for, as the other end of its own socket tells."""
 
     @property
     def at(self) -> str:

@@ -90,6 +90,6 @@ def _presume(activity: Activity) -> Activity:
     if activity.top is None:
         text = "sleeps on a futex, as in a collective (no stack)"
     elif activity.family in ("socket", "poll"):
-        text = "waits for an answer over a socket, as all others do"
+        text = "waits for an answer over a socket"
     kind = "store" if activity.family in ("socket", "poll") else "work-wait"
     return replace(activity, kind=kind, text=text)
