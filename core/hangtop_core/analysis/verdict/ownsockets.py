@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from hangtop_core.analysis.activity import Activity
+    from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.descriptors import Descriptor
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _KIND = attrgetter("kind")
 _TEXT = "waits to read from a socket"
+_MAY_READ: frozenset[Kind] = frozenset({"remote", "queue"})
+"""What a main thread does that reads; multiprocessing has queues and connections over sockets."""
 _READS = frozenset({"recvfrom", "recvmsg", "read", "readv"})
 
 
@@ -36,13 +39,15 @@ def with_sockets(case: Case, read: list[Activity]) -> list[Activity]:
     Where others wait for ranks anyway, or they wait for one another in a circle: nothing that is
     done by itself is made a hang by this.
     """
-    if "remote" not in set(map(_KIND, read)):
+    if _MAY_READ.isdisjoint(map(_KIND, read)):
         return read
     ranks = case.job.ranks
     place = {(rank.node, rank.process.pid): index for index, rank in enumerate(ranks)}
     asked: dict[int, tuple[int, bool]] = {}
     for index, one in enumerate(read):
-        if one.kind == "remote" and one.op is None and ranks[index].descriptors is not None:
+        # Of libraries that ask services, a thread of a rank may be the service.
+        own = one.kind in _MAY_READ and (one.kind == "queue" or one.op is None)
+        if own and ranks[index].descriptors is not None:
             found = _asked(case, ranks[index], place)
             asked |= {index: found} if found is not None else {}
     waits = any(one.kind in COMMUNICATION for one in read) if asked else False
@@ -83,7 +88,9 @@ def _asked(case: Case, rank: Rank, place: Mapping[tuple[str, int], int]) -> tupl
     other, socket = case.job.ranks[found], mine.socket
     if other is rank or socket.state != "ESTABLISHED" or socket.recv_queue or socket.send_queue:
         return None
-    for one in other.descriptors.descriptors if other.descriptors is not None else ():
+    if other.descriptors is None:
+        return found, False  # whose it is was found on its node
+    for one in other.descriptors.descriptors:
         end = one.socket
         if end is None or (end.local, end.remote) != (socket.remote, socket.local):
             continue

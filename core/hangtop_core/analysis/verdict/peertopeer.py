@@ -12,7 +12,6 @@ from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
     does,
-    fact,
     is_are,
     several,
     who,
@@ -24,11 +23,10 @@ from hangtop_core.analysis.verdict.needs import OPEN, More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.knots import Knot
-    from hangtop_core.diagnosis import Evidence
 
 ABSENT = frozenset({"sleep", "waiting", "inline-data"})
 """What keeps a rank outside communication where nothing says more of it."""
@@ -347,10 +345,11 @@ P2P = Rule(
     title="All ranks send or receive, and nothing meets",
     seen="Ranks wait for one another in a circle, as what torch's `send` and `recv` were given, "
     "the lines that call them or the names of their functions have it (confidence 0.65 where one "
-    "of two sends and the other one receives). Or all that wait are in send, or all in recv, and "
-    "nobody is outside communication; with less confidence, some in send and some in recv. Or some "
-    "are in sends and receives from different lines that cannot meet, and all others wait in one "
-    "operation (confidence 0.70).",
+    "of two sends and the other one receives), or as they read from connections of their own, of "
+    "which both ends are known and on which nothing is on its way. Or all that wait are in send, "
+    "or all in recv, and nobody is outside communication; with less confidence, some in send and "
+    "some in recv. Or some are in sends and receives from different lines that cannot meet, and "
+    "all others wait in one operation (confidence 0.70).",
     excluded="A rank is outside communication: it is the head of the chain. Without a circle: a "
     "rank was not seen, and may be the one that they wait for.",
     confidence=0.85,
@@ -376,7 +375,8 @@ CHAIN = Rule(
     title="Ranks wait for sends in a chain, and its head is in another operation",
     seen="More than half of the ranks wait in send or recv, or on handles that isend, irecv or "
     "batch_isend_irecv gave in that class or file, and the others in something else. Or, "
-    "as what torch was given, the lines or the names of their functions have it, each waits "
+    "as what torch was given, the lines, the names of their functions or the other ends of "
+    "connections of their own have it, each waits "
     "for the next one, and the last one for a rank in a collective (confidence 0.85).",
     excluded="A rank is outside communication: it is the head. The recorders of all were read.",
     confidence=0.75,

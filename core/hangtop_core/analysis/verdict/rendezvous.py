@@ -35,6 +35,18 @@ _CONNECTS, _STATIC = "_create_tcp_store", "/static_tcp_rendezvous.py"
 """Where it connects to the rendezvous: a function of that with c10d, and all of the static one."""
 
 
+def no_rank(case: Case) -> str:
+    """`; torchrun on node-[1-2] waits at the rendezvous, and no rank has been started`, or not."""
+    waiting = [
+        one
+        for one in (() if case.job.ranks else case.job.launchers)
+        if case.reader.process(one, case.job.launcher_sample(one)).kind == "rendezvous"
+    ]
+    return (
+        f"; {_on(waiting)} waits at the rendezvous, and no rank has been started" if waiting else ""
+    )
+
+
 def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if case.job.ranks or case.contradictions:
         return
