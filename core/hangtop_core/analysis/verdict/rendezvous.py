@@ -36,15 +36,15 @@ _CONNECTS, _STATIC = "_create_tcp_store", "/static_tcp_rendezvous.py"
 
 
 def no_rank(case: Case) -> str:
-    """`; torchrun on node-[1-2] waits at the rendezvous, and no rank has been started`, or not."""
+    """`; torchrun on n[1-2] is not through with the rendezvous, and no rank has been started`."""
     waiting = [
         one
         for one in (() if case.job.ranks else case.job.launchers)
         if case.reader.process(one, case.job.launcher_sample(one)).kind == "rendezvous"
     ]
-    return (
-        f"; {_on(waiting)} waits at the rendezvous, and no rank has been started" if waiting else ""
-    )
+    if not waiting:
+        return ""
+    return f"; {_on(waiting)} is not through with the rendezvous, and no rank has been started"
 
 
 def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
