@@ -66,17 +66,21 @@ def is_library(file: str) -> bool:
 def add(pid: int, rows: Sequence[List[Any]]) -> None:
     """Put the line into the innermost Python frame, the innermost own one and comprehensions.
 
-    Own frames are told the loops and conditions that they stand in, too.
+    And into the two own ones outside of that, where one call is in another one. Own frames are told
+    the loops and conditions that they stand in, too.
     """
     python = [row for row in rows if not row[4]]
     own = [row for row in python if not is_library(row[1])][:_MAX_OWN]
     chosen = python[:1] + own[:1] + [row for row in own if row[0].endswith(_INLINE)]
+    callers = [row for row in own[1:3] if row not in chosen]
     mounts: Optional[List[procfs.Mount]] = None
-    for row in chosen:
+    for row in chosen + callers:
         if row[5] is None and row[1].startswith("/"):
             if mounts is None:
                 mounts = procfs.mounts(str(pid))
             row[5] = line(pid, row[1], row[3], mounts)
+            if row in callers and str(row[5]).count("(") < 2:
+                row[5] = None
     for row in own:
         if row[1].startswith("/"):
             mounts = procfs.mounts(str(pid)) if mounts is None else mounts

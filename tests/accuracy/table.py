@@ -10,6 +10,7 @@ from accuracy.table_fifth import FIFTH
 from accuracy.table_first import FIRST, GPT
 from accuracy.table_guards import GUARDS
 from accuracy.table_held import HELD
+from accuracy.table_kept_alive import ALIVE
 from accuracy.table_kept_calls import CALLS
 from accuracy.table_kept_data import DATA
 from accuracy.table_kept_ends import ENDS
@@ -17,8 +18,11 @@ from accuracy.table_kept_joining import JOINING
 from accuracy.table_kept_logic import LOGIC
 from accuracy.table_kept_network import NETWORK
 from accuracy.table_kept_operations import OPERATIONS
+from accuracy.table_kept_pretraining import PRETRAINING
 from accuracy.table_kept_processes import PROCESSES
 from accuracy.table_kept_research import RESEARCH
+from accuracy.table_kept_starting import STARTING
+from accuracy.table_kept_teams import TEAMS
 from accuracy.table_kept_training import TRAINING
 from accuracy.table_kept_work import WORK
 from accuracy.table_knots import KNOTS
@@ -182,6 +186,10 @@ JOBS: tuple[Job, ...] = (
     *CALLS,
     *ENDS,
     *NETWORK,
+    *ALIVE,
+    *TEAMS,
+    *STARTING,
+    *PRETRAINING,
     *JOINING,
     *DATA,
     *PROCESSES,

@@ -16,7 +16,7 @@ from hangtop_core.analysis.dictionary import Kind
 from hangtop_core.analysis.frames import Loop, endless_loops, library_run, plain_name, site, where
 from hangtop_core.analysis.native import WAITS_FOR_GPU
 from hangtop_core.analysis.sourcelines import inner_while, makes_store, sleeps, store_text
-from hangtop_core.analysis.waking import as_it_slept
+from hangtop_core.analysis.waking import as_it_slept, asking
 from hangtop_core.model import Frame, Thread
 from hangtop_core.text import how_ended
 
@@ -124,6 +124,7 @@ class Reader:
         found = self.process(rank.process, rank.sample)
         if found.kind == "busy" and found.running and (slept := as_it_slept(rank)) is not None:
             found = self.process(slept, rank.sample)
+        found = found if found.owner is None else asking(found, rank)
         return found if rank.descriptors is None else _resolved(found, rank)
 
     def process(self, process: Process, sample: StackSample | None) -> Activity:
@@ -365,9 +366,8 @@ def _exchanges(frame: Frame | None) -> bool:
 def _without_stack(
     sample: StackSample | None, main: Thread | None, family: str | None, running: bool
 ) -> Activity:
-    why = "not sampled yet"
-    if sample is not None and sample.failure is not None:
-        why = sample.failure.text
+    failure = sample.failure if sample is not None else None
+    why = failure.text if failure is not None else "not sampled yet"
     if main is not None and main.state == "D":
         text = OVER_MEMORY if family == "over-memory" else "is in uninterruptible sleep (state D)"
         return Activity("io", text, family=family, main=main)

@@ -1,4 +1,4 @@
-"""Main threads that were met running, though all they do is wake up and go back to sleep."""
+"""Main threads of which it says little that they run: all they do is wake up and sleep again."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hangtop_core.analysis.dictionary import COMMUNICATION
+
 if TYPE_CHECKING:
+    from hangtop_core.analysis.activity import Activity
     from hangtop_core.model import Process, Rank, Thread
 
 IDLE_SHARE = 0.01
 """Cores below which who was met running does not compute, also where there is much to do."""
+ASKS_SHARE = 0.03
+"""The same of one that asks for the GIL every 5 ms."""
+OWNER_SHARE = 0.1
+"""Cores that a process gets at least in which a thread keeps the GIL and computes, also where there
+is far too much to do."""
 SLEPT_S = 10.0
 """Seconds for which it counts in what a main thread was last met asleep."""
 
@@ -35,3 +43,27 @@ def as_it_slept(rank: Rank) -> Process | None:
     process = rank.process
     threads = (main, *(one for one in process.threads if one.tid != process.pid))
     return msgspec.structs.replace(process, threads=threads)
+
+
+def asking(found: Activity, rank: Rank) -> Activity:
+    """Return what a main thread does that seems to wait for other ranks, but asks for the GIL.
+
+    Who waits for others sleeps until they come. Whom a thread keeps from the GIL wakes up every
+    5 ms to ask for it: it runs between most readings, computes nothing, and stays in its
+    functions for at least half as long as is looked back.
+    """
+    sample, lately, main = rank.sample, rank.lately, found.main
+    if found.family != "futex" or found.kind not in COMMUNICATION or main is None:
+        return found
+    if sample is None or sample.same_functions_since is None or lately is None:
+        return found
+    owner = next((one for one in sample.threads if one.gil), None)
+    if owner is None or owner.tid == main.tid:
+        return found
+    same_s = sample.at - sample.same_functions_since
+    share = rank.main_cpu_share
+    wakes = share is not None and share < ASKS_SHARE and 2 * lately.left >= lately.span_s
+    keeps = lately.share >= OWNER_SHARE if owner.active else lately.share < 2 * ASKS_SHARE
+    if not (wakes and keeps and same_s >= lately.span_s / 2):
+        return found
+    return msgspec.structs.replace(found, kind="gil", text="waits for the GIL")

@@ -14,6 +14,7 @@ from hangtop_core.logs.known import LAUNCHERS, Part, recognise
 from hangtop_core.logs.life import BAR
 from hangtop_core.logs.record import Call, Record, ending, fill, kept
 from hangtop_core.logs.stamp import stamp
+from hangtop_core.logs.whose import named_alone
 from hangtop_core.text import clean
 
 MAX_LINES = 2000
@@ -44,6 +45,8 @@ nothing at all, or a process of multiprocessing, which may be a rank or a child 
 follows from the one before; torch.multiprocessing, that it has ended a process; a logger or a
 warning, after which any program can go on. Beside these `hook`: torch's own, for what ends the main
 thread."""
+_TELLS = re.compile(r"error|exception|fail|crash|warn|critical|caught", re.IGNORECASE)
+"""In a line that may be of who prints the traceback after it; others are of whoever."""
 FATAL = frozenset({"hook", "spawn"})
 """Where a rank ends for sure."""
 GOES_ON = frozenset({"thread", "ignored", "task"})
@@ -218,6 +221,8 @@ class Traceback:
         how, names = _how(self._own, self._before)
         code = fields.get("known", "")
         launcher = code in LAUNCHERS
+        named = named_alone(self._before[:400]) if _TELLS.search(self._before[:400]) else None
+        names |= {"named": str(named)} if named is not None else {}
         return [
             Record(
                 code if launcher else "traceback",

@@ -274,7 +274,7 @@ class Parser:
         """Add a record; what this stream has said before only counts, and its last is kept."""
         by = record.fields.get(apart, "") if apart else "".join(record.shape)
         # One stream may tell of several ranks: a launcher's, or NCCL's lines without a prefix.
-        about = [record.fields.get(name, "") for name in ("rank", "local")]
+        about = [record.fields.get(name, "") for name in ("rank", "local", "named")]
         about += [record.fields.get("pid", "")] if "host" in record.fields else []
         own = in_own_words(record.text)
         about += [f"rank {own}"] if own is not None else []

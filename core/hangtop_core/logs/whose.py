@@ -53,6 +53,16 @@ def in_own_words(text: str) -> int | None:
     return int(found[1]) if found is not None else None
 
 
+_NAMED = re.compile(r"\brank[\s:=#]{0,2}(\d{1,7})\b", re.IGNORECASE)
+"""A rank in a line of a log, as most programs put it."""
+
+
+def named_alone(text: str) -> int | None:
+    """The only rank that a line names; None where it names several, or none."""
+    found = {int(number) for number in _NAMED.findall(text)}
+    return found.pop() if len(found) == 1 else None
+
+
 def by_own_words(record: Record, ranks: Iterable[int]) -> Record:
     """The record of a file of several ranks, with which of them it says has printed it."""
     origin = record.origin

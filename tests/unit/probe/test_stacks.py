@@ -253,6 +253,17 @@ def test_only_the_innermost_and_the_innermost_own_frame_get_a_line(tmp_path: Pat
     assert [row[6] for row in rows] == [None, None, [], []]
 
 
+def test_callers_get_a_line_in_which_one_call_is_in_another(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("barrier()\nend(epoch, train(epoch))\nfit()\nx(y())\n")
+    os.utime(own, (0, 0))
+    rows: list[list[Any]] = [
+        ["f", str(own), "", number, False, None, None, None] for number in (1, 2, 3, 4)
+    ]
+    sources.add(os.getpid(), rows)
+    assert [row[5] for row in rows] == ["barrier()", "end(epoch, train(epoch))", None, None]
+
+
 def test_lines_of_code_are_kept_one_by_one_and_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import is_library, place, where
+from hangtop_core.analysis.frames import is_library, place, plain_name, where
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
@@ -85,6 +86,56 @@ def parted(one: Sequence[Frame], other: Sequence[Frame]) -> tuple[Frame, Frame] 
     """Where two stacks are in the function in which they part; None as for `parting`."""
     depth = parting(one, other)
     return None if depth is None else (one[-1 - depth], other[-1 - depth])
+
+
+def in_turn(one: Sequence[Frame], other: Sequence[Frame]) -> int | None:
+    """How many outermost frames are around a line in which two stacks part, `end(train(x))`: one
+    is in the call of an argument, which is over before that begins which the other one is in.
+
+    None where they part otherwise, and where that line is not known.
+    """
+    shared = 0
+    for left, right in zip(reversed(one), reversed(other), strict=False):
+        if (left.file, left.name, left.line) != (right.file, right.name, right.line):
+            break
+        shared += 1
+    while shared and is_library(one[-shared]):
+        shared -= 1
+    text = one[-shared].source or other[-shared].source if shared else None
+    first, then = (_begun(some[: len(some) - shared]) for some in (one, other))
+    return shared - 1 if text and first and then and _argument(text, first, then) else None
+
+
+def _begun(callees: Sequence[Frame]) -> str:
+    """The function that a line has called itself, perhaps within a decorator of torch."""
+    for frame in reversed(callees):
+        if not is_library(frame):
+            return plain_name(frame.name)
+        if not frame.file.endswith("/_contextlib.py"):
+            break
+    return ""
+
+
+@lru_cache(maxsize=1000)
+def _argument(text: str, inner: str, outer: str) -> bool:
+    """Whether a line calls one function for an argument of the only call of another one."""
+    text = text.strip().removeprefix("el")
+    if "\\" in text or len(text) > _MAX_LINE:
+        return False
+    for whole in (text, f"{text} pass"):
+        try:
+            parts = list(ast.walk(ast.parse(whole)))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        calls_ = [part for part in parts if isinstance(part, ast.Call)]
+        named = [ast.unparse(one.func).rpartition(".")[2] for one in calls_]
+        if named.count(outer) != 1 or inner == outer:
+            return False
+        within = list(ast.walk(calls_[named.index(outer)]))
+        return named.count(inner) > 0 and all(
+            one in within for one, name in zip(calls_, named, strict=True) if name == inner
+        )
+    return False
 
 
 def by_callers(

@@ -19,7 +19,7 @@ from hangtop_core.analysis.native import called
 from hangtop_core.analysis.peers import End, Peer, peers
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.ras import Report, report
-from hangtop_core.analysis.standing import GONE, Watcher
+from hangtop_core.analysis.standing import GONE, Watcher, left_at
 from hangtop_core.analysis.verdict.base import Hit, Subject
 from hangtop_core.analysis.verdict.callers import by_callers, stack_key
 from hangtop_core.analysis.verdict.conditional import Condition, under_condition
@@ -28,8 +28,7 @@ from hangtop_core.analysis.verdict.helpers import FOR_THREADS, with_helper
 from hangtop_core.analysis.verdict.knots import Knot, knot
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.owners import Owners
-from hangtop_core.analysis.verdict.ownsockets import with_sockets
-from hangtop_core.analysis.verdict.presumed import with_presumed, with_threads
+from hangtop_core.analysis.verdict.presumed import with_waits
 from hangtop_core.analysis.verdict.recorded import by_recorders
 from hangtop_core.analysis.verdict.uneven import left_early, uneven
 from hangtop_core.analysis.waiters import Waiters
@@ -58,8 +57,7 @@ class Case:
         self.snapshot, self.job, self.hang_after = snapshot, job, hang_after
         self.reader = Reader(snapshot.stacks)
         read = [self.reader.rank(rank) for rank in job.ranks]
-        by_threads = with_sockets(self, with_threads(job.ranks, read, self.reader))
-        activities, blind = with_presumed(job.ranks, by_threads)
+        activities, blind = with_waits(self, read)
         self.blind = blind
         """Whether who waits is only presumed, for want of stacks."""
         self.progress: Progress = judge(snapshot, job, activities, self.reader, hang_after)
@@ -322,7 +320,11 @@ class Case:
         text, members = max(classes, key=lambda one: len(one[1]), default=("", []))
         if not members:
             return ""
-        rest = sum(len(some) for _, some in classes) - len(members)
+        others = [some for _, some in classes if some and some is not members]
+        one, other = members[0].activity, others[0][0].activity if len(others) == 1 else None
+        if other is not None and other.site and (one.kind, one.text) == ("store", other.text):
+            return self.who_waits([*members, *others[0]], f"{text} and {other.at}")
+        rest = sum(map(len, others))
         more = f", and {rest} more elsewhere" if rest else ""
         return self.who_waits(members, text) + more
 
@@ -368,8 +370,10 @@ class Case:
         return called(self.reader.reading(stack_key(subject)).natives)
 
     def since(self, subject: Subject) -> str:
-        """`for 5:12`, how long a subject has got nowhere; empty when unknown."""
-        return self.ago(subject.standing.since)
+        """`for 5:12`, how long a subject has been where it is, also if a child has got on since."""
+        one, since = subject.activity, subject.standing.since
+        left = None if one.thread or one.by_thread else left_at(subject.rank)
+        return self.ago(since if left is None else min(since, left))
 
     @cached_property
     def watcher(self) -> Watcher:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import GONE
@@ -23,6 +22,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.diagnosis import Verdict
 from hangtop_core.logs.known import KNOWN
 from hangtop_core.logs.steps import STEPS
+from hangtop_core.logs.whose import named_alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,8 +52,6 @@ ANOTHER_WAY = frozenset({"missing-collective", "mismatched-collective", "uneven-
 _CAUGHT = frozenset({"root", "survived", "error"})
 """Parts of errors that a rank may have caught."""
 _MAX_CAUGHT = 2
-_NAMED = re.compile(r"\brank[\s:=#]{0,2}(\d{1,7})\b", re.IGNORECASE)
-"""Who prints a line of a log that the launcher has not marked, as most programs put it."""
 AGREED = 0.92
 """Confidence where logs and the last stacks of ranks tell the same."""
 
@@ -216,9 +214,12 @@ def survived_facts(case: Case, subjects: Sequence[Subject]) -> Iterator[Evidence
         last = one.record.again or one.record
         if overtaken(case, [last.at if last.exact else None]):
             continue
-        named = _NAMED.search(one.record.text) if not one.ranks else None
+        named = named_alone(one.record.text) if not one.ranks else None
         who_ = name_ranks(one.ranks) if one.ranks else "a rank, which one is not told,"
-        who_ = f"rank {int(named[1])}, as it says," if named is not None else who_
+        who_ = f"rank {named}, as it says," if named is not None else who_
+        before = {r.fields.get("named") for r in one.members} if not one.ranks else set()
+        if named is None and len(before) == 1 and None not in before:
+            who_ = f"rank {before.pop()}, as the line before says,"
         where = f" at {one.record.where.text}" if one.record.where is not None else ""
         often = f" {one.count} times" if one.count > 1 else ""
         yield fact("log", None, f"{who_} printed {one.record.text}{where}{often}, and went on")

@@ -117,6 +117,7 @@ def _printed(
         for one in case.said.tracebacks.get(rank, ())
         if one.how not in GOES_ON
         and one.fields.get("known") not in _FOLLOWS
+        and (one.rank is not None or int(one.fields.get("named", past[0].number)) in ranks)
         and _through(one.calls, here, caller)
     ]
     told = [one for one in found if one.rank is not None]
@@ -217,12 +218,14 @@ def _hit(case: Case, past: Sequence[Subject], inside: Sequence[Subject], found: 
 
 
 def _log_facts(past: Sequence[Subject], found: Raised) -> Iterator[Evidence]:
-    """Whose a traceback is of which the log does not tell the rank."""
+    """Whose a traceback is that the log does not mark with a rank, by the line before, or by what
+    it goes through."""
     if found.error is not None and found.error.rank is None:
-        text = (
-            f"the log does not tell whose {found.error.text} is: its traceback goes through "
-            f"{where(found.here)}, which {name_ranks(past)} {is_are(past, 'has', 'have')} left"
-        )
+        named, error = found.error.fields.get("named"), found.error.text
+        told = f"the line before the traceback of {error} names rank {named}; it"
+        told = told if named else f"the log does not tell whose {error} is: its traceback"
+        text = f"{told} goes through {where(found.here)}, "
+        text += f"which {name_ranks(past)} {is_are(past, 'has', 'have')} left"
         yield fact("log", None, text)
 
 
@@ -233,7 +236,8 @@ CAUGHT = Rule(
     "it, some are in the `except` (of another error than the end of data) of the `try` in which "
     "the others are; or a traceback in the logs goes through the line at which the others are, and "
     "those who have left it are past a `try` around the loops there, too. The traceback has to be "
-    "theirs, or be printed by as many as have left. They are blamed, and the exception is named.",
+    "theirs, or be printed by as many as have left, of which none is another rank's by the line "
+    "before it. They are blamed, and the exception is named.",
     excluded="Somebody is outside communication. Others have waited in vain, which is what the "
     f"exception says. The job was seen to get on over {SHORTLY_S:.0f} seconds after it.",
     confidence=0.88,

@@ -17,6 +17,7 @@ from hangtop_core.analysis.verdict.callers import (
     block_at,
     conditions,
     guards,
+    in_turn,
     loops,
     parting,
     rank_conditions,
@@ -106,13 +107,7 @@ def uneven(case: Case) -> Iterator[Hit]:
                 f"{name_ranks(odd)} {got}"
             ),
             evidence=(
-                fact(
-                    "stacks",
-                    first.number,
-                    f"all are in {here.name} of {here.short or here.file}: "
-                    f"{name_ranks(training)} at line {here.line}, "
-                    f"{name_ranks(group)} at line {there.line}",
-                ),
+                fact("stacks", first.number, _where(here, there, training, group)),
                 *flight_facts(one, numbers),
                 *common_facts(case, odd),
             ),
@@ -162,6 +157,20 @@ def left_early(case: Case) -> Iterator[Hit]:
             ),
         )
         return
+
+
+def _where(here: Frame, there: Frame, training: Sequence[Subject], past: Sequence[Subject]) -> str:
+    """Where ranks are in the function in which they part."""
+    said = f"all are in {here.name} of {here.short or here.file}"
+    if here.line == there.line:
+        source = here.source or there.source or ""
+        return (
+            f"{said}, at line {here.line}, `{source.strip()}`: {name_ranks(training)} in the call "
+            f"of an argument, which is over before that begins which {name_ranks(past)} "
+            f"{is_are(past, 'is', 'are')} in"
+        )
+    lines = f"{name_ranks(training)} at line {here.line}, {name_ranks(past)} at line {there.line}"
+    return f"{said}: {lines}"
 
 
 def _in_data(case: Case, branched: Container[int]) -> list[Subject]:
@@ -241,13 +250,16 @@ def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> _Parting | Non
     too. Where the program's file was not read, further down has to do.
     """
     depth = parting(training, past)
+    depth = in_turn(training, past) if depth is None else depth
     if depth is None:
         return None
     here, there = training[-1 - depth], past[-1 - depth]
     if there.line < here.line or is_library(here):
         return None
     known, around = loops(here), loops(there)
-    further = _Parting(here, there, f"further on than {place(here)}", True, known=False)
+    further = None
+    if here.line != there.line:
+        further = _Parting(here, there, f"further on than {place(here)}", True, known=False)
     if known is None or around is None:
         return further
     left = [(here, block) for block in known if block not in around]
@@ -361,7 +373,8 @@ UNEVEN = Rule(
     seen="Some wait in what DistributedDataParallel or FSDP reduces by itself in every step, or in "
     "a collective in a `for` whose line names what it goes over as data; this rank waits in an "
     "operation further down in the same function, and outside the loop that they are in (as the "
-    "program's file has it, where that can be read). Where most have left it, those that are still "
+    "program's file has it, where that can be read), or in a call of which theirs is an argument. "
+    "Where most have left it, those that are still "
     "in it are to blame. Where both are in a loop around that one, and its line does not name what "
     "it goes over as data, nor is it the loop of an epoch, with less confidence (0.60).",
     excluded="Somebody is outside communication, or has left by an exception. The loop goes over "

@@ -11,7 +11,19 @@ from hangtop_core.analysis.verdict.branches import branch
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.engine import diagnose
 from support.build import World, one_elsewhere
-from support.situations import BACKWARD, FUTEX, INIT, LOOP, QUEUE, SLEEP, c10d, frame, inside, user
+from support.situations import (
+    BACKWARD,
+    FUTEX,
+    INIT,
+    LOOP,
+    POLL,
+    QUEUE,
+    SLEEP,
+    c10d,
+    frame,
+    inside,
+    user,
+)
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -326,3 +338,14 @@ def test_others_under_several_conditions_are_not_said_to_be_under_one() -> None:
     assert said == ". Rank 2 is under `if step % 5 == 0:` (train.py:64), and ranks 0-1 not"
     first = branch(case, case.subjects[2:], case.subjects[:1])
     assert first.endswith("and rank 0 is under `if rank == 0:` (train.py:73): one of these differs")
+
+
+def test_who_waits_for_keys_of_the_store_at_two_places_is_told_together() -> None:
+    world = World()
+    for line in (34, 37, 37):
+        world.add(user("commit", line, "store.wait([key])"), POLL)
+    world.add(QUEUE, FUTEX)
+    found = next(one for one in run(world).verdicts if one.cause == "queue-wait")
+    assert found.summary.endswith(
+        "; ranks 0-2 wait for a key in the store at train.py:37 (commit) and train.py:34 (commit)"
+    )

@@ -46,6 +46,19 @@ def test_a_program_that_a_rank_waits_for() -> None:
     assert "pid 4999 'sleep 1000000' (state S)" in verdict.summary
 
 
+def test_how_long_a_rank_waits_for_a_program_is_told_from_when_it_last_ran() -> None:
+    # GIVEN a program that got on later than the rank went to wait for it
+    world = World()
+    world.waiters(3)
+    rank = world.add(CHILD, WAITPID, moved_at=NOW - 90.0)
+    child = world.process(4999, SLEEP, role="subprocess", ppid=rank.process.pid)
+    world.give_children(rank, [(child, None)], moved_at=NOW - 40.0)
+    verdict = hung(world)
+    assert verdict.cause == "child-process-wait"
+    assert " for 1:30 for a program it started" in verdict.summary
+    assert any("last ran 1:30 ago" in one.text for one in verdict.evidence)
+
+
 @pytest.mark.parametrize(
     ("stack", "facts"),
     [

@@ -11,6 +11,7 @@ from support.build import one_elsewhere
 from support.situations import BACKWARD, LOOP, c10d, frame, inside
 
 if TYPE_CHECKING:
+    from hangtop_core.model import Frame
     from support.situations import Stack
 
 
@@ -183,3 +184,53 @@ def test_further_down_is_past_the_loop_only_where_nobody_knows_of_loops(
         barrier, training = inside(barrier), inside(training)
     cause = one_elsewhere(barrier, training).verdicts[0].cause
     assert cause == ("uneven-inputs" if within is None else "mismatched-collective")
+
+
+def epoch(line: str, *callees: Frame) -> Stack:
+    """A rank in an operation, by way of some frames, below one line of the program's loop."""
+    main = replace(frame("main", "train.py", 41, line), within=((40, "for epoch in range(3):"),))
+    return (*callees, main, frame("<module>", "train.py", 90))
+
+
+TRAINS = (
+    *c10d("all_reduce")[:2],
+    replace(frame("Runner.train_epoch", "train.py", 12), within=((11, "for x in self.loader:"),)),
+)
+ENDS = (*c10d("barrier", 5356)[:2], replace(frame("Runner.end", "train.py", 22), within=()))
+NO_GRAD = frame("context_decorator", "torch/utils/_contextlib.py", 120)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("runner.end(epoch, runner.train_epoch(epoch))", True),
+        ("if self.end(loss=float(self.train_epoch(epoch))):", True),
+        ("results[epoch] = end(train_epoch(epoch) if epoch else None)", True),
+        # nobody knows
+        ("", False),
+        ("runner.end(epoch, runner.train_epoch(epoch)", False),
+        # it is yet to come, or comes after it, too; or some go there and some here
+        ("runner.train_epoch(runner.end(epoch))", False),
+        ("end(train_epoch(0)) + train_epoch(1)", False),
+        ("end(train_epoch(end(0)))", False),
+        ("end(epoch) if evaluator else train_epoch(epoch)", False),
+        # generators by turns
+        ("for pair in zip(train_epoch(epoch), end(epoch)):", False),
+    ],
+)
+def test_who_has_come_back_from_the_call_of_an_argument_has_left_the_loop_in_it(
+    line: str, *, told: bool
+) -> None:
+    for some in (ENDS, (*ENDS, NO_GRAD)):
+        first = one_elsewhere(epoch(line, *some), epoch(line, *TRAINS)).verdicts[0]
+        assert [one.rank for one in first.culprits] == [2]
+        assert (first.cause == "uneven-inputs") is told
+        assert ("through with the loop at train.py:11 (`for x in se" in first.summary) is told
+        assert ("in the call of an argument" in first.evidence[0].text) is told
+
+
+def test_tasks_of_an_event_loop_take_turns_whatever_line_has_made_them() -> None:
+    line = "asyncio.run(end(train_epoch(epoch)))"
+    run = frame("_run", "py:asyncio/events.py", 84)
+    found = one_elsewhere(epoch(line, *ENDS, run), epoch(line, *TRAINS, run))
+    assert [one.cause for one in found.verdicts] == ["mismatched-collective"]

@@ -85,9 +85,30 @@ def test_a_traceback_through_the_line_at_which_others_are_tells_why_a_rank_has_l
 
 
 @pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("ERROR:sft:training failed on rank 2", True),
+        ("12:00:01 [rank2] ERROR epoch failed", True),
+        ("12:00:01 CRITICAL rank=2 world_size=3: epoch failed", True),
+        ("rank 2: caught an exception", True),
+        ("ERROR exchange of rank 2 with rank 1 failed", False),
+        ("ERROR epoch failed", False),
+        ("INFO rank 1 step 11", False),  # a line of somebody else
+    ],
+)
+def test_the_line_before_a_traceback_may_name_whose_it_is(said: str, told: bool) -> None:
+    one = judge(leaves(BEGIN), said, *THROUGH)
+    assert (one.cause, blamed(one)) == ("missing-collective", [2])
+    text = "the line before the traceback of ValueError: no box names rank 2; it goes through"
+    assert one.evidence[0].text.startswith(text) is told
+    assert ("does not tell whose" in one.evidence[0].text) is not told
+
+
+@pytest.mark.parametrize(
     "lines",
     [
         [f"[rank0]: {line}" for line in THROUGH],
+        ["ERROR:sft:training failed on rank 0", *THROUGH],
         # as many as there are ranks: all have caught it once
         THROUGH * 3,
         # caught inside of what the others are in

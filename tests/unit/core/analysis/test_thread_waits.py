@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.sourcelines import needs_no_lock, sleeps
+from hangtop_core.lately import Lately
 from support.build import HUNG_SINCE, NOW, World, judged
-from support.situations import FUTEX, JOIN, POLL, RUN, frame, thread, user
+from support.situations import BACKWARD, FUTEX, JOIN, POLL, RUN, frame, thread, user
+from support.verdicts import blamed
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
@@ -311,3 +314,42 @@ def test_a_main_thread_met_awake_as_it_asks_for_the_gil_gets_nowhere() -> None:
     )
     assert Reader(world.snapshot().stacks).rank(rank).kind == "gil"
     assert first(world).cause == "gil-held"
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({}, "gil-held"),
+        ({"main_cpu_share": 0.2}, None),  # it computes
+        ({"main_cpu_share": None}, None),
+        ({"lately": Lately(share=0.28, left=12, span_s=18.0)}, "gil-held"),  # on a crowded node
+        ({"lately": Lately(share=0.05, left=15, span_s=15.0)}, None),  # the owner only ran just now
+        ({"lately": Lately(share=1.0, left=3, span_s=15.0)}, None),
+        ({"lately": None}, None),
+        ({"same_functions_since": NOW - 4.0}, None),  # it gets on
+    ],
+)
+def test_who_wakes_up_all_the_time_in_a_wait_for_others_asks_for_the_gil(
+    fields: dict[str, Any], cause: str | None
+) -> None:
+    fields = dict(fields)
+    # GIVEN a main thread that runs from one reading to the next, and stays in its functions
+    world = World()
+    world.waiters(2, BACKWARD)
+    lately = Lately(share=1.0, left=14, span_s=15.0)
+    facts = {
+        "others": [("listener", 4025, user("scrub", 9), True)],
+        "same_functions_since": fields.pop("same_functions_since", None),
+    }
+    told: dict[str, Any] = {"moved_at": NOW, "main_cpu_share": 0.005, "lately": lately, **fields}
+    one = world.add(
+        BACKWARD, FUTEX, process={"threads": (thread(4025, RUN),)}, sample=facts, **told
+    )
+    assert one.sample is not None
+    main, owner = one.sample.threads
+    sample = replace(one.sample, threads=(main, replace(owner, active=True)))
+    world.ranks[-1] = replace(one, sample=sample)
+    found = judged(world)
+    assert (found.state == "hung") is (cause is not None)
+    if cause:
+        assert (found.verdicts[0].cause, blamed(found.verdicts[0])) == (cause, [2])
