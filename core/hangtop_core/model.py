@@ -141,6 +141,7 @@ class Rank(Struct, frozen=True, gc=False):
     """When the main thread of each child was last known to run, by pid, as `moved_at`."""
     child_left_at: Mapping[int, float] = field(default_factory=dict)  # likewise, as `left_at`
     child_io_moved_at: Mapping[int, float] = field(default_factory=dict)  # as `io_moved_at`
+    child_much_at: Mapping[int, float] = field(default_factory=dict)  # `wrote_at` or `read_at`
     child_cpu_share: Mapping[int, float] = field(default_factory=dict)  # likewise
     child_descriptors: Mapping[int, DescriptorTable] = field(default_factory=dict)  # likewise
     descriptors: DescriptorTable | None = None

@@ -40,7 +40,14 @@ class Thread(Struct, frozen=True, gc=False):
     fd: int | None = None
     """First argument of the system call, where that is a descriptor."""
     futex: Text | None = None
-    """Address waited on, for futex: equal addresses in one process are one lock."""
+    """Address waited on, for futex: equal addresses in one process are one lock. Of wait4 the pid
+    of the one child that is waited for."""
+
+    @property
+    def child(self) -> int | None:
+        """The one child that it waits for, where it does."""
+        told = self.futex if self.syscall == "wait4" else None
+        return int(told) if told is not None and told.isdecimal() else None
 
 
 class Process(Struct, frozen=True, gc=False):

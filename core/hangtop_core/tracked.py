@@ -10,13 +10,7 @@ from hangtop_core.analysis.waking import met_asleep
 from hangtop_core.fileway import IO_NOISE, Way
 from hangtop_core.lately import Looker
 from hangtop_core.meters import grown, only_waited, sent_back
-from hangtop_core.model import (
-    DescriptorTable,
-    Process,
-    Rank,
-    Recorder,
-    StackSample,
-)
+from hangtop_core.model import DescriptorTable, Process, Rank, Recorder, StackSample
 from hangtop_core.rankstates import rank_state
 from hangtop_core.samples import continued
 from hangtop_core.whiles import Whiles
@@ -121,6 +115,11 @@ class Tracked:
     def gone(self) -> bool:
         """Whether the process has left."""
         return self.process.gone_at is not None
+
+    @property
+    def much_at(self) -> float | None:
+        """When it last read or wrote much."""
+        return max((at for at in (self.wrote_at, self.read_at) if at is not None), default=None)
 
     def disturb(self, since: float) -> None:
         """Note that hangtop itself holds the process from now on: attaching wakes its threads."""
@@ -322,6 +321,7 @@ class Tracked:
                 child_moved_at=_each(children, "moved_at"),
                 child_left_at=_each(children, "left_at"),
                 child_io_moved_at=_each(children, "io_moved_at"),
+                child_much_at=_each(children, "much_at"),
                 child_cpu_share=_each(children, "cpu_share"),
                 child_descriptors=_each(children, "descriptors"),
                 descriptors=self.descriptors,

@@ -200,6 +200,8 @@ def read_thread(base: str, tid: int) -> Optional[ThreadRow]:
     name = syscalls.name(call.number)
     fd = _descriptor(call.args[0]) if syscalls.takes_descriptor(name) else None
     futex = "%#x" % call.args[0] if name == "futex" else None
+    if name == "wait4":  # for any child it is negative
+        futex = str(_descriptor(call.args[0]) or "") or None
     return ThreadRow(tid, stat.comm, stat.state, wchan, name, fd, futex)
 
 

@@ -18,13 +18,21 @@ MAX_HOLDERS = 64
 LOCK_FILES = (".lock", "/lock")
 """How files end that are there to be locked: filelock, huggingface, torch's extensions, Triton."""
 
+HOLDS = "holds the lock"
+INTERPRETERS = ("python", "pt_main", "bash", "sh", "perl", "ruby", "java", "node")
+"""Of a program whose name begins so its command line tells what it is: torch renames Python."""
+
 
 def holder(pid: int, how: str) -> Optional[Message]:
     """Return a process in the form of model.Holder; None when it is gone."""
     stat = procfs.read_stat(pid)
     if stat is None:
         return None
-    return {"pid": pid, "comm": stat.comm, "state": stat.state, "how": how}
+    name = stat.comm
+    if how == HOLDS and name.startswith(INTERPRETERS):
+        words = procfs.parse_cmdline(procfs.read("/proc/%d/cmdline" % pid, 4096) or b"")
+        name = " ".join((name, *secrets.mask_arguments(words)[1:]))[:80]
+    return {"pid": pid, "comm": name, "state": stat.state, "how": how}
 
 
 def lock_files(pid: int, around: Node) -> List[Message]:
@@ -48,7 +56,7 @@ def lock_files(pid: int, around: Node) -> List[Message]:
             # `lock:` stands there for what was locked through this very descriptor.
             if b"\nlock:" not in (procfs.read("/proc/%d/fdinfo/%d" % (other, fd)) or b""):
                 continue
-            entry = holder(other, "holds the lock")
+            entry = holder(other, HOLDS)
             if entry is not None:
                 path = secrets.mask_path(target)
                 row: Message = {"fd": -1, "kind": "file", "target": path, "locked": "held"}

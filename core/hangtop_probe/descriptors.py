@@ -13,7 +13,7 @@ import time
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from . import fileservers, filesystems, flows, locks, opening, owners, permission, procfs, secrets
-from .beside import holder, lock_files, store_port
+from .beside import HOLDS, holder, lock_files, store_port
 from .owners import Owner
 from .requests import Message, Request, clock, failure, pids_of
 from .sockets import Sockets, inode_of
@@ -209,7 +209,7 @@ class Reader:
 
     def _lock_holders(self, wait: locks.Lock) -> List[Message]:
         pids = set(locks.holders(self.around.locks()).get(wait.number, []))
-        found = [holder(pid, "holds the lock") for pid in sorted(pids) if pid > 0]
+        found = [holder(pid, HOLDS) for pid in sorted(pids) if pid > 0]
         return [h for h in found if h is not None][:MAX_HOLDERS]
 
     def _unopened(self, lock: locks.Lock) -> Message:

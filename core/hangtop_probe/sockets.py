@@ -56,6 +56,8 @@ def parse_inet(data: bytes, family: str) -> List[Socket]:
             local, remote = _address(fields[1]), _address(fields[2])
             state = int(fields[3], 16)
             send, receive = (int(part, 16) for part in fields[4].split(b":"))
+            # The end of what the other end sends, which is not read, counts as one byte.
+            receive -= state == 8 and receive > 0
             inode = int(fields[9])
             # Timer 1 is the one of retransmission (net/ipv4/tcp_ipv4.c, get_tcp4_sock).
             again = int(fields[6], 16) if fields[5].startswith(b"01:") else 0

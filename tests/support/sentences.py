@@ -94,6 +94,7 @@ def _again(rank: Rank, beyond: int) -> Rank:
         child_moved_at=_moved(rank.child_moved_at.items()),
         child_left_at=_moved(rank.child_left_at.items()),
         child_io_moved_at=_moved(rank.child_io_moved_at.items()),
+        child_much_at=_moved(rank.child_much_at.items()),
         child_cpu_share=_moved(rank.child_cpu_share.items()),
         child_descriptors=_moved(rank.child_descriptors.items()),
     )

@@ -1,4 +1,4 @@
-"""Children that run and get nothing done: they end as fast as they are started, or only look."""
+"""Children that run and get nothing done: short-lived ones, those that only look, and others."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hangtop_core.analysis.kernel import kernel_wait
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from hangtop_core.analysis.activity import Reader
-    from hangtop_core.model import Process, Rank
+    from hangtop_core.analysis.activity import Activity, Reader
+    from hangtop_core.model import Process, Rank, Thread
 
 SHORT_S = 10.0
 """A child that ends within this has had no time to do much."""
@@ -23,6 +23,8 @@ _POOL, _TASK_LINE = "/multiprocessing/pool.py", 115
 """Where `worker` calls tasks, below where it calls the initializer: CPython 3.8 to 3.14."""
 STARTS = 2
 """So many that were met in their initializer, and none in a task, are no accident."""
+PRODUCER_SHARE = 0.1
+"""Cores a child uses that works on what its rank waits for; one that only watches uses less."""
 LOOKS_SHARE = 0.003
 """Cores that take more than a look now and then."""
 SEVERAL = 3
@@ -43,6 +45,40 @@ def churned(rank: Rank, at: float, reader: Reader) -> tuple[Process, ...]:
     return some if fails and 0 not in codes and "task" not in seen else ()
 
 
+def children_moved(rank: Rank, activity: Activity, at: float, reader: Reader) -> float | None:
+    """When a child last ran; of those that end as fast as they are started none counts.
+
+    Of a program that only looks at its clock, or at its connections, it counts when bytes moved:
+    curl runs every second, also where nothing comes. Likewise of those that the rank does not wait
+    for, as servers that only look whether somebody asks: they may do what the one needs it waits
+    for, but then they are at work, or move much; exporters read a little all the time.
+    """
+    moved = dict(rank.child_moved_at)
+    others = set[int]() if activity.kind != "child" else aside(rank, activity.main)
+    if others and _feed(rank, others):
+        others = set()
+    for child in rank.children if activity.kind == "child" else ():
+        works = rank.child_cpu_share.get(child.pid, 1.0) >= PRODUCER_SHARE
+        if child.pid in others and child.pid in moved and not works:
+            moved[child.pid] = rank.child_much_at.get(child.pid, child.started_at)
+        elif child.pid in moved and only_looks(rank, child):
+            moved[child.pid] = rank.child_io_moved_at.get(child.pid, child.started_at)
+    if churned(rank, at, reader):
+        old = (c for c in rank.children if c.gone_at is None)
+        some = [at for c in old if (at := moved.get(c.pid, 0.0)) >= c.started_at + SHORT_S]
+        return max(some, default=None)
+    return max(moved.values(), default=None)
+
+
+def _feed(rank: Rank, others: set[int]) -> bool:
+    """Whether one of these children may write to a pipe that another one waits to read."""
+    writers = (c.outputs[0] for c in rank.children if c.pid in others and c.outputs)
+    if not any(one.startswith("pipe:") and one not in rank.process.outputs for one in writers):
+        return False
+    mains = (c.main_thread for c in rank.children if c.pid not in others)
+    return any(one and kernel_wait(one.wchan, one.syscall) == "pipe-read" for one in mains)
+
+
 def only_looks(rank: Rank, child: Process) -> bool:
     """Whether a child without threads waits for connections, and computes next to nothing.
 
@@ -53,6 +89,33 @@ def only_looks(rank: Rank, child: Process) -> bool:
         return False
     waits = kernel_wait(main.wchan, main.syscall) == "poll"
     return waits and rank.child_cpu_share.get(child.pid, 1.0) < LOOKS_SHARE
+
+
+def aside(rank: Rank, main: Thread | None) -> set[int]:
+    """The children that a rank does not wait for, and what those have started, by pid.
+
+    Empty where it is not known for which one it waits. Processes of its own program may do what
+    that one waits for.
+    """
+    wanted = main.child if main is not None else None
+    if wanted is None or all(child.pid != wanted for child in rank.children):
+        return set()
+    own = rank.process
+    below = {
+        child.pid
+        for child in rank.children
+        if child.ppid == own.pid
+        and child.pid != wanted
+        and (
+            child.role != "subprocess"
+            or _kind(child) not in ("--multiprocessing-fork", own.cmdline)
+        )
+    }
+    found = set(below)
+    while below:
+        below = {child.pid for child in rank.children if child.ppid in below} - found
+        found |= below
+    return found
 
 
 def short_lived(rank: Rank, at: float) -> tuple[Process, ...]:

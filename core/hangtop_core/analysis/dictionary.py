@@ -255,6 +255,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "get wait next join map starmap apply",
         "waits for the processes of its pool",
     ),
+    _pattern("remote", "/socketserver.py", "serve_forever", "waits for requests"),
     _pattern(
         "remote",
         "/http/client.py /urllib/request.py /ssl.py /urllib3/ /requests/ /httpx/ /httpcore/ "

@@ -25,7 +25,7 @@ from hangtop_core.analysis.atwork import (
     moved_much,
     retries,
 )
-from hangtop_core.analysis.churn import SHORT_S, churned, only_looks
+from hangtop_core.analysis.churn import PRODUCER_SHARE, children_moved, churned
 from hangtop_core.analysis.dictionary import COMMUNICATION, POLLING, Kind
 from hangtop_core.analysis.eventloops import answered, of_gloo
 from hangtop_core.analysis.frames import plain_name
@@ -50,8 +50,6 @@ WORK_SHARE = 0.003
 """Cores a main thread uses that does work now and then; waking up every 5 s to poll uses less."""
 THREADS_SHARE = 0.05
 """Cores a process uses while its threads are at work."""
-PRODUCER_SHARE = 0.1
-"""Cores a child uses that works on what its rank waits for; one that only watches uses less."""
 GONE: frozenset[Kind] = frozenset({"exited", "zombie"})
 _HALTED: frozenset[Kind] = frozenset({"stopped", "traced", "frozen", "core-dump"})
 _MOVES_DATA: frozenset[Kind] = frozenset(
@@ -219,7 +217,8 @@ class Watcher:
                 computed = None if failed(frames) else rank.computed_at
                 found = self._or_moved(found, latest((computed, printed)))
         if activity.kind in ("child", "compiling"):
-            found = self._or_moved(found, self._children_moved(rank, activity))
+            moved = children_moved(rank, activity, self.at, self._reader)
+            found = self._or_moved(found, moved)
         if activity.kind in _FOR_THREADS:
             found = self._or_worked(rank, self._or_threads(rank, found))
             found = self._or_helpers(rank, activity, found)
@@ -261,23 +260,6 @@ class Watcher:
         if activity.kind == "child" and churned(rank, self.at, self._reader):
             return None
         return latest((rank.io_moved_at, rank.file_moved_at))
-
-    def _children_moved(self, rank: Rank, activity: Activity) -> float | None:
-        """When a child last ran; of those that end as fast as they are started none counts.
-
-        Of a program that only looks at its clock, or at its connections, it counts when bytes
-        moved: curl runs every second, also where nothing comes.
-        """
-        moved = dict(rank.child_moved_at)
-        for child in rank.children if activity.kind == "child" else ():
-            if child.pid in moved and only_looks(rank, child):
-                moved[child.pid] = rank.child_io_moved_at.get(child.pid, child.started_at)
-        if churned(rank, self.at, self._reader):
-            old = (c for c in rank.children if c.gone_at is None)
-            return latest(
-                at for c in old if (at := moved.get(c.pid, 0.0)) >= c.started_at + SHORT_S
-            )
-        return latest(moved.values())
 
     def _by_scheduler(self, left: float | None, seen: float) -> Standing:
         """For threads that sleep until they can go on: that they left their wait is progress.

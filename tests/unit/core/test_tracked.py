@@ -108,6 +108,7 @@ def test_when_bytes_of_a_child_last_moved(bench: Bench) -> None:
     assert bench.ranks()[0].child_io_moved_at == {}
     bench.fold(9, {"pid": 200, "meters": meters(main_last_ran_s=1.0, read_bytes=1 << 24)})
     assert bench.ranks()[0].child_io_moved_at == {200: EPOCH + 9}
+    assert bench.ranks()[0].child_much_at == {200: EPOCH + 9}
 
 
 def test_without_the_scheduler_counters_tell_movement(bench: Bench) -> None:

@@ -138,5 +138,8 @@ def test_a_file_that_another_process_has_locked_to_itself(tmp_path: Path) -> Non
                 assert row.get("locked") == told
                 pids = [one["pid"] for one in row.get("holders", ())]
                 assert pids == ([holder.pid] if told else [])
+                # of an interpreter what it runs is told
+                names = [one["comm"] for one in row.get("holders", ())]
+                assert all(" -c import fcntl, sys; f = open(" in name for name in names)
             finally:
                 holder.kill()

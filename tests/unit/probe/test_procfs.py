@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,20 @@ def test_stat_with_blanks_and_brackets_in_the_name() -> None:
 @pytest.mark.parametrize(("status", "code"), [(0, 0), (256, 1), (3 << 8, 3), (9, -9), (139, -11)])
 def test_wait_status(status: int, code: int) -> None:
     assert procfs.wait_status(status) == code
+
+
+def test_the_one_child_that_is_waited_for_is_told() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        waiting = threading.Thread(target=child.wait)
+        waiting.start()
+        try:
+            tid = waiting.native_id or 0
+            seen = (activity.read_thread(f"/proc/self/task/{tid}", tid) for _ in range(100_000))
+            row = next(one for one in seen if one is not None and one.syscall == "wait4")
+            assert (row.futex, row.fd) == (str(child.pid), None)
+        finally:
+            child.kill()
+            waiting.join()
 
 
 def test_syscall_line_gives_name_descriptor_and_futex() -> None:
@@ -159,6 +175,11 @@ def test_tcp_lines_of_both_families() -> None:
         "ESTABLISHED",
     )
     assert (entry.recv_queue, entry.send_queue, entry.inode) == (96, 16, 49885)
+    # The end that has come, and was not read, is no byte.
+    for count, told in ((b"60", 95), (b"01", 0), (b"00", 0)):
+        closed = line.replace(b" 01 ", b" 08 ").replace(b":00000060", b":000000" + count)
+        [entry] = sockets.parse_inet(header + closed, "tcp")
+        assert (entry.state, entry.recv_queue) == ("CLOSE_WAIT", told)
     mapped = b"0000000000000000FFFF00000100007F:0016"
     six = b"0: " + mapped + b" 00000000000000000000000001000000:0050 0A 0:0 0:0 0 0 0 7"
     [entry] = sockets.parse_inet(header + six, "tcp")

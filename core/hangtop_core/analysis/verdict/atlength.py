@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.children import at_task, programs, told_children
+from hangtop_core.analysis.verdict.children import at_task, awaited, programs, told_children
 from hangtop_core.analysis.verdict.evidence import alike, common_facts, sentence, several, who
 from hangtop_core.analysis.verdict.slow import AS_MEANT
 from hangtop_core.analysis.verdict.steps import strace_step
@@ -50,7 +50,8 @@ def _for_what(case: Case, subject: Subject) -> str:
     if subject.activity.kind != "child":
         return ""
     children = programs(subject)
-    told = at_task(case, subject, children) or told_children(case, subject, children)
+    told = at_task(case, subject, children)
+    told = told or told_children(case, subject, awaited(subject, children))
     return f" ({told})" if told else ""
 
 

@@ -30,6 +30,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.owners import Owners
 from hangtop_core.analysis.verdict.presumed import with_waits
 from hangtop_core.analysis.verdict.recorded import by_recorders
+from hangtop_core.analysis.verdict.requests import awaits_requests
 from hangtop_core.analysis.verdict.uneven import left_early, uneven
 from hangtop_core.analysis.waiters import Waiters
 from hangtop_core.analysis.xids import Event, events
@@ -69,6 +70,8 @@ class Case:
             )
             for rank, one, standing in zip(job.ranks, activities, self.progress.ranks, strict=False)
         )
+        if self.progress.state == "hung" and awaits_requests(self):
+            self.progress = replace(self.progress, state="unknown")
 
     @property
     def at(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.churn import churned, short_lived
+from hangtop_core.analysis.churn import aside, churned, short_lived
 from hangtop_core.analysis.frames import is_library, library_run, plain_name
 from hangtop_core.analysis.standing import FLOOR_S, GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
@@ -50,9 +50,17 @@ LATER_S = 2.0
 
 def programs(subject: Subject) -> list[Process]:
     """Children that a program may wait for, the youngest first."""
-    found = [c for c in subject.rank.children if c.role not in _HELPERS and c.gone_at is None]
+    others = aside(subject.rank, subject.activity.main)
+    some = (c for c in subject.rank.children if c.pid not in others)
+    found = [c for c in some if c.role not in _HELPERS and c.gone_at is None]
     own = [c for c in found if c.ppid == subject.pid]
     return sorted(own, key=lambda c: -c.started_at) or found
+
+
+def awaited(subject: Subject, children: Sequence[Process]) -> Sequence[Process]:
+    """Of these the one that a rank waits for, where that is known."""
+    wanted = subject.activity.main.child if subject.activity.main is not None else None
+    return [child for child in children if child.pid == wanted] or children
 
 
 def other_end(subject: Subject) -> list[Process]:
@@ -152,7 +160,8 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 continue  # asked about as a queue that nobody fills
             told = at_task(case, subject, children)
         if not told:
-            named = told_children(case, subject, children)
+            children = sorted(children, key=lambda c: c not in awaited(subject, children))
+            named = told_children(case, subject, awaited(subject, children))
             told = "for a program it started" + (f": {named}" if named else "")
             sure = bool(children)
         unread = any(drains(frames_of(case, subject, child)) for child in children)

@@ -214,15 +214,17 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         place = f"{first.activity.text} at {first.activity.at}"
         lock, by_others = lock_of(case, subject, first)
         file = lock or file_of(case, subject, first)
-        more = f" (and {plural(len(stuck) - 1, 'more worker')})" if len(stuck) > 1 else ""
-        more = _crossed(case, subject, stuck) or more
+        crossed = _crossed(case, subject, stuck)
+        many = len(stuck) > 1 and not crossed
+        more = f"(and {plural(len(stuck) - 1, 'more worker')})" if many else ""
+        parts = (case.ago(first.standing.since), more, f"on {file}" if file else "")
+        long = " ".join(part for part in parts if part)
         yield Hit(
             subjects=(subject,),
             summary=sentence(
                 case,
                 f"{who([subject])} waits for data: {first.name} {place}",
-                f"on {file}" if file else "",
-                case.ago(first.standing.since) + program_of(case, subject, first) + more,
+                f"{long}{program_of(case, subject, first)}{crossed}",
             ),
             evidence=(
                 *(fact for worker in stuck[:4] for fact in worker_facts(case, subject, worker)),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import kernel
 from hangtop_core.analysis.frames import plain_name, where
-from hangtop_core.analysis.idle import is_idle
+from hangtop_core.analysis.idle import accepts, is_idle
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.pipes import command, connected, program_below
 
@@ -39,6 +39,8 @@ def does(case: Case, subject: Subject, child: Process) -> str:
         return activity.text
     if is_idle(frames_of(case, subject, child)):
         return "waits for a task"
+    if accepts(frames_of(case, subject, child)):
+        return f"waits for requests at {where(activity.site)}"
     back = waits_back(subject, child)
     at = f" at {where(activity.site)}" if activity.site is not None else ""
     if drains(frames_of(case, subject, child)):
@@ -76,7 +78,8 @@ def does(case: Case, subject: Subject, child: Process) -> str:
         return "is in uninterruptible sleep (state D)"
     if main is not None and main.state == "R":
         return "runs"
-    return told.get(family or "", "")
+    to = connected(subject.rank, [child.pid]) if family in ("poll", "socket") else ""
+    return told[family] + to if family in told else ""
 
 
 def name_child(case: Case, subject: Subject, child: Process) -> str:

@@ -95,7 +95,8 @@ class OneThread(Struct, frozen=True):
     @property
     def futex(self) -> str:
         """`, futex 0x5640`: equal addresses are one lock."""
-        return f", futex {self.facts.futex}" if self.facts and self.facts.futex else ""
+        waits = self.facts is not None and self.facts.futex and self.facts.child is None
+        return f", futex {self.facts.futex}" if waits and self.facts is not None else ""
 
 
 def threads_of(case: Case, subject: Subject) -> list[OneThread]:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hangtop_core.analysis import kernel
-from hangtop_core.text import clean
+from hangtop_core.text import clean, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.descriptors import Descriptor, Socket
     from hangtop_core.model import Process, Rank
 
 _COMMAND = 90
@@ -73,14 +73,22 @@ def connections(rank: Rank, pid: int) -> list[Descriptor]:
 
 
 def connected(rank: Rank, pids: Iterable[int]) -> str:
-    """`, connected to 10.0.0.7:443`, of the first ones; empty where none is known."""
-    found = {
-        one.socket.remote: None
-        for pid in pids
-        for one in connections(rank, pid)
-        if one.socket is not None
-    }
-    return f", connected to {', '.join(list(found)[:3])}" if found else ""
+    """`, connected to 10.0.0.7:443`, of the first ones; empty where none is known.
+
+    With what the other end has not taken, or it has not read.
+    """
+    sockets = [one.socket for pid in pids for one in connections(rank, pid) if one.socket]
+    tried = {one.remote: None for one in sockets if one.state == "SYN_SENT"}
+    found = {f"{s.remote}{_queued(s)}": None for s in sockets if s.state != "SYN_SENT"}
+    text = f", connected to {', '.join(list(found)[:3])}" if found else ""
+    return text + (f", trying to connect to {', '.join(list(tried)[:3])}" if tried else "")
+
+
+def _queued(socket: Socket) -> str:
+    unread = f"{size(socket.recv_queue)} from there are not read" if socket.recv_queue else ""
+    unsent = f"{size(socket.send_queue)} for it are not acknowledged" if socket.send_queue else ""
+    told = ", ".join(part for part in (unsent, unread) if part)
+    return f" ({told})" if told else ""
 
 
 def program_below(rank: Rank, process: Process) -> Process | None:

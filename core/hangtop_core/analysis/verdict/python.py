@@ -202,6 +202,8 @@ def _silence(subject: Subject, socket: Socket) -> str:
     """How the other end keeps a subject waiting, as far as the socket tells."""
     if socket.state == "SYN_SENT":
         return ", which does not answer its attempts to connect"
+    if socket.state == "CLOSE_WAIT":
+        return ", which has closed the connection"
     main, top = subject.activity.main, subject.activity.top
     sends = main is not None and main.syscall in _SENDS
     if sends or (top is not None and _SENDING.search(f"{top.name}( {top.source}")):

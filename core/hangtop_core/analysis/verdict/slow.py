@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.atwork import computes
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
 _COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})
+_KIND = attrgetter("activity.kind")
 _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importing", "data"})
 AS_MEANT = "if it is to be so: raise the process group's timeout, or do it before the others wait"
 PASSED = 2
@@ -58,14 +60,18 @@ def _alone(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _slow(case: Case, left: Sequence[Subject], alone: bool) -> Iterator[Hit]:
-    """Who is slow: ``alone`` at what it is to do while the others wait, or not."""
+    """Who is slow: ``alone`` at what it is to do while the others wait, or not.
+
+    Of several ranks at work nobody is slow because others wait for a key in the store meanwhile.
+    """
     if case.progress.state == "unknown":
         yield from _computing(case, left, alone)
         return
     slow = [s for s in left if s.activity.kind in _AT_WORK]
     for group in alike(slow, lambda s: (s.activity.kind, s.activity.site)):
         why = by_design(case, group)
-        if bool(why) != alone:
+        goes_on = not why and len(group) > 1 and set(map(_KIND, case.waiters)) == {"store"}
+        if (bool(why) or goes_on) != alone:
             continue
         loop = loop_of_its_own(case, group[0])
         sure = not loop and all(_shown(case, s) for s in group)
@@ -81,8 +87,9 @@ def _slow(case: Case, left: Sequence[Subject], alone: bool) -> Iterator[Hit]:
             subjects=group,
             summary=sentence(
                 case,
-                f"{who(group)} {is_are(group, 'is', 'are')} {'' if sure else 'most likely '}slow, "
-                f"not stuck{_at_what(group, why)}: {is_are(group, 'it', 'they')} {does(group)} at "
+                f"{who(group)} {is_are(group, 'is', 'are')} {'' if sure else 'most likely '}"
+                f"{'' if goes_on else 'slow, '}not stuck{_at_what(group, why)}: "
+                f"{is_are(group, 'it', 'they')} {does(group)} at "
                 f"{group[0].activity.at}, {on_}; the others have waited at least "
                 f"{duration(case.waited_s)}",
             ),
@@ -253,7 +260,8 @@ ALONE = Rule(
     seen="As a `straggler`, and all others wait in a barrier, broadcast or scatter, or for the "
     "store, and the program tells that they are to: this rank is under a condition that only the "
     "main rank meets (`if rank == 0:`, `@rank_zero_only`), or in `with main_process_first():`; or "
-    "the others wait in a function that is named so, or under `if rank != 0:`.",
+    "the others wait in a function that is named so, or under `if rank != 0:`. Or several ranks "
+    "are at work, and the others wait for a key in the store.",
     excluded="The others wait in a part of a step: `straggler`.",
     confidence=0.8,
     next_steps=("Profile it", "Raise the timeout"),

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
 from hangtop_core.analysis.standing import Standing
-from hangtop_core.analysis.verdict.doing import does, name_child
+from hangtop_core.analysis.verdict.doing import does, name_child, waits_back
 from hangtop_core.analysis.verdict.evidence import (
     fact,
     name_descriptor,
@@ -52,8 +52,17 @@ def file_of(case: Case, subject: Subject, worker: Worker) -> str:
     text = _queue_of(case, subject, worker, one)
     if text:
         return text
-    text = name_descriptor(one, names=commands(subject.rank))
-    return text + connected(subject.rank, (holder.pid for holder in one.holders))
+    pids, names = [holder.pid for holder in one.holders], commands(subject.rank)
+    some = (child for child in subject.rank.children if child.pid in pids)
+    blocked = {child.pid: back for child in some if (back := waits_back(subject, child))}
+    rest = tuple(holder for holder in one.holders if holder.pid not in blocked)
+    text = name_descriptor(msgspec.structs.replace(one, holders=rest), names=names)
+    text += connected(subject.rank, pids)
+    for holder in one.holders:
+        if holder.pid in blocked:
+            told = blocked[holder.pid]
+            text += f"; {named_holder(holder, names)} has its other end, but {told}"
+    return text
 
 
 def lock_of(case: Case, subject: Subject, worker: Worker) -> tuple[str, bool]:

@@ -61,7 +61,7 @@ def test_a_dataloader_worker_that_sleeps_where_its_rank_has_locked_its_database(
     world.give_children(rank, [stuck], tables=tables)
     verdict = hung(world)
     assert verdict.cause == "dataloader-worker-stuck"
-    assert "(__getitem__) on /data/rows.db, most likely, held by " in verdict.summary
+    assert "(__getitem__) for 5:00 on /data/rows.db, most likely, held by " in verdict.summary
     assert str(pid) in verdict.summary.partition("held by ")[2]
 
 
@@ -310,9 +310,8 @@ def test_the_lock_file_that_a_worker_waits_for_is_named_and_who_has_it(
     verdict = found[(3,)]
     assert verdict.cause == "dataloader-worker-stuck"
     most = "" if waiting else ", most likely"
-    assert f"waits for a lock file at train.py:28 (fetch) on /c/7.tar.lock{most}, held by " in (
-        verdict.summary
-    )
+    place = "waits for a lock file at train.py:28 (fetch) for 5:00 on /c/7.tar.lock"
+    assert f"{place}{most}, held by " in verdict.summary
     # It follows from what a worker of another rank is in.
     assert (verdict.confidence < found[(2,)].confidence) == (holder == 4001)
     assert ("DataLoader worker 0 of rank 2" in verdict.summary) == (holder == 4001)

@@ -171,3 +171,34 @@ def test_what_a_worker_started_and_waits_for_is_named() -> None:
     assert "writing to its stderr, which is full: a pipe that only that worker reads" in (
         verdict.summary
     )
+
+
+def test_what_blocks_a_program_whose_output_a_worker_reads_is_told() -> None:
+    # GIVEN a decoder that is blocked in its stderr, which the worker does not read meanwhile
+    world = World()
+    world.waiters(2)
+    rank = world.add(LOADER, POLL)
+    stuck = world.worker(rank, worker_in("frames", 40), PIPE_READ)
+    pid, decoder = stuck[0].pid, stuck[0].pid + 500
+    child = world.process(
+        decoder,
+        ("S", "anon_pipe_write", "write", 2, None),
+        ppid=pid,
+        role="subprocess",
+        cmdline=("ffmpeg", "-i", "7.mp4"),
+        outputs=("pipe:[6]", "pipe:[7]"),
+    )
+    writes = (Holder(decoder, "ffmpeg", "S", "writes"),)
+    ends = (
+        Descriptor(13, "pipe", "pipe:[6]", "r", holders=writes),
+        Descriptor(15, "pipe", "pipe:[7]", "r"),
+    )
+    world.give_children(rank, [stuck, (child, None)], tables={pid: DescriptorTable(NOW, ends)})
+    verdict = judged(world).verdicts[0]
+    assert verdict.cause == "dataloader-worker-stuck"
+    told = (
+        f"for 5:00 on fd 13 = pipe:[6]; 'ffmpeg -i 7.mp4' (pid {decoder}, state S) has its "
+        "other end, but is itself blocked writing to its stderr, which is full: a pipe that only "
+        "that worker reads, so they wait for each other; ranks 0-1 wait"
+    )
+    assert told in verdict.summary

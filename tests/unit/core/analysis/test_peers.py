@@ -137,6 +137,17 @@ def test_who_sends_is_not_told_that_nothing_is_sent_to_it(source: str | None) ->
     assert "(fd 17, ESTABLISHED), which takes no more of what is sent" in verdict.summary
 
 
+def test_of_a_connection_that_its_other_end_has_closed_that_is_told() -> None:
+    world = World()
+    world.waiters(3)
+    closed = Socket("tcp", "CLOSE_WAIT", A, B)
+    one = Descriptor(17, "socket", "socket:[1]", socket=closed)
+    world.add(URLLIB, RECVFROM, descriptors=DescriptorTable(NOW, (one,)))
+    snapshot = world.snapshot()
+    verdict = diagnose(snapshot, snapshot.job(None)).verdicts[0]
+    assert "(fd 17, CLOSE_WAIT), which has closed the connection" in verdict.summary
+
+
 def test_a_rank_that_waits_for_a_socket_of_another_node_says_whose_it_is() -> None:
     world = two_nodes(None, table((5, B, A)))
     world.waiters(2, node="n2")

@@ -106,3 +106,17 @@ def test_calls_from_a_while_are_known_with_their_caller(loop: str, called: bool)
     table.add("inside", (frame("find", "pack.py", 3), caller, frame("main", "pack.py", 9)))
     own, _ = table.homes("caller")
     assert (table.homes("inside")[1] == own) == called
+
+
+@pytest.mark.parametrize(("workers", "cause"), [(2, "long-phase"), (1, "straggler")])
+def test_ranks_at_work_are_not_slow_because_another_waits_for_a_key_in_the_store(
+    workers: int, cause: str
+) -> None:
+    world = World()
+    wait = user("next", 37, "self.store.wait([f'published/{number}'], timeout)")
+    world.add(wait, FUTEX, moved_at=NOW - 20.0)
+    for _ in range(workers):
+        world.add(user("train", 40), RUN, sample=CHANGES, io_moved_at=NOW - 9)
+    found = judged(world)
+    assert (found.state, causes(found)) == ("progressing", [cause])
+    assert ("slow" in found.verdicts[0].summary) == (cause == "straggler")
