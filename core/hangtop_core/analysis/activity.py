@@ -15,7 +15,7 @@ from hangtop_core.analysis import dictionary, kernel, native
 from hangtop_core.analysis.dictionary import Kind
 from hangtop_core.analysis.frames import Loop, endless_loops, library_run, plain_name, site, where
 from hangtop_core.analysis.native import WAITS_FOR_GPU
-from hangtop_core.analysis.sourcelines import inner_while, makes_store, sleeps
+from hangtop_core.analysis.sourcelines import inner_while, makes_store, sleeps, store_text
 from hangtop_core.analysis.waking import as_it_slept, asking
 from hangtop_core.model import Frame, Thread
 from hangtop_core.text import how_ended
@@ -83,6 +83,7 @@ class Activity(Struct, frozen=True, gc=False):
     """That thread answers a call of another rank by torch.distributed.rpc."""
     awaited: str = ""
     """`waits in result at train.py:9 (f)`, what the main thread does meanwhile."""
+    peer: int | None = None  # the rank at the other end of the socket of its own that it reads from
 
     @property
     def at(self) -> str:
@@ -335,7 +336,7 @@ def _from_kernel(read_: Reading, family: str | None, main: Thread | None) -> tup
     if told is not None and told[0] == "prompt" and family == "poll":
         return told  # GNU readline
     if told is not None and told[0] == "store" and family in ("socket", "poll", "futex", "sleep"):
-        return told
+        return "store", store_text(read_.top)
     if family == "futex":
         return told or (_OUTSTANDING if inside else ("waiting", "sleeps on a futex"))
     if family == "poll":
@@ -365,9 +366,8 @@ def _exchanges(frame: Frame | None) -> bool:
 def _without_stack(
     sample: StackSample | None, main: Thread | None, family: str | None, running: bool
 ) -> Activity:
-    why = "not sampled yet"
-    if sample is not None and sample.failure is not None:
-        why = sample.failure.text
+    failure = sample.failure if sample is not None else None
+    why = failure.text if failure is not None else "not sampled yet"
     if main is not None and main.state == "D":
         text = OVER_MEMORY if family == "over-memory" else "is in uninterruptible sleep (state D)"
         return Activity("io", text, family=family, main=main)
@@ -397,4 +397,4 @@ def _resolved(found: Activity, rank: Rank) -> Activity:
         return msgspec.structs.replace(found, kind=kind, text=text)
     if one is None or one.socket is None or not rank.process.meets_at(one.socket.remote):
         return found
-    return msgspec.structs.replace(found, kind="store", text="waits for a key in the store")
+    return msgspec.structs.replace(found, kind="store", text=store_text(found.top))

@@ -50,3 +50,16 @@ def inner_while(frame: Frame | None) -> str | None:
     """The line of the innermost `while` that a frame is in."""
     within = frame.within if frame is not None else None
     return next((text for _, text in reversed(within or ()) if text.startswith("while ")), None)
+
+
+_FOR_KEYS = re.compile(r"\.(?:wait|get|multi_get)\s*\(")
+_AT_ONCE = re.compile(r"\.(?:add|set|check|compare_set|append|multi_set|delete_key|num_keys)\s*\(")
+STORE_ANSWER = "waits for an answer of the store"
+
+
+def store_text(frame: Frame | None) -> str:
+    """What a rank waits for that asks the store: for a key, or for what is answered at once."""
+    source = (frame.source if frame is not None else None) or ""
+    if _AT_ONCE.search(source) and not _FOR_KEYS.search(source):
+        return STORE_ANSWER
+    return "waits for a key in the store"

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.frames import is_library, place
 from hangtop_core.analysis.verdict.base import besides
 from hangtop_core.analysis.verdict.callers import conditions as around
-from hangtop_core.analysis.verdict.callers import guards, parted, parting, stack_of, worded
+from hangtop_core.analysis.verdict.callers import (
+    guards,
+    parted,
+    parting,
+    stack_key,
+    stack_of,
+    worded,
+)
 from hangtop_core.analysis.verdict.conditional import conditions
 from hangtop_core.analysis.verdict.evidence import is_are
 from hangtop_core.analysis.verdict.naming import name_ranks
@@ -39,7 +46,9 @@ def branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
     names = f". {name_ranks(odd).capitalize()} {is_are(odd, 'is', 'are')}"
     if found := _shared(case, odd):
         return f"{names} {found}"
-    if loop := left_loop(case, odd[0], others[0]):
+    ways = {stack_key(s): s for s in others}.values()
+    left = {left_loop(case, odd[0], s) for s in ways}
+    if len(left) == 1 and (loop := left.pop()):
         return f"{names} {loop}, in which {name_ranks(others)} still are"
     found = _shared(case, odd, any_at_all=True)
     passed, turned = _ways(case, odd[0], others)
@@ -48,7 +57,8 @@ def branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
         return f"{names} {found or turned}, and {others_are} {passed}: one of these differs"
     if passed:
         return _came(passed, odd, others)
-    if caught := _in_try(case, odd[0], others[0]):
+    tries = {_in_try(case, odd[0], s) for s in ways}
+    if len(tries) == 1 and (caught := tries.pop()):
         return (
             f". {others_are.capitalize()} in the `try` that begins with {caught}, and "
             f"{name_ranks(odd)} past it: {is_are(odd, 'it', 'they')} may have caught an exception "
@@ -105,10 +115,18 @@ def _ways(
     nobody knows, where it is not further on in the function in which they part, and where the
     others have come by several ways. ``ahead``: it may be further up, in the next round.
     """
+    if any(s.activity.site != others[0].activity.site for s in others):
+        return "", ""
+    told = {_way(case, odd, s, ahead) for s in {stack_key(s): s for s in others}.values()}
+    return told.pop() if len(told) == 1 else ("", "")
+
+
+def _way(case: Case, odd: Subject, other: Subject, ahead: bool) -> tuple[str, str]:
+    """The same of one of those others."""
     stacks = case.snapshot.stacks
-    mine, theirs = stack_of(stacks, odd), stack_of(stacks, others[0])
+    mine, theirs = stack_of(stacks, odd), stack_of(stacks, other)
     depth = parting(theirs, mine)
-    if depth is None or any(s.activity.site != others[0].activity.site for s in others):
+    if depth is None:
         return "", ""
     here, there = theirs[-1 - depth], mine[-1 - depth]
     if is_library(here) or None in (here.within, there.within):

@@ -28,7 +28,7 @@ from hangtop_core.analysis.verdict.helpers import FOR_THREADS, with_helper
 from hangtop_core.analysis.verdict.knots import Knot, knot
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.owners import Owners
-from hangtop_core.analysis.verdict.presumed import with_presumed, with_threads
+from hangtop_core.analysis.verdict.presumed import with_waits
 from hangtop_core.analysis.verdict.recorded import by_recorders
 from hangtop_core.analysis.verdict.requests import awaits_requests
 from hangtop_core.analysis.verdict.uneven import left_early, uneven
@@ -59,8 +59,7 @@ class Case:
         self.snapshot, self.job, self.hang_after = snapshot, job, hang_after
         self.reader = Reader(snapshot.stacks)
         read = [self.reader.rank(rank) for rank in job.ranks]
-        by_threads = with_threads(job.ranks, read, self.reader)
-        activities, blind = with_presumed(job.ranks, by_threads)
+        activities, blind = with_waits(self, read)
         self.blind = blind
         """Whether who waits is only presumed, for want of stacks."""
         self.progress: Progress = judge(snapshot, job, activities, self.reader, hang_after)

@@ -116,7 +116,8 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         minority = list(in_own_branch(case, [some for _, some in classes[1:]])) or minority
     starting = list(case.joining)
     minority = starting or minority
-    if not minority or len(starting) == len(case.waiters):
+    told_wrong = bool(starting and case.contradictions)  # which keep them there
+    if not minority or len(starting) == len(case.waiters) or told_wrong:
         return
     confidence = 0.45 if tied else 0.95 if one else 0.8 if len(classes) == 2 else 0.55
     early = ""

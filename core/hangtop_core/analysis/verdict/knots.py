@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from hangtop_core.analysis.dictionary import PEER_TO_PEER
 from hangtop_core.analysis.frames import package, plain_name
 from hangtop_core.analysis.verdict.callers import stack_key, stack_of
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact
+from hangtop_core.analysis.verdict.ownsockets import ends
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.diagnosis import Evidence
     from hangtop_core.samples import Local
 
 _CALLS = {"send": "dst", "recv": "src", "isend": "dst", "irecv": "src"}
@@ -45,6 +48,7 @@ _OPERATORS = {
 _SENDS = re.compile(r"send|recv")
 GIVEN = "its "
 """Before the name of what torch's function was given: that says more than a line."""
+SOCKET = "at the other end of that"
 LONGEST = 200
 """Characters of a line that are read: of more, one may be nested deeper than Python can follow."""
 
@@ -86,6 +90,29 @@ def knot(case: Case) -> Knot | None:
     return Knot(tuple(some), peers, known, said, calls, bool(tied)) if some else None
 
 
+def told_by(case: Case, knot: Knot) -> Iterator[Evidence]:
+    """What says for whom each of them waits."""
+    yield from ends(case, knot.passing[:SHOWN])
+    yield from told_as(knot.names.values())
+
+
+def told_as(names: Iterable[str]) -> Iterator[Evidence]:
+    """The same of all that no socket tells."""
+    ways = {name.startswith(GIVEN) for name in names if name != SOCKET}
+    if True in ways:
+        yield fact("stacks", None, "`dst` and `src` are what torch's `send` and `recv` were given")
+    if False in ways:
+        yield fact(
+            "stacks", None, f"for whom {'another one' if True in ways else 'each of them'} {_WAY}"
+        )
+
+
+_WAY = (
+    "waits is as the line, or the name of its function, says; the next and the previous one are "
+    "taken to be neighbours by rank"
+)
+
+
 def ways(case: Case, passing: Sequence[Subject]) -> dict[int, Way]:
     """For whom those of some ranks wait of which that can be read, by rank."""
     world = case.job.world_size or len(case.subjects)
@@ -102,6 +129,7 @@ def _heads(case: Case, peers: Mapping[int, int]) -> list[Subject]:
     last = {peer for peer in peers.values() if peer not in peers}
     heads = [s for s in case.waiters if s.number in last]
     linked = any(peer in peers for peer in peers.values()) or len(case.waiters) == 2
+    linked = linked or any(s.activity.peer is not None for s in case.passing)
     if len(heads) < len(last) or not (linked or 2 * len(peers) > len(case.waiters)):
         return []
     return heads if all(s.activity.kind in ("collective", "backward") for s in heads) else []
@@ -169,6 +197,8 @@ def _way_of(case: Case, subject: Subject, world: int, names: dict[str, str]) -> 
     site = subject.activity.site
     call = subject.activity.kind if subject.activity.kind in PEER_TO_PEER else ""
     step, name = None, ""
+    if subject.activity.peer is not None:
+        return Way(subject.activity.peer, call, SOCKET, True)
     given = _given(subject, call)
     if given is not None and int(given.value) < world:
         return Way(int(given.value), call, f"{GIVEN}`{given.name}`", True)

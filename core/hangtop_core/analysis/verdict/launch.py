@@ -10,6 +10,7 @@ from hangtop_core.analysis.activity import uses_cuda
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.rendezvous import no_rank
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.analysis.versions import NAMES, differences
 from hangtop_core.text import clean
@@ -38,7 +39,7 @@ def _misconfigured(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         subjects=tuple(odd),
         # All wait for the same: nobody else is to be blamed for where that keeps them.
         explained=case.waiters,
-        summary=sentence(case, first.text, blamed=odd),
+        summary=sentence(case, first.text + no_rank(case), blamed=odd),
         evidence=(*(fact("environment", None, one.text) for one in found),),
         steps=(
             *(on(s, f"kill {s.pid}") for s in odd[:8] if (s.rank.node, s.pid) in ended),

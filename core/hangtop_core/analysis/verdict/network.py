@@ -10,7 +10,7 @@ from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import Command, Step, as_host
-from hangtop_core.analysis.verdict.storehost import in_store
+from hangtop_core.analysis.verdict.storehost import in_store, open_sockets
 from hangtop_core.logs.known import LOCAL_INTERFACE
 from hangtop_core.logs.steps import STEPS
 from hangtop_core.nodestates import OBSERVED
@@ -18,7 +18,7 @@ from hangtop_core.places import Places, is_loopback
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
@@ -56,15 +56,20 @@ def _peer_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     between = " and ".join(sorted((first.subject.rank.node, first.there)))
     more = f", and between {plural(len(pairs) - 1, 'more pair')} of nodes" if len(pairs) > 1 else ""
     common = f", all of them with {nodes[0]}" if alone and len(pairs) > 1 else ""
+    upto = "up to " if len({each.one.retransmits for each in broken}) > 1 else ""
+    senders = name_ranks({each.subject.number for each in broken})
+    send = "sends" if len(ends) == 1 else "send"
+    to_store = all(_of_store(each) for each in broken)
+    what = f"What goes to and from the store at {_store(first)} by TCP" if to_store else "TCP"
+    over, others = _others(case, broken, to_store)
     yield Hit(
         subjects=blamed,
         summary=sentence(
             case,
-            f"TCP between {clean(between, 200)} does not get through{more}{clean(common, 120)}: "
-            f"what rank {first.subject.number} sends is not acknowledged, and was sent again "
-            f"{first.one.retransmits} times in a row. The nodes answer hangtop, so it is the way "
-            "between them",
-            blamed=blamed,
+            f"{what}{over} between {clean(between, 200)} does not get through"
+            f"{more}{clean(common, 120)}: what {senders} {send} is not acknowledged, and was sent "
+            f"again {upto}{first.one.retransmits} times in a row{others}. The nodes answer "
+            "hangtop, so it is the way between them",
         ),
         evidence=tuple(_facts(broken)),
         steps=tuple(_steps(first)),
@@ -87,6 +92,63 @@ def _broken(case: Case) -> Iterator[_Broken]:
             sent = one.state == "ESTABLISHED" and one.retransmits >= SURE
             if sent and there in here and node in here and there != node:
                 yield _Broken(subject, one, there)
+
+
+def _of_store(broken: _Broken) -> bool:
+    """Whether a connection is one to the store, of either end."""
+    one, process = broken.one, broken.subject.rank.process
+    return process.meets_at(one.remote) or process.meets_at(one.local)
+
+
+def _store(broken: _Broken) -> str:
+    """Address and port of the store that a connection leads to, or comes from."""
+    one = broken.one
+    return clean(one.remote if broken.subject.rank.process.meets_at(one.remote) else one.local, 60)
+
+
+def _others(case: Case, broken: Sequence[_Broken], to_store: bool) -> tuple[str, str]:
+    """` over 10.9.0.1 and 10.9.0.2`, and `; 4 other connections between them are not stuck`.
+
+    Of two nodes: by which addresses, where these have several. What else there is between them:
+    beside connections to the store all others, else those over other addresses.
+    """
+    pair = {broken[0].subject.rank.node, broken[0].there}
+    if any({each.subject.rank.node, each.there} != pair for each in broken):
+        return "", ""
+    dead = _hosts(end for each in broken for end in (each.one.local, each.one.remote))
+    several = all(
+        len([one for one in case.nodes[name].addresses if not is_loopback(one)]) > 1
+        for name in pair
+    )
+    over = f" over {' and '.join(dead[:SHOWN])}" if several and not to_store else ""
+    stuck = {(one.local, one.remote) for s in case.calling for one in s.rank.process.stalled}
+    open_, places = set[tuple[str, str]](), Places(case.snapshot.nodes)
+    for subject in case.subjects:
+        node = subject.rank.node
+        for one in open_sockets(subject) if node in pair else ():
+            socket = one.socket
+            if socket is None or socket.state != "ESTABLISHED":
+                continue
+            there = places.node_of(socket.remote.rpartition(":")[0], node)
+            if there in pair and there != node:
+                waits = socket.retransmits or socket.send_queue
+                (stuck if waits else open_).add((socket.local, socket.remote))
+    stuck |= {(remote, local) for local, remote in stuck}
+    rest = {(min(each), max(each)) for each in open_ - stuck}
+    rest = {each for each in rest if to_store or not set(_hosts(each)) & set(dead)}
+    if not rest:
+        return over, ""
+    by = (
+        f", over {' and '.join(_hosts(end for each in rest for end in each)[:SHOWN])},"
+        if over
+        else ""
+    )
+    told = f"; {plural(len(rest), 'other connection')} of these ranks between them{by} "
+    return over, clean(told + ("is not stuck" if len(rest) == 1 else "are not stuck"), 300)
+
+
+def _hosts(ends: Iterable[str]) -> list[str]:
+    return sorted({end.rpartition(":")[0] for end in ends})
 
 
 def sent_in_vain(case: Case, away: Container[str]) -> tuple[Evidence, ...]:
@@ -219,9 +281,9 @@ def _not_reached(case: Case, joining: Sequence[Subject]) -> dict[int, str]:
             continue
         known = used[there] if local in used[here] else set()
         how = "they reach the store from"
-        if not known and _network(host) != _network(local):
+        if not known and network(host) != network(local):
             addresses = case.nodes[there].addresses if there in case.nodes else ()
-            known = {each for each in addresses if _network(each) == _network(local)}
+            known = {each for each in addresses if network(each) == network(local)}
             how = "their node is in the network of who tries as"
         if known and host not in known:
             why = f"nothing answers at {one.remote} (SYN_SENT from {one.local}), but {how} "
@@ -229,7 +291,7 @@ def _not_reached(case: Case, joining: Sequence[Subject]) -> dict[int, str]:
     return found
 
 
-def _network(address: str) -> str:
+def network(address: str) -> str:
     """The first three numbers of an IPv4 address: whatever its mask, those are one network."""
     return address.rpartition(".")[0] or address
 
@@ -283,6 +345,7 @@ PEER_DEAD = Rule(
     title="What a rank sends to another node is not acknowledged",
     seen=f"A waiting rank has a TCP connection to another node of the job on which the kernel has "
     f"sent the same {SURE} times in a row or more without an answer; both nodes answer hangtop. "
+    "Told is where all of them are of the store, and how many others between them are not stuck. "
     "Blamed are the ranks of the node that most of such connections lead to; of two nodes those "
     "ranks whose connections they are, which may be of one node alone.",
     excluded="A process that is stopped or does not read: its kernel goes on acknowledging. A "

@@ -12,23 +12,21 @@ from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
     does,
-    fact,
     is_are,
     several,
     who,
 )
 from hangtop_core.analysis.verdict.handles import made, made_at
-from hangtop_core.analysis.verdict.knots import GIVEN, ways
+from hangtop_core.analysis.verdict.knots import SOCKET, told_as, told_by, ways
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import OPEN, More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.knots import Knot
-    from hangtop_core.diagnosis import Evidence
 
 ABSENT = frozenset({"sleep", "waiting", "inline-data"})
 """What keeps a rank outside communication where nothing says more of it."""
@@ -126,7 +124,7 @@ def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 + f". {waiting[:1].upper()}{waiting[1:]}{said}"
             ),
             evidence=(
-                *_told_by(known[s.number].name for s in (*last, *rest)),
+                *told_as(known[s.number].name for s in (*last, *rest)),
                 *common_facts(case, found),
             ),
             steps=(
@@ -153,7 +151,7 @@ def _linked(case: Case, chain: Knot) -> Hit:
     others = case.victims_clause((*chain.passing, *found))
     ago = case.ago(case.progress.since)
     behind = f"; behind {is_are(last, 'it', 'them')} {after}" if after else ""
-    calls = {chain.calls[s.number] for s in last}
+    calls = {chain.calls[s.number] if s.activity.peer is None else "" for s in last}
     other = _OTHER.get(calls.pop()) if len(calls) == 1 else None
     wait = f"{name_ranks(last)} {is_are(last, 'waits', 'wait')}"
     return Hit(
@@ -172,7 +170,7 @@ def _linked(case: Case, chain: Knot) -> Hit:
             f"{f'the {other} that' if other else 'what'} {wait} for, or {wait} for one too many"
             + (f"; {others}" if others else "")
         ),
-        evidence=(*_told_by(chain.names.values()), *common_facts(case, found)),
+        evidence=(*told_by(case, chain), *common_facts(case, found)),
         steps=(
             f"compare how often {name_ranks([*last, *found])} send and receive before that: one "
             "may have left out a part, as of a micro-batch",
@@ -225,6 +223,8 @@ def _tied(case: Case, knot: Knot) -> Hit:
     calls = {s.activity.kind for s in case.waiters if s.activity.kind in PEER_TO_PEER}
     calls = calls if all(s.activity.kind in calls for s in some) else set()
     lacking = f", and nobody is in a {_OTHER[min(calls)]}" if calls in ({"send"}, {"recv"}) else ""
+    streams = all(knot.names[s.number] == SOCKET for s in some)
+    lacking = ", and nothing is on its way there" if streams else lacking
     meets = len(some) == 2 and len({knot.calls[s.number] for s in some}) == 2
     if meets:
         lacking = ", which may be of other groups or tags, or not get through"
@@ -239,32 +239,21 @@ def _tied(case: Case, knot: Knot) -> Hit:
             + (f"; {others}" if others else "")
         ),
         evidence=(
-            *_told_by(knot.names.values()),
+            *told_by(case, knot),
             *common_facts(case, some),
         ),
         steps=(
+            *((_LENGTHS,) if streams else ()),
             f"compare how often {name_ranks(some)} send and receive before that, and in which "
             f"order{_tags(some)}: one may have left out a part, as of a micro-batch",
-            _ORDER,
+            *(() if streams else (_ORDER,)),
         ),
         confidence=0.65 if meets else None,
     )
 
 
-def _told_by(names: Iterable[str]) -> Iterator[Evidence]:
-    """What says for whom each of them waits."""
-    ways = {name.startswith(GIVEN) for name in names}
-    if True in ways:
-        yield fact("stacks", None, "`dst` and `src` are what torch's `send` and `recv` were given")
-    if False in ways:
-        yield fact(
-            "stacks", None, f"for whom {'another one' if True in ways else 'each of them'} {_WAY}"
-        )
-
-
-_WAY = (
-    "waits is as the line, or the name of its function, says; the next and the previous one are "
-    "taken to be neighbours by rank"
+_LENGTHS = (
+    "compare what each was to send with how much the other one reads, as by a length before it"
 )
 _ORDER = "let neighbours call send and recv in opposite order, or use batch_isend_irecv"
 
@@ -356,10 +345,11 @@ P2P = Rule(
     title="All ranks send or receive, and nothing meets",
     seen="Ranks wait for one another in a circle, as what torch's `send` and `recv` were given, "
     "the lines that call them or the names of their functions have it (confidence 0.65 where one "
-    "of two sends and the other one receives). Or all that wait are in send, or all in recv, and "
-    "nobody is outside communication; with less confidence, some in send and some in recv. Or some "
-    "are in sends and receives from different lines that cannot meet, and all others wait in one "
-    "operation (confidence 0.70).",
+    "of two sends and the other one receives), or as they read from connections of their own, of "
+    "which both ends are known and on which nothing is on its way. Or all that wait are in send, "
+    "or all in recv, and nobody is outside communication; with less confidence, some in send and "
+    "some in recv. Or some are in sends and receives from different lines that cannot meet, and "
+    "all others wait in one operation (confidence 0.70).",
     excluded="A rank is outside communication: it is the head of the chain. Without a circle: a "
     "rank was not seen, and may be the one that they wait for.",
     confidence=0.85,
@@ -385,7 +375,8 @@ CHAIN = Rule(
     title="Ranks wait for sends in a chain, and its head is in another operation",
     seen="More than half of the ranks wait in send or recv, or on handles that isend, irecv or "
     "batch_isend_irecv gave in that class or file, and the others in something else. Or, "
-    "as what torch was given, the lines or the names of their functions have it, each waits "
+    "as what torch was given, the lines, the names of their functions or the other ends of "
+    "connections of their own have it, each waits "
     "for the next one, and the last one for a rank in a collective (confidence 0.85).",
     excluded="A rank is outside communication: it is the head. The recorders of all were read.",
     confidence=0.75,

@@ -11,6 +11,7 @@ from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.serving import with_served
 from hangtop_core.analysis.verdict.helpers import FOR_THREADS
+from hangtop_core.analysis.verdict.ownsockets import with_sockets
 from hangtop_core.analysis.verdict.recorded import outstanding
 from hangtop_core.text import clean
 
@@ -18,8 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hangtop_core.analysis.activity import Activity, Reader
+    from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.frame import Frame
     from hangtop_core.model import Rank
+
+
+def with_waits(case: Case, read: Sequence[Activity]) -> tuple[list[Activity], bool]:
+    """What ranks do with all that is below; whether it is presumed for want of stacks."""
+    told = with_sockets(case, with_threads(case.job.ranks, read, case.reader))
+    return with_presumed(case.job.ranks, told)
 
 
 def with_threads(ranks: Sequence[Rank], read: Iterable[Activity], reader: Reader) -> list[Activity]:
@@ -90,6 +98,6 @@ def _presume(activity: Activity) -> Activity:
     if activity.top is None:
         text = "sleeps on a futex, as in a collective (no stack)"
     elif activity.family in ("socket", "poll"):
-        text = "waits for an answer over a socket, as all others do"
+        text = "waits for an answer over a socket"
     kind = "store" if activity.family in ("socket", "poll") else "work-wait"
     return replace(activity, kind=kind, text=text)

@@ -35,6 +35,18 @@ _CONNECTS, _STATIC = "_create_tcp_store", "/static_tcp_rendezvous.py"
 """Where it connects to the rendezvous: a function of that with c10d, and all of the static one."""
 
 
+def no_rank(case: Case) -> str:
+    """`; torchrun on n[1-2] is not through with the rendezvous, and no rank has been started`."""
+    waiting = [
+        one
+        for one in (() if case.job.ranks else case.job.launchers)
+        if case.reader.process(one, case.job.launcher_sample(one)).kind == "rendezvous"
+    ]
+    if not waiting:
+        return ""
+    return f"; {_on(waiting)} is not through with the rendezvous, and no rank has been started"
+
+
 def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if case.job.ranks or case.contradictions:
         return

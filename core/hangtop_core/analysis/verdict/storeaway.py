@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence
 from hangtop_core.analysis.verdict.meeting import Tried, connecting, nettest, socket_text, try_again
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.network import network
+from hangtop_core.analysis.verdict.steps import Command, as_host
 from hangtop_core.analysis.verdict.storehost import hosts_store, in_store, open_sockets
 from hangtop_core.analysis.verdict.storenames import resolve
 from hangtop_core.analysis.verdict.storestart import OUT_OF_REACH
@@ -59,7 +61,8 @@ def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     subjects = _with_others(case, tried)
     address = clean(f"{first.host}:{first.port}", 200)
     other = _other_address(case, first)
-    why = other or "it is down, or a firewall drops what is sent there"
+    reached = "" if other else _reached(case, tried)
+    why = other or reached or "it is down, or a firewall drops what is sent there"
     yield Hit(
         subjects=subjects,
         summary=sentence(
@@ -74,10 +77,49 @@ def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         steps=(
             *(resolve(first.subject) if other else ()),
             *try_again(first),
+            *(_route(first) if reached else ()),
             "compare MASTER_ADDR and MASTER_PORT with where rank 0, or torchrun, really runs",
             nettest(case),
         ),
     )
+
+
+def _reached(case: Case, tried: Sequence[Tried]) -> str:
+    """That others are connected there, and from which address these try; empty where none are.
+
+    Or that a rank on the node which has that address has a store.
+    """
+    first, ids = tried[0], {id(each.subject) for each in tried}
+    there = [
+        s
+        for s in case.live
+        if id(s) not in ids
+        if any(
+            one.socket.state == "ESTABLISHED" and one.socket.remote == first.one.remote
+            for one in open_sockets(s)
+            if one.socket
+        )
+    ]
+    told = f"{name_ranks(there)} {is_are(there, 'is', 'are')} connected to it" if there else ""
+    owners = {name for name, node in case.nodes.items() if first.host.strip("[]") in node.addresses}
+    hosts = [s for s in case.live if hosts_store(s) and {s.rank.node} == owners]
+    if hosts and not told:
+        told = f"{name_ranks(hosts)} {is_are(hosts, 'has', 'have')} a store on {owners.pop()}"
+    if not told or is_loopback(first.host):
+        return ""
+    node, local = first.subject.rank.node, first.one.local.rpartition(":")[0].strip("[]")
+    addresses = case.nodes[node].addresses if node in case.nodes else ()
+    near = [one for one in addresses if one != local and network(one) == network(first.host)]
+    also = f", although {node} also has {near[0]}" if near else ""
+    also = also if network(local) != network(first.host) else ""
+    told += f", so most likely a firewall drops what is sent there from {node}, or the way there "
+    return clean(f"{told}is wrong: it is tried from {local}{also}", 400)
+
+
+def _route(one: Tried) -> tuple[Command, ...]:
+    host = as_host(one.host.strip("[]"))
+    node = one.subject.rank.node
+    return (Command(node, f"ip route get {host}", "by which way it goes"),) if host else ()
 
 
 def _with_others(case: Case, tried: Sequence[Tried]) -> tuple[Subject, ...]:
@@ -137,7 +179,8 @@ NO_STORE = Rule(
     seen="A rank has tried three times or more to connect to MASTER_PORT, and nobody answers "
     "(SYN_SENT), or it makes its store and did so when its descriptors were read; or its log says "
     "so. Where a rank of another node has the store, and that node does not have the address "
-    "which is tried, that is told.",
+    "which is tried, that is told; and where others are connected to it, by which address it is "
+    "tried.",
     excluded="It is connected.",
     confidence=0.9,
     next_steps=(

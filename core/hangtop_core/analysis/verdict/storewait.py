@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import place
+from hangtop_core.analysis.sourcelines import STORE_ANSWER
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import calls, stack_of
 from hangtop_core.analysis.verdict.evidence import alike, common_facts, is_are, sentence, who
@@ -72,7 +73,8 @@ def _waits_for_key(subject: Subject) -> bool:
     """Whether the innermost frame of a rank is the program's own, and asks the store."""
     activity = subject.activity
     own = activity.top is not None and activity.top == activity.site
-    return activity.kind == "store" and own and not activity.by_thread
+    asks = activity.kind == "store" and activity.text != STORE_ANSWER
+    return asks and own and not activity.by_thread
 
 
 STORE_ALONE = Rule(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
+from hangtop_core.analysis.verdict.branches import branch
+from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.engine import diagnose
 from support.build import World, one_elsewhere
 from support.situations import (
@@ -319,6 +321,23 @@ def test_who_came_to_one_place_by_another_caller_does_not_wait_elsewhere() -> No
     found = next(one for one in run(world).verdicts if one.cause == "queue-wait")
     assert "; ranks 0-2 wait in broadcast at train.py:129 (train_step)" in found.summary
     assert found.summary.endswith(", and 1 more elsewhere")
+
+
+def test_others_under_several_conditions_are_not_said_to_be_under_one() -> None:
+    world = World()
+    for line, block in ((73, "if rank == 0:"), (77, "elif rank == 1:")):
+        stack = inside(c10d("all_reduce"), LOOP)
+        caller = replace(stack[3], line=line, within=((line, block),))
+        world.add((*stack[:3], caller, *stack[4:]), FUTEX)
+    world.add(inside(c10d("all_gather", at=66), LOOP, LATE), FUTEX)
+    snapshot = world.snapshot()
+    job = snapshot.job(None)
+    assert job is not None
+    case = Case(snapshot, job)
+    said = branch(case, case.subjects[2:], case.subjects[:2])
+    assert said == ". Rank 2 is under `if step % 5 == 0:` (train.py:64), and ranks 0-1 not"
+    first = branch(case, case.subjects[2:], case.subjects[:1])
+    assert first.endswith("and rank 0 is under `if rank == 0:` (train.py:73): one of these differs")
 
 
 def test_who_waits_for_keys_of_the_store_at_two_places_is_told_together() -> None:

@@ -227,6 +227,26 @@ def test_who_only_connects_to_the_rendezvous_does_not_wait_there() -> None:
     assert "waits" not in said
 
 
+def test_launchers_that_were_told_otherwise_have_started_no_rank() -> None:
+    options = ["--nnodes=2", "--rdzv-endpoint=n1:29400"]
+    told = {"n1": [*options, "--rdzv-id=a"], "n2": [*options, "--rdzv-id=b"]}
+    verdict = waiting_launchers(world(), told)
+    assert verdict.cause == "launch-misconfigured"
+    assert (
+        "--rdzv-id differs: a on n1, b on n2; torchrun on n[1-2] is not through with the "
+        "rendezvous, and no rank has been started" in verdict.summary
+    )
+
+
+def test_who_was_told_otherwise_has_no_keys_of_old_ranks_besides() -> None:
+    made = World()
+    for rank, (stack, size) in enumerate(((INIT, "4"), (c10d("broadcast"), "4"), (INIT, "5"))):
+        made.add(stack, POLL, process={"env": {"RANK": str(rank), "WORLD_SIZE": size}})
+    found = judged(made)
+    assert "launch-misconfigured" in causes(found)
+    assert "mismatched-collective" not in causes(found)
+
+
 # Versions
 
 

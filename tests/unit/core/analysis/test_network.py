@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hangtop_core.descriptors import Descriptor, Socket
 from hangtop_core.meters import Stalled
-from hangtop_core.model import Node
-from support.build import HUNG_SINCE, World, judged
+from hangtop_core.model import DescriptorTable, Node
+from support.build import HUNG_SINCE, NOW, World, judged
 from support.situations import FUTEX, SLEEP, c10d, user
 from support.verdicts import blamed
 
@@ -41,8 +42,8 @@ def first(
 def test_of_two_nodes_both_ends_are_named() -> None:
     verdict = first({1: [stalled(2)], 2: [stalled(1, 9)]})
     assert (verdict.cause, blamed(verdict), verdict.victims) == ("tcp-peer-dead", [1, 2], (0, 3))
-    assert verdict.summary.startswith("TCP between n1 and n2 does not get through: what rank 2")
-    assert "sent again 9 times in a row" in verdict.summary
+    assert verdict.summary.startswith("TCP between n1 and n2 does not get through: what ranks 1-2")
+    assert "sent again up to 9 times in a row" in verdict.summary
     (one, *_) = (e for e in verdict.evidence if e.source == "network")
     assert one.text == (
         "10.0.0.9:40000 -> 10.0.0.1:51000 on n1: 4096 bytes not acknowledged, sent again 9 times "
@@ -78,3 +79,45 @@ def test_a_node_that_has_gone_away_is_told_as_that() -> None:
 def test_it_comes_before_a_rank_outside_communication_that_others_wait_for() -> None:
     verdict = first({1: [stalled(2)]}, late=3)
     assert (verdict.cause, blamed(verdict)) == ("tcp-peer-dead", [1])
+
+
+STORE = "10.0.0.1:29500"
+
+
+def two(ends: dict[int, tuple[str, str]], open_: tuple[str, str]) -> Verdict:
+    """Ranks 0 and 1 on n1 and n2 with stuck connections, and one more of rank 1 that is open."""
+    world = World()
+    socket = Socket("tcp", "ESTABLISHED", *open_)
+    table = DescriptorTable(NOW, (Descriptor(9, "socket", "socket:[1]", socket=socket),))
+    for number in range(2):
+        stuck = (Stalled(*ends[number], 48, 6),) if number in ends else ()
+        name = f"n{number + 1}"
+        process = {"stalled": stuck}
+        more = {"descriptors": table} if number else {}
+        world.add(c10d("all_reduce"), FUTEX, node=name, process=process, **more)
+        addresses = (f"10.0.0.{number + 1}", f"10.9.0.{number + 1}")
+        world.nodes[name] = Node(name, "ready", addresses=addresses, last_seen=NOW)
+    return judged(world).verdicts[0]
+
+
+def test_only_the_connections_to_the_store_are_told_where_only_these_are_stuck() -> None:
+    ends = {0: (STORE, "10.0.0.2:4000"), 1: ("10.0.0.2:4000", STORE)}
+    verdict = two(ends, ("10.0.0.2:4001", "10.0.0.1:4002"))
+    assert verdict.cause == "tcp-peer-dead"
+    assert verdict.summary.startswith(
+        "What goes to and from the store at 10.0.0.1:29500 by TCP between n1 and n2 does not get "
+        "through: what ranks 0-1 send is not acknowledged, and was sent again 6 times in a row; "
+        "1 other connection of these ranks between them is not stuck. The nodes answer hangtop"
+    )
+    assert "ranks 0-1 wait in all_reduce" in verdict.summary
+
+
+def test_which_network_it_is_is_told_where_connections_on_another_one_are_not_stuck() -> None:
+    ends = {0: ("10.9.0.1:4000", "10.9.0.2:4001"), 1: ("10.9.0.2:4001", "10.9.0.1:4000")}
+    summary = two(ends, ("10.0.0.2:4001", "10.0.0.1:29500")).summary
+    told = "TCP over 10.9.0.1 and 10.9.0.2 between n1 and n2 does not get through"
+    assert summary.startswith(told)
+    assert (
+        "1 other connection of these ranks between them, over 10.0.0.1 and 10.0.0.2, is not stuck"
+        in summary
+    )

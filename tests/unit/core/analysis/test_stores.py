@@ -75,6 +75,15 @@ def test_some_who_ask_are_enough_where_all_others_wait_for_ranks() -> None:
     assert found.verdicts[0].confidence == 0.85
 
 
+def test_what_a_store_answers_at_once_is_no_wait_for_a_key() -> None:
+    for stack, said in ((ADD, "for an answer of the store"), (WAIT, "for a key in the store")):
+        world = asking(stack, 40.0)
+        world.waiters(4)
+        summary = str(judged(world, launcher=None).verdicts)
+        assert said in summary
+        assert ("for a key in the store" in summary) == (stack is WAIT)
+
+
 def test_who_asks_again_and_again_gets_answers() -> None:
     found = judged(asking(ADD, 0.1), launcher=None)
     assert found.verdicts[0].confidence < 0.5
@@ -139,6 +148,22 @@ def test_the_address_is_right_and_nothing_answers() -> None:
     world.nodes["n1"] = Node("n1", "ready", addresses=("10.0.0.2", "10.0.0.9"))
     said = judged(world).verdicts[0].summary
     assert "a firewall drops what is sent there" in said
+    assert "rank 0 has a store on n1" in said
+    assert "it is down" not in said
+
+
+def test_where_others_are_connected_to_it_the_store_is_not_down() -> None:
+    world = named()
+    for rank in (2, 3):
+        table = to("10.0.0.2:29500", "SYN_SENT", "10.77.0.3:5000")
+        world.ranks[rank] = replace(world.ranks[rank], descriptors=table)
+    world.nodes["n2"] = Node("n2", "ready", addresses=("10.77.0.3", "10.0.0.3"))
+    verdict = judged(world).verdicts[0]
+    assert (verdict.cause, [c.rank for c in verdict.culprits]) == ("store-unreachable", [2, 3])
+    assert "ranks 0-1 are connected to it, so most likely a firewall" in verdict.summary
+    assert "it is tried from 10.77.0.3, although n2 also has 10.0.0.3" in verdict.summary
+    assert "it is down" not in verdict.summary
+    assert any(step.endswith("ip route get 10.0.0.2") for step in verdict.next_steps)
 
 
 def test_between_two_attempts_the_name_is_told_too() -> None:
