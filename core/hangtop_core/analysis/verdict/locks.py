@@ -34,6 +34,10 @@ class Lock(NamedTuple):
         """Whether two lines name one lock."""
         return (self.name, self.of) == (other.name, other.of)
 
+    def alike(self, other: Lock) -> bool:
+        """Whether they may: `self.weights.lock` is most likely one thing, in two classes, too."""
+        return self.same(other) or (self.name == other.name and self.name.count(".") > 1)
+
 
 def wanted(stack: Sequence[Frame]) -> Lock | None:
     """The lock that the innermost own line of a stack takes."""
@@ -56,10 +60,10 @@ def held(stack: Sequence[Frame]) -> Iterator[Lock]:
 def crossed(one: Sequence[Frame], other: Sequence[Frame]) -> tuple[Lock, Lock] | None:
     """What each of two threads wants, as the other has taken it; None where that is not so."""
     first, second = wanted(one), wanted(other)
-    if first is None or second is None or first.same(second):
+    if first is None or second is None or first.alike(second):
         return None
-    theirs = next((lock for lock in held(other) if first.same(lock)), None)
-    mine = next((lock for lock in held(one) if second.same(lock)), None)
+    theirs = next((lock for lock in held(other) if first.alike(lock)), None)
+    mine = next((lock for lock in held(one) if second.alike(lock)), None)
     return (theirs, mine) if theirs is not None and mine is not None else None
 
 

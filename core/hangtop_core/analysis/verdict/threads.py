@@ -59,9 +59,12 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         importing = import_deadlock(threads[0], threads[1:]) if threads else None
         if importing is not None:
             yield _importing(case, subject, threads, importing)
+        stuck = [one for one in threads if one.wants_lock]
+        if activity.kind == "queue" and importing is None and (knot := _crossed(stuck)):
+            text = f"waits in {activity.op or 'a queue'} at {activity.at}"
+            found[id(subject)] = _Wait(text, f": {knot.text}", knot, None)
         if importing is not None or activity.kind == "queue":
             continue
-        stuck = [one for one in threads if one.wants_lock]
         if activity.kind == "waiting" and len(stuck) < 2 and not _has_candidates(threads):
             continue
         tangle = _tangle(subject, stuck)
@@ -119,12 +122,8 @@ class _Tangle(NamedTuple):
 
 def _tangle(subject: Subject, stuck: Sequence[OneThread]) -> _Tangle | None:
     """Say it by the locks that their lines take; else, of several locks, that it is likely."""
-    for one, other in combinations(stuck, 2):
-        both = locks.crossed(one.frames, other.frames)
-        if both is not None:
-            text = f"most likely each of two threads holds what the other wants: {one.name} wants "
-            text += f"`{both[0].name}` at {one.place}, {other.name} `{both[1].name}` at "
-            return _Tangle(f"{text}{other.place}", 0.95)
+    if (both := _crossed(stuck)) is not None:
+        return both
     for one in stuck:
         before = locks.again(one.frames)
         if before is not None:
@@ -141,6 +140,17 @@ def _tangle(subject: Subject, stuck: Sequence[OneThread]) -> _Tangle | None:
         return None
     places = " and ".join(f"{one.name} at {one.place}" for one in takers[:3])
     return _Tangle(f"most likely its threads wait for each other's locks, {places}", 0.91)
+
+
+def _crossed(stuck: Sequence[OneThread]) -> _Tangle | None:
+    """The same of two of which each has what the other wants."""
+    for one, other in combinations(stuck, 2):
+        both = locks.crossed(one.frames, other.frames)
+        if both is not None:
+            text = f"most likely each of two threads holds what the other wants: {one.name} wants "
+            text += f"`{both[0].name}` at {one.place}, {other.name} `{both[1].name}` at "
+            return _Tangle(f"{text}{other.place}", 0.95)
+    return None
 
 
 def _several_locks(subject: Subject, takers: Sequence[OneThread]) -> bool:

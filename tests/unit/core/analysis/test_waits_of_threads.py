@@ -136,6 +136,32 @@ def test_two_threads_of_which_each_holds_what_the_other_wants() -> None:
     )
 
 
+def test_that_who_waits_for_an_answer_waits_for_two_threads_that_hold_each_other_up() -> None:
+    # GIVEN two classes that know two things by the same names
+    learn = crossing("self.ledger.lock", "self.weights.lock", "step", 78)
+    publish = crossing("self.weights.lock", "self.ledger.lock", "publish", 94)
+    publish = (msgspec.structs.replace(publish[0], name="Publisher.publish"), *publish[1:])
+    get = (frame("Condition.wait", "py:threading.py", 327), frame("Queue.get", "py:queue.py", 171),
+           *user("run", 115, "loss = self.answers.get()"))  # fmt: skip
+
+    def told(*stacks: Stack) -> tuple[str, str]:
+        world = World()
+        world.waiters(2)
+        others = [(f"t{n}", 4075 + n, stack, False) for n, stack in enumerate(stacks)]
+        facts = (thread(4075, (*FUTEX[:4], "0x77")), thread(4076, (*FUTEX[:4], "0x78")))
+        world.add(get, FUTEX, sample={"others": others},
+                  process={"threads": facts[: len(stacks)]}, rank=7)  # fmt: skip
+        verdict = hung(world)
+        return verdict.cause, verdict.summary
+
+    cause, summary = told(learn, publish)
+    assert cause == "lock-wait"
+    assert "waits in get at train.py:115 (run)" in summary
+    assert "each of two threads holds what the other wants: thread 't0' wants" in summary
+    # THEN one that wants a lock, or two that want the same, are no circle
+    assert told(learn)[0] == told(learn, learn)[0] == "queue-wait"
+
+
 def test_one_lock_that_several_threads_wait_for_is_no_circle() -> None:
     world = World()
     world.waiters(2)
