@@ -275,7 +275,7 @@ def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
             f"{count} bytes that rank {subject.number} has {how}"
             for count, how in (
                 (socket.recv_queue, "not read"),
-                (socket.send_queue, "sent, and that are not acknowledged"),
+                (socket.send_queue, "written, and that are not acknowledged"),
             )
             if count
         ]

@@ -143,9 +143,8 @@ def _computing(case: Case, left: Sequence[Subject], alone: bool) -> Iterator[Hit
                 case,
                 f"{who(group)} {is_are(group, 'computes', 'compute')} in native code, called at "
                 f"{group[0].activity.at}, and {is_are(group, 'is', 'are')} most likely slow, not "
-                f"stuck{_at_what(group, why)}: how far that is shows only when it returns; the "
-                "others have waited at least "
-                f"{duration(case.waited_s)}",
+                f"stuck{_at_what(group, why)}: how far that is does not show; the others have "
+                f"waited at least {duration(case.waited_s)}",
             ),
             evidence=common_facts(case, group),
             steps=(

@@ -117,4 +117,4 @@ def test_native_code_of_a_rank_that_is_alone_by_design() -> None:
     found = judged(world)
     assert (found.state, causes(found)) == ("unknown", ["long-phase"])
     assert "at what it is to do alone, under `if rank == 0:`" in found.verdicts[0].summary
-    assert "shows only when it returns" in found.verdicts[0].summary
+    assert "how far that is does not show" in found.verdicts[0].summary

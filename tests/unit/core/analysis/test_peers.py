@@ -175,7 +175,7 @@ def test_only_a_socket_that_is_waited_for_is_looked_after_by_itself() -> None:
 
 @pytest.mark.parametrize(
     ("send", "more"),
-    [(0, ""), (7, ", 7 bytes that rank 0 has sent, and that are not acknowledged")],
+    [(0, ""), (7, ", 7 bytes that rank 0 has written, and that are not acknowledged")],
 )
 def test_bytes_that_a_stopped_rank_does_not_read_are_evidence(send: int, more: str) -> None:
     world = two_nodes(None, table((5, B, A)))
