@@ -17,7 +17,9 @@ from accuracy.table_kept_ends import ENDS
 from accuracy.table_kept_joining import JOINING
 from accuracy.table_kept_logic import LOGIC
 from accuracy.table_kept_network import NETWORK
+from accuracy.table_kept_oncall import ONCALL
 from accuracy.table_kept_operations import OPERATIONS
+from accuracy.table_kept_patient import PATIENT
 from accuracy.table_kept_pretraining import PRETRAINING
 from accuracy.table_kept_processes import PROCESSES
 from accuracy.table_kept_research import RESEARCH
@@ -186,6 +188,8 @@ JOBS: tuple[Job, ...] = (
     *CALLS,
     *ENDS,
     *NETWORK,
+    *ONCALL,
+    *PATIENT,
     *ALIVE,
     *TEAMS,
     *STARTING,

@@ -1,0 +1,98 @@
+"""Jobs that were kept out while the rules were written, see `Job.kept`: hangs as somebody on call for many teams meets them."""
+
+from __future__ import annotations
+
+from accuracy.job import Job
+
+ONCALL: tuple[Job, ...] = (
+    Job(
+        "nan-guard",
+        "kept/oncall/nan_guard.py",
+        "mismatched-collective|missing-collective",
+        (1,),
+        "one rank leaves a batch out for its NaN loss, and is one all_reduce behind at the evaluation",
+        kept=True,
+    ),
+    Job(
+        "callback-exception",
+        "kept/oncall/callbacks_fit.py",
+        "teardown",
+        (2,),
+        "a bad label raises; a heartbeat thread that is no daemon keeps the failed rank alive",
+        ready="step 3 ",
+        kept=True,
+    ),
+    Job(
+        "stale-host-config",
+        "kept/oncall/conf_hooks.py",
+        "mismatched-collective|missing-collective|rank-conditional-collective",
+        (2,),
+        "one host's stale config has it evaluate after 7 iterations, alone",
+        kept=True,
+    ),
+    Job(
+        "stale-build-lock",
+        "kept/oncall/custom_op.py",
+        "file-lock",
+        (0,),
+        "rank 0 waits for the lock file that a killed build left; the others for rank 0",
+        ready="step 7: switching",
+        kept=True,
+    ),
+    Job(
+        "notebook-curl",
+        "kept/oncall/notebook_export.py",
+        "child-process-wait|remote-service-wait",
+        (1,),
+        "a cell's curl of a missing shard stalls in the middle of the file",
+        inside="stalled_mirror",
+        kept=True,
+    ),
+    Job(
+        "async-dead-feed",
+        "kept/oncall/async_feed.py",
+        "queue-wait|data-starved",
+        (2,),
+        "the task that fills an asyncio.Queue died by a decoding error; the trainer awaits the queue",
+        ready="step 8 ",
+        kept=True,
+    ),
+    Job(
+        "actor-locks",
+        "kept/oncall/actors.py",
+        "lock-wait",
+        (1,),
+        "learner and publisher of one rank take two locks in opposite order",
+        ready="step 7 ",
+        kept=True,
+        missed=True,
+    ),
+    Job(
+        "no-shards",
+        "kept/oncall/shard_or_leave.py",
+        "rank-exited|rank-never-joined",
+        (3,),
+        "a rank without shards returns before init_process_group, with exit code 0",
+        ready="nothing to do",
+        ranks="4",
+        kept=True,
+    ),
+    Job(
+        "pool-worker-killed",
+        "kept/oncall/pool_tokens.py",
+        "queue-wait|dataloader-worker-dead|data-starved",
+        (2,),
+        "a worker of a multiprocessing.Pool is killed for memory; map waits for its chunk for ever",
+        kept=True,
+    ),
+    Job(
+        "extra-microbatch",
+        "kept/oncall/pipeline.py",
+        "p2p-deadlock",
+        (1, 3),
+        "a packed batch has five micro-batches, the next stage takes four: both stages send",
+        ready="step 7 ",
+        ranks="4",
+        kept=True,
+    ),
+)
