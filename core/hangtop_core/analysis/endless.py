@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 _MAY_LOOP: frozenset[Kind] = frozenset({"busy", "gil", "sleep", "remote", "unknown"})
 _CALLS = re.compile(r"[\w\])]\(|\*\*|\b(?:await|yield|with|import)\b|^(async )?for .*[^]]:$")
 """In a line: one without runs no code but operators. The next thing may take long to come."""
-_QUICK = re.compile(r"\b(?:len|range|abs|ord|chr|isinstance|append|pop|popleft|add)\(")
-"""Calls that are over at once; of anything but Python's own they were frames of their own."""
+_QUICK = re.compile(
+    r"\b(?:len|range|abs|ord|chr|isinstance|append|pop|popleft|add|(?:frozen)?set|list|tuple|dict"
+    r"|sorted|sum|min|max|zip|enumerate|int|float|str|round|hash)\("
+)
+"""Calls that are soon over; of anything but Python's own they were frames of their own."""
 
 
 def in_loops(

@@ -338,13 +338,15 @@ STEPS = "while step < last:"
         (scoring("for step in range(steps):"), 100.0, 3.0, "progressing"),
         (scoring("if texts:", "sum(score(i) for i in range(4_000))"), 100.0, 3.0, "progressing"),
         # It is at one line: what is called there may not return, or the next thing not come.
-        (scoring(), 100.0, 70.0, "hung"),
+        (scoring(line="shared = pattern.match(one)"), 100.0, 70.0, "hung"),
         (scoring(line="for match in matches:"), 100.0, 70.0, "hung"),
         (scoring(line="total += one ** two"), 100.0, 70.0, "hung"),
         # Where nothing is called, it takes most of the time.
         (scoring(line="for other in graph[node]:"), 100.0, 70.0, "progressing"),
         (scoring("while texts:  # ends", line="if (one - two) > 3:"), 100.0, 70.0, "progressing"),
         (scoring(line="total += order[n % len(order)]"), 100.0, 70.0, "progressing"),
+        (scoring(), 100.0, 70.0, "progressing"),
+        (scoring(line="first = min(itertools.count(one))"), 100.0, 70.0, "hung"),
         (scoring("while texts:", line="if not seen[one]:"), 100.0, 3.0, "hung"),
         # These may never end.
         (scoring("while texts:"), 100.0, 3.0, "hung"),
