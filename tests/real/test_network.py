@@ -139,7 +139,7 @@ def test_tcp_that_does_not_get_through(cluster: Cluster, monkeypatch: pytest.Mon
         found = session.wait(lambda now: causes(now, "29500") == ["tcp-peer-dead"], PATIENCE)
         assert found is not None, session.latest and verdicts(session.latest, "29500")
         verdict = verdicts(found, "29500")[0]
-        assert "TCP between node-1 and node-2 does not get through" in verdict.summary
+        assert "between node-1 and node-2 does not get through" in verdict.summary
         assert {one.rank for one in verdict.culprits} <= {0, 1}
         assert any("times in a row" in fact.text for fact in verdict.evidence)
 
