@@ -50,7 +50,6 @@ LINK_B = 20_000
 PATIENCE_S = 240.0
 REST_S = ((30.0, 45.0), (60.0, 120.0))
 """Seconds after the verdict between which nothing happens."""
-"""Seconds after the verdict in which what it asks for still comes."""
 TICKS = os.sysconf("SC_CLK_TCK")
 PEER = """
 import sys

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-SHARE, SHARE_MOST = 0.2, 1.0
-"""Of the time for which nothing was new on a node, to the next look at it."""
+SHARE, SHARE_MOST = 0.2, 2.0
+"""Of the time for which nothing was new on a node, to the next look at it: of few, and of many."""
 MOST_S, NODES = 10.0, 64
 """Seconds between two looks at most, where there are no more nodes than these; of more both are
 more in proportion, since each look costs the head."""

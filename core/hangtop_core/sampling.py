@@ -239,17 +239,23 @@ class _Look(NamedTuple):
         Looking costs the node a few file names. A rank that rests may yet write a dump: torch does
         so when a collective times out.
         """
-        server = any(thread.name == WORKER_SERVER for thread in known.process.threads)
         quiet, now = self.quiet(known), self.now
         recorder = known.recorder
         if recorder is None:
-            return server or quiet
+            return quiet or _has_server(known)
         asked = max(recorder.at, known.recorder_asked)
         if known.moved_at is not None and known.moved_at > asked:
-            return now - asked > (QUIET if quiet else ASK_AGAIN) and (server or quiet)
+            if now - asked <= (QUIET if quiet else ASK_AGAIN):
+                return False
+            return quiet or _has_server(known)
         many = self.rate.again / REAL_AGAIN
         again = self._again(known, ASK_AGAIN * many, ASK_LAST * many)
         return recorder.failure is not None and now - asked > again
+
+
+def _has_server(known: Tracked) -> bool:
+    """Whether a rank has torch's debug server, which can tell of its recorder at any time."""
+    return any(thread.name == WORKER_SERVER for thread in known.process.threads)
 
 
 def _waits_on_file(known: Tracked) -> bool:

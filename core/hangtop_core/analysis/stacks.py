@@ -29,7 +29,6 @@ __all__ = [
     "class_steps",
     "classes",
     "flatten",
-    "has_moved",
     "merge",
     "missing",
     "path_of",
@@ -51,7 +50,7 @@ class StackClass(Struct, frozen=True):
     since: float | None
     """Since when all of them have had this stack, as far as was observed."""
     moved: int
-    """How many of them had another stack in an earlier sample."""
+    """How many of them had another stack in the sample before."""
     sampled_at: float
     """When the newest of their samples was taken."""
 
@@ -194,13 +193,6 @@ def missing(ranks: Iterable[Rank]) -> tuple[NoStack, ...]:
     )
 
 
-def has_moved(sample: StackSample) -> bool | None:
-    """Whether the main thread had another stack in an earlier sample; None after only one."""
-    if sample.first_at is None or sample.same_since is None or sample.at <= sample.first_at:
-        return None
-    return sample.same_since > sample.first_at
-
-
 def _threads_of(rank: Rank, threads: Threads) -> Iterator[tuple[str, str]]:
     sample = rank.sample
     if sample is None or not sample.threads:
@@ -223,9 +215,14 @@ def _class(snapshot: Snapshot, key: str, members: list[Rank]) -> StackClass:
         frames=tuple(snapshot.stacks.get(key, ())),
         ranks=tuple(sorted(rank.rank for rank in members)),
         since=latest(samples),
-        moved=sum(1 for sample in samples if has_moved(sample)),
+        moved=sum(1 for sample in samples if _has_moved(sample)),
         sampled_at=max(sample.at for sample in samples),
     )
+
+
+def _has_moved(sample: StackSample) -> bool:
+    """Whether the main thread had another stack in the sample before."""
+    return sample.count == 1 and sample.first_at is not None and sample.first_at < sample.at
 
 
 def _no_stack(rank: Rank) -> tuple[str, str | None] | None:

@@ -34,10 +34,12 @@ def test_what_is_new_on_a_node_is_looked_at_at_once() -> None:
     assert pace.due("n2", 1, last + 0.5), "each node by itself"
 
 
-def test_of_many_nodes_one_at_rest_is_looked_at_each_time_it_has_rested_as_long_again() -> None:
+def test_of_many_nodes_one_at_rest_is_looked_at_each_time_it_has_rested_twice_as_long_again() -> (
+    None
+):
     pace = Pace()
-    for node in range(8 * NODES):
+    for node in range(16 * NODES):
         pace.due(f"n{node}", 1, 0.0)
-    found = looks(pace, 1, 1, 400)
-    assert all(later == 2 * before for before, later in pairwise(found) if later <= 8 * MOST_S)
-    assert found[-1] - found[-2] == 8 * MOST_S
+    found = looks(pace, 1, 1, 800)
+    assert all(later == 3 * before for before, later in pairwise(found) if later <= 16 * MOST_S)
+    assert found[-1] - found[-2] == 16 * MOST_S
