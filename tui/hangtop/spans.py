@@ -51,7 +51,8 @@ def line(*parts: Part) -> Line:
 def _printable(text: str) -> str:
     if text.isprintable():
         return text
-    text = clean(text)
+    before, after = len(text) - len(text.lstrip(" ")), len(text) - len(text.rstrip(" "))
+    text = f"{' ' * before}{clean(text)}{' ' * after}"  # they set it apart from its neighbours
     # What Unicode has not assigned is of unknown width: no terminal and we need agree on it.
     return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
 

@@ -31,6 +31,10 @@ def test_nothing_unprintable_gets_through(text: str) -> None:
     assert plain(line(text)).isprintable()
 
 
+def test_what_is_cleaned_stays_apart_from_its_neighbours() -> None:
+    assert plain(line("hung", ("  \x1b[2Jna\nme  ", "bold"), "here")) == "hung  na me  here"
+
+
 def test_escape_sequences_and_markup_stay_harmless() -> None:
     assert plain(line("\x1b[2J\x1b]0;owned\x07rank")) == "rank"
     assert plain(line("[red]rank[/red]")) == "[red]rank[/red]"
