@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 ELLIPSIS = "…"
+TOGETHER = "\u00a0"
+"""A blank at which no line is broken; what `wrap` gives has a plain one for it."""
 _WORD = re.compile(r"[^ ]+ *| +")
 
 
@@ -46,6 +48,11 @@ def line(*parts: Part) -> Line:
         else:
             spans.extend(span for span in part if isinstance(span, Span))
     return tuple(span for span in spans if span.text)
+
+
+def unbroken(text: str, role: str = "") -> Line:
+    """Text of our own that stays on one line."""
+    return (Span(text.replace(" ", TOGETHER), role),)
 
 
 def _printable(text: str) -> str:
@@ -139,7 +146,7 @@ def wrap(spans: Line, width: int, indent: int = 0) -> list[Line]:
     width = max(width, 8)
     indent = min(indent, width // 2)
     if cells(spans) <= width:
-        return [spans]
+        return [_apart(spans)]
     lines: list[Line] = []
     current: list[Span] = []
     used = 0
@@ -157,7 +164,14 @@ def wrap(spans: Line, width: int, indent: int = 0) -> list[Line]:
             current.append(piece)
             used += cell_len(piece.text)
     lines.append(tuple(current))
-    return [_without_tail(item) for item in lines]
+    return [_apart(_without_tail(item)) for item in lines]
+
+
+def _apart(spans: Line) -> Line:
+    """A line that is broken as it will be: with plain blanks only."""
+    if not any(TOGETHER in span.text for span in spans):
+        return spans
+    return tuple(Span(span.text.replace(TOGETHER, " "), span.role) for span in spans)
 
 
 def _without_tail(spans: Line) -> Line:
