@@ -197,7 +197,7 @@ class VerdictPage(Page):
                 break
         if goal.node is not None:
             self.state.node_name = goal.node
-        self.hangtop.go(goal.screen, goal.rank, goal.pane)
+        self.hangtop.follow(goal.screen, goal.rank, goal.pane)
         if goal.pane == ENVIRONMENT:
             self.hangtop.call_later(self.hangtop.perform, ENVIRONMENT)
 

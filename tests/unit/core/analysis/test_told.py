@@ -162,6 +162,8 @@ def test_who_was_held_while_it_already_waited_is_not_the_first_cause(
     before = duration(NOW - 12.0 - HUNG_SINCE)
     assert f"for 12 s, and had got nowhere for {before} before that" in second.summary
     assert second.weaker.endswith(f"it began {before} later")
+    signs = [(one.rank, one.at) for one in judged(world).timeline if one.kind == "sign"]
+    assert signs == [(2, HUNG_SINCE), (3, NOW - 12.0)]
     # GIVEN another fault that began later than that: it may follow from it
     world = World()
     world.waiters(2)
