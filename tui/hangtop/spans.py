@@ -65,7 +65,7 @@ def _printable(text: str) -> str:
 
 def plain(spans: Line) -> str:
     """The text of a line without roles and without trailing blanks."""
-    return "".join(span.text for span in spans).rstrip()
+    return "".join(span.text for span in spans).rstrip().replace(TOGETHER, " ")
 
 
 def plain_lines(lines: Iterable[Line]) -> str:

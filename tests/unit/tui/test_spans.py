@@ -63,6 +63,7 @@ def test_what_belongs_together_is_not_broken_and_looks_like_any_text() -> None:
     leads = line("state S  ", unbroken("→ 3 Rank", "dim"))
     assert [plain(part) for part in wrap(leads, 11, 2)] == ["state S", "  → 3 Rank"]
     assert [plain(part) for part in wrap(leads, 40)] == ["state S  → 3 Rank"]
+    assert plain(leads) == "state S  → 3 Rank"
 
 
 @given(LINES, LINES, st.integers(1, 100))
