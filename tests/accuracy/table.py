@@ -6,6 +6,7 @@ They are written apart from the demo gallery and from the rules, each script in 
 from __future__ import annotations
 
 from accuracy.job import Job, each
+from accuracy.table_doubles import DOUBLES
 from accuracy.table_fifth import FIFTH
 from accuracy.table_first import FIRST, GPT
 from accuracy.table_guards import GUARDS
@@ -174,6 +175,7 @@ JOBS: tuple[Job, ...] = (
     *STOPS,
     *OWN,
     *PIECES,
+    *DOUBLES,
     *RARE,
     *SECOND,
     *RETRIES,

@@ -222,6 +222,21 @@ async def test_another_fault_is_shown_with_its_evidence_and_steps_and_esc_leads_
         assert app.current_mode == "overview"
 
 
+async def test_esc_goes_back_the_way_that_enter_led() -> None:
+    app = app_for(two_faults())
+    async with app.run_test(size=SIZE) as pilot:
+        await keys(pilot, "5", "enter")
+        assert app.current_mode == "stacks"
+        await keys(pilot, "enter")
+        assert app.current_mode == "rank"
+        for name in ("stacks", "verdict", "overview", "overview"):
+            await keys(pilot, "escape")
+            assert app.current_mode == name
+        # THEN a digit goes anew, and leaves no way back but up
+        await keys(pilot, "5", "enter", "3", "escape")
+        assert app.current_mode == "overview"
+
+
 async def test_evidence_leads_to_the_pane_that_shows_it() -> None:
     app = app_for(load("stopped"))
     async with app.run_test(size=SIZE) as pilot:

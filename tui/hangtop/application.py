@@ -128,6 +128,8 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self.nettest: tuple[str, ...] = ()
         """The command that tests the network between the nodes; empty where none is known."""
         self.told: tuple[str, str] = ("", "")
+        self.trail: list[str] = []
+        """Pages that led to this one, which Esc goes back."""
         self.lead: int | None = None
         """The rank that the next page is opened for."""
         self.lead_pane: str | None = None
@@ -294,10 +296,18 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         if self.recordings.from_files and name not in SCREENS:
             self.tell(NOTHING_RUNS, "warn")
             return
+        self.trail.clear()
         self.lead = rank
         self.lead_pane = pane
         if self.current_mode != name:
             self.switch_mode(name)
+
+    def follow(self, name: str, rank: int | None = None, pane: str | None = None) -> None:
+        """Show another page that something on this one leads to; Esc comes back here."""
+        trail = [*self.trail, self.current_mode]
+        self.go(name, rank, pane)
+        if self.current_mode == name != trail[-1]:
+            self.trail = trail
 
     # Keys
 

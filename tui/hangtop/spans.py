@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 ELLIPSIS = "…"
+TOGETHER = "\u00a0"
+"""A blank at which no line is broken; what `wrap` gives has a plain one for it."""
 _WORD = re.compile(r"[^ ]+ *| +")
 
 
@@ -48,6 +50,11 @@ def line(*parts: Part) -> Line:
     return tuple(span for span in spans if span.text)
 
 
+def unbroken(text: str, role: str = "") -> Line:
+    """Text of our own that stays on one line."""
+    return (Span(text.replace(" ", TOGETHER), role),)
+
+
 def _printable(text: str) -> str:
     if text.isprintable():
         return text
@@ -59,7 +66,7 @@ def _printable(text: str) -> str:
 
 def plain(spans: Line) -> str:
     """The text of a line without roles and without trailing blanks."""
-    return "".join(span.text for span in spans).rstrip()
+    return "".join(span.text for span in spans).rstrip().replace(TOGETHER, " ")
 
 
 def plain_lines(lines: Iterable[Line]) -> str:
@@ -140,7 +147,7 @@ def wrap(spans: Line, width: int, indent: int = 0) -> list[Line]:
     width = max(width, 8)
     indent = min(indent, width // 2)
     if cells(spans) <= width:
-        return [spans]
+        return [_apart(spans)]
     lines: list[Line] = []
     current: list[Span] = []
     used = 0
@@ -158,7 +165,14 @@ def wrap(spans: Line, width: int, indent: int = 0) -> list[Line]:
             current.append(piece)
             used += cell_len(piece.text)
     lines.append(tuple(current))
-    return [_without_tail(item) for item in lines]
+    return [_apart(_without_tail(item)) for item in lines]
+
+
+def _apart(spans: Line) -> Line:
+    """A line that is broken as it will be: with plain blanks only."""
+    if not any(TOGETHER in span.text for span in spans):
+        return spans
+    return tuple(Span(span.text.replace(TOGETHER, " "), span.role) for span in spans)
 
 
 def _without_tail(spans: Line) -> Line:

@@ -15,6 +15,7 @@ from hangtop.spans import (
     plain,
     second_in_view,
     spread,
+    unbroken,
     wrap,
     wrap_all,
 )
@@ -60,6 +61,13 @@ def test_wrap_keeps_every_character(spans: tuple[Span, ...], width: int, indent:
     assert all(cells(part) <= width for part in lines)
     text = "".join(plain(part) for part in lines).replace(" ", "")
     assert text == plain(spans).replace(" ", "")
+
+
+def test_what_belongs_together_is_not_broken_and_looks_like_any_text() -> None:
+    leads = line("state S  ", unbroken("→ 3 Rank", "dim"))
+    assert [plain(part) for part in wrap(leads, 11, 2)] == ["state S", "  → 3 Rank"]
+    assert [plain(part) for part in wrap(leads, 40)] == ["state S  → 3 Rank"]
+    assert plain(leads) == "state S  → 3 Rank"
 
 
 @given(LINES, LINES, st.integers(1, 100))

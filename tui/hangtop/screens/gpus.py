@@ -141,7 +141,7 @@ class GpusPage(OutlierPage):
             self._fold(False, f"{row.node.name}:{row.gpus[0].index}")
         elif row.rank_key is not None:
             self.state.rank_key = row.rank_key
-            self.hangtop.go("rank")
+            self.hangtop.follow("rank")
         else:
             text = "several ranks are on this GPU" if row.ranks else "no rank is on this GPU"
             self.hangtop.tell(text, "warn")

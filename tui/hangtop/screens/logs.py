@@ -282,7 +282,7 @@ class LogsPage(Page):
             self.hangtop.tell("this is no single rank's, and has no page", "warn")
             return
         self.state.rank_key = event.item.key
-        self.hangtop.go("rank")
+        self.hangtop.follow("rank")
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
         """Enter on an error goes to where it is in its rank's lines."""

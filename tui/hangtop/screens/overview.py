@@ -194,7 +194,7 @@ class OverviewPage(OutlierPage):
     def do_open(self) -> None:
         """The verdict opens in full on its own screen."""
         if self.active == "verdict":
-            self.hangtop.go("verdict")
+            self.hangtop.follow("verdict")
         else:
             super().do_open()
 
@@ -214,10 +214,10 @@ class OverviewPage(OutlierPage):
             self._fold({item.key}, not item.open)
         elif isinstance(item, RankRow):
             self.state.rank_key = item.key
-            self.hangtop.go("rank")
+            self.hangtop.follow("rank")
         elif isinstance(item, ClassRow):
             self._choose(item)
-            self.hangtop.go("stacks", item.ranks[0] if item.ranks else None)
+            self.hangtop.follow("stacks", item.ranks[0] if item.ranks else None)
 
     def _choose(self, item: ClassRow) -> None:
         job = self.state.job

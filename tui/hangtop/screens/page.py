@@ -274,13 +274,15 @@ class Page(Moving, Screen[None], inherit_bindings=False):
             self.do_zoom()
 
     def do_back(self) -> None:
-        """Up one level: zoom, filter, then the overview."""
+        """Up one level: zoom, filter, then the page that led here, or the overview."""
         if self.zoomed:
             self.do_zoom()
         elif self.filter_text:
             self.set_filter("")
         elif self.NAME != "overview":
-            self.hangtop.go("overview")
+            *trail, up = self.hangtop.trail or ["overview"]
+            self.hangtop.go(up)
+            self.hangtop.trail = trail
 
     # Filter and sorting
 

@@ -304,7 +304,7 @@ class RecorderPage(OutlierPage):
         row: who.MemberRow = event.item
         if row.live is not None:
             self.state.rank_key = rank_key(row.live)
-            self.hangtop.go("rank", row.attendee.rank)
+            self.hangtop.follow("rank", row.attendee.rank)
         elif self.hangtop.recordings.from_files:
             self.hangtop.tell("these are files: there is no running rank to look at", "warn")
         else:

@@ -180,7 +180,7 @@ class StacksPage(OutlierPage):
             self.stack_tree.unfold(item.key)
             self.fill()
         else:
-            self.hangtop.go("rank")
+            self.hangtop.follow("rank")
 
     def do_fold(self) -> None:
         """Close the branch under the cursor."""

@@ -197,14 +197,14 @@ class VerdictPage(Page):
                 break
         if goal.node is not None:
             self.state.node_name = goal.node
-        self.hangtop.go(goal.screen, goal.rank, goal.pane)
+        self.hangtop.follow(goal.screen, goal.rank, goal.pane)
         if goal.pane == ENVIRONMENT:
             self.hangtop.call_later(self.hangtop.perform, ENVIRONMENT)
 
 
 _ROWS = (
-    ("evidence", 4, (("evidence", 1, 1),)),
-    ("middle", 3, (("steps", 3, 5), ("blind", 2, 5))),
+    ("evidence", 6, (("evidence", 1, 1),)),
+    ("middle", 4, (("steps", 3, 5), ("blind", 2, 5))),
     ("lower", 5, (("others", 1, 2), ("timeline", 1, 2))),
 )
 """Rows below the verdict as verdict.tcss has them: name, share of the height, and the panes with

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hangtop.items import Item
-from hangtop.spans import Line, labelled, line
+from hangtop.spans import EMPTY, Line, labelled, line, unbroken
 from hangtop.views.common import SUSPECTED, clock, confidence
 from hangtop.views.goals import Goal, goal_of, goal_of_need
 from hangtop.views.overview import nothing_found, verdict_lines
@@ -94,10 +94,11 @@ def evidence_items(diagnosis: Diagnosis | None, key: str | None = None) -> list[
         rank = "" if seen.rank is None else f"rank {seen.rank}"
         head = line(("✔ ", "good"), (f"{seen.source:<12}", "info"), f"{rank:<10}")
         goal = goal_of(seen, best, nodes)
+        leads = line("  ", unbroken(goal.text, "dim")) if ranks else EMPTY
         items.append(
             Item(
                 key=f"{place}:{seen.source}",
-                lines=(line(head, seen.text, (f"  {goal.text}" if ranks else "", "dim")),),
+                lines=(line(head, seen.text, leads),),
                 indent=24,
                 copy=f"{seen.source} {rank} {seen.text}".replace("  ", " "),
                 target=goal if ranks else None,

@@ -83,6 +83,8 @@ class Hit(Struct, frozen=True):
     """None: the rule's own."""
     needs: tuple[More, ...] | None = None
     """None: the rule's own."""
+    late: float | None = None
+    """When it came over ranks that had got nowhere for long by then: it is not why they do not."""
 
 
 Finder = Callable[["Case", Sequence[Subject]], Iterable[Hit]]

@@ -21,7 +21,7 @@ from hangtop_core.analysis.verdict.logs import log_facts
 from hangtop_core.analysis.verdict.lost import lost
 from hangtop_core.analysis.verdict.needs import needs
 from hangtop_core.analysis.verdict.numbers import STEP, first_of, numbers_facts
-from hangtop_core.analysis.verdict.others import beside
+from hangtop_core.analysis.verdict.others import OWN, beside
 from hangtop_core.analysis.verdict.printed import ANOTHER_WAY, survived_facts
 from hangtop_core.analysis.verdict.ras import ras_facts
 from hangtop_core.analysis.verdict.rules import RULES
@@ -121,11 +121,26 @@ def _in_order(
     waiting = waiting_facts(case) if hits else ()
     made = [(_verdict(case, state, rule, hit, victims, waiting), hit) for rule, hit in hits]
     made.sort(key=lambda one: -one[0].confidence)
+    made = _causes_first(made)
     verdicts = [made[0][0]] if made else []
     for verdict, hit in made[1:]:
         how = beside(case, made[0], (verdict, hit))
         verdicts.append(msgspec.structs.replace(verdict, weaker=how.weaker, apart=how.apart))
     return tuple(verdicts), tuple(hit for _, hit in made)
+
+
+def _causes_first(made: list[tuple[Verdict, Hit]]) -> list[tuple[Verdict, Hit]]:
+    """Put what held ranks up before what came over some of them when they already waited for it."""
+    late = min((hit.late for _, hit in made if hit.late is not None), default=None)
+    if late is None:
+        return made
+
+    def caused(one: tuple[Verdict, Hit]) -> bool:
+        verdict, hit = one
+        began = min((s.standing.since for s in hit.subjects), default=late)
+        return hit.late is None and verdict.confidence >= OWN and began < late
+
+    return sorted(made, key=lambda one: not caused(one))
 
 
 def _ask(

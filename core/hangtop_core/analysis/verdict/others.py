@@ -71,8 +71,12 @@ def _when(case: Case, first: Hit, other: Hit) -> str:
     """`; it began 0:12 later`, where both times are known."""
     if not all(knows_since(case, s) for s in (*first.subjects, *other.subjects)):
         return ""
-    one = min((s.standing.since for s in first.subjects), default=None)
-    two = min((s.standing.since for s in other.subjects), default=None)
+    one, two = (
+        min((s.standing.since for s in hit.subjects), default=None)
+        if hit.late is None
+        else hit.late
+        for hit in (first, other)
+    )
     if one is None or two is None or abs(two - one) < TOGETHER_S:
         return ""
     return f"; it began {duration(abs(two - one))} {'later' if two > one else 'earlier'}"

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from hangtop_core.model import Frame, ThreadStack
 
 _FILE = "/torch/utils/data/_utils/pin_memory.py"
-_WAITS = ("/multiprocessing/queues.py", "/multiprocessing/connection.py", "/queue.py")
-"""Where the thread is when it has nothing to do."""
 
 
 def _pinning(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -65,11 +63,9 @@ def _stuck_thread(case: Case, subject: Subject) -> tuple[ThreadStack, tuple[Fram
     sample = subject.rank.sample
     for thread in sample.threads[1:] if sample is not None else ():
         stack = case.snapshot.stacks.get(thread.stack, ())
-        frames = ["/" + frame.file for frame in stack if not frame.native]
-        inner = next((n for n, file in enumerate(frames) if _FILE in file), None)
-        if inner is None or any(part in file for file in frames[:inner] for part in _WAITS):
-            continue
-        if any(frame.name.endswith("pin_memory") for frame in stack):
+        # A loop that has nothing to pin is in one of its queues, and not in that function; what
+        # is pinned may wait for a queue of its own in there.
+        if any(one.name == "pin_memory" and _FILE in f"/{one.file}" for one in stack):
             return thread, stack
     return None
 

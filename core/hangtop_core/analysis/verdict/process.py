@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.layout import by_node, place_text
+from hangtop_core.analysis.standing import FLOOR_S, left_at
 from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.endings import error_of_somebody, of_what
 from hangtop_core.analysis.verdict.evidence import (
@@ -29,7 +30,7 @@ from hangtop_core.analysis.verdict.steps import Command, on, tails, thaw
 from hangtop_core.launchline import starts_together
 from hangtop_core.logs.ended import LATER, TOLD_TO
 from hangtop_core.logs.steps import KERNEL_LOG
-from hangtop_core.text import clean
+from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,8 +94,8 @@ def _before_they_gave_up(case: Case, gone: Sequence[Subject]) -> list[Subject]:
     waited = {id(s) for s in case.gave_up}
     began = min((case.ended_at(s) or case.at for s in case.gave_up), default=case.at)
     others = [s for s in gone if id(s) not in waited and s.rank.process.exit_code not in TOLD_TO]
-    left_at = {id(s): s.rank.process.gone_at or case.ended_at(s) or case.at for s in others}
-    return [s for s in others if left_at[id(s)] < began - LATER]
+    ends = {id(s): s.rank.process.gone_at or case.ended_at(s) or case.at for s in others}
+    return [s for s in others if ends[id(s)] < began - LATER]
 
 
 def _first_to_fail(case: Case, gone: list[Subject]) -> list[Subject]:
@@ -232,10 +233,11 @@ def _stopped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 who(group),
                 is_are(group, "is", "are"),
                 "stopped by a signal (state T)",
-                case.since(group[0]),
+                _halted_for(case, group[0]),
             ),
             evidence=common_facts(case, group),
             steps=tuple(on(s, f"kill -CONT {s.pid}") for s in group[:8]),
+            late=_late(group),
         )
 
 
@@ -252,10 +254,11 @@ def _traced(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 is_are(group, "is", "are"),
                 f"held by {by}, which traces",
                 is_are(group, "it", "them"),
-                case.since(group[0]),
+                _halted_for(case, group[0]),
             ),
             evidence=common_facts(case, group),
             steps=_letting_go(group[0]),
+            late=_late(group),
         )
 
 
@@ -280,7 +283,7 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 who(group),
                 is_are(group, "is", "are"),
                 f"frozen with the cgroup {path}",
-                case.since(group[0]),
+                _halted_for(case, group[0]),
             ),
             evidence=(
                 *(process_fact(case, s) for s in group[:4]),
@@ -290,7 +293,25 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *thaw(group[0].rank.process, group[0].rank.node),
                 Command(group[0].rank.node, "scontrol show job", "Slurm suspends jobs like this"),
             ),
+            late=_late(group),
         )
+
+
+def _halted_for(case: Case, subject: Subject) -> str:
+    """`for 12 s`, and how long it had got nowhere by then: to be held, a thread runs once more."""
+    ran, left = subject.rank.moved_at, left_at(subject.rank)
+    if ran is None or left is None or ran - left < FLOOR_S:
+        return case.since(subject)
+    held = case.ago(ran) or "since a moment ago"
+    return f"{held}, and had got nowhere for {duration(ran - left)} before that"
+
+
+def _late(group: Sequence[Subject]) -> float | None:
+    """When ranks were held, where all had got nowhere for long by then: people look with
+    debuggers at jobs that hang."""
+    times = [(s.rank.moved_at or 0.0, left_at(s.rank)) for s in group]
+    late = all(left is not None and ran - left >= FLOOR_S for ran, left in times)
+    return min(ran for ran, _ in times) if late else None
 
 
 def _frozen_by(subject: Subject) -> str:

@@ -82,10 +82,20 @@ def _signs(case: Case, hits: Sequence[Hit]) -> Iterator[Moment]:
         said.add(numbers)
         first = min(told, key=lambda s: s.standing.since)
         number = first.number if len(told) == 1 else None
+        if hit.late is not None:
+            were = "was" if len(told) == 1 else "were"
+            yield _moment(hit.late, "sign", number, f"{name_ranks(told)} {were} {_held(first)}")
+            continue
         text = f"{name_ranks(told)} last got anywhere"
         if len(told) > 1:
             text = f"the first of {name_ranks(told)} stopped getting anywhere"
         yield _moment(first.standing.since, "sign", number, text)
+
+
+def _held(subject: Subject) -> str:
+    """In what way a rank is held, for sentences."""
+    kinds = {"stopped": "stopped by a signal", "traced": "stopped by a debugger"}
+    return kinds.get(subject.activity.kind, "frozen")
 
 
 def knows_since(case: Case, subject: Subject) -> bool:

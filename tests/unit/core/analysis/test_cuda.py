@@ -106,6 +106,15 @@ def test_thread_that_pins_memory_and_is_stuck_in_it() -> None:
     assert "train.py:12" in first.summary
 
 
+def test_thread_that_waits_for_a_queue_while_it_pins() -> None:
+    pin = frame("pin_memory", "torch/utils/data/_utils/pin_memory.py", 59)
+    own = frame("Batch.pin_memory", "train.py", 12)
+    get = frame("Queue.get", "py:queue.py", 171)
+    first = judged(pinning(get, own, pin)).verdicts[0]
+    assert (first.cause, [c.rank for c in first.culprits]) == ("pin-memory-stuck", [3])
+    assert "train.py:12" in first.summary
+
+
 def test_thread_that_has_nothing_to_pin() -> None:
     get = frame("Queue.get", "py:multiprocessing/queues.py", 113)
     causes = [v.cause for v in judged(pinning(get)).verdicts]

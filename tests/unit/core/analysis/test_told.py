@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -13,9 +13,21 @@ from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.model import Fact, Node
 from hangtop_core.report import diagnosis_text
+from hangtop_core.text import duration
 from support.build import HUNG_SINCE, NOW, World, judged
 from support.logs import with_log
-from support.situations import DESTROY, FUTEX, POLL, RENDEZVOUS, SLEEP, STOP, c10d, user
+from support.situations import (
+    DESTROY,
+    FUTEX,
+    POLL,
+    QUEUE,
+    RENDEZVOUS,
+    SLEEP,
+    STOP,
+    TRACED,
+    c10d,
+    user,
+)
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -125,6 +137,40 @@ def test_two_faults_on_two_ranks_stand_apart() -> None:
     world.ranks[3] = msgspec.structs.replace(world.ranks[3], moved_at=HUNG_SINCE + 12)
     text = diagnosis_text(judged(world))
     assert "Verdict 2 of 2 (a fault of its own): missing-collective" in text
+
+
+@pytest.mark.parametrize(
+    ("facts", "process", "cause"),
+    [
+        (STOP, {}, "rank-stopped"),
+        (TRACED, {"tracer_pid": 777, "tracer": "gdb"}, "rank-traced"),
+        (FUTEX, {"frozen": True, "cgroup": "/job_1"}, "cgroup-frozen"),
+    ],
+)
+def test_who_was_held_while_it_already_waited_is_not_the_first_cause(
+    facts: Any, process: dict[str, Any], cause: str
+) -> None:
+    # GIVEN a job that hangs, and somebody who then looks at a rank that waits with a debugger
+    world = World()
+    world.waiters(2)
+    world.add(user("cool_down", 35), SLEEP)
+    held = {"moved_at": NOW - 12.0, "left_at": HUNG_SINCE}
+    world.add(c10d("all_reduce"), facts, process=process, **held)
+    first, second = judged(world).verdicts
+    assert (first.cause, second.cause, second.apart) == ("missing-collective", cause, True)
+    # THEN it is told since when it is held, and not that it was so all the time
+    before = duration(NOW - 12.0 - HUNG_SINCE)
+    assert f"for 12 s, and had got nowhere for {before} before that" in second.summary
+    assert second.weaker.endswith(f"it began {before} later")
+    signs = [(one.rank, one.at) for one in judged(world).timeline if one.kind == "sign"]
+    assert signs == [(2, HUNG_SINCE), (3, NOW - 12.0)]
+    # GIVEN another fault that began later than that: it may follow from it
+    world = World()
+    world.waiters(2)
+    since = {"same_since": NOW - 10.0, "same_functions_since": NOW - 10.0}
+    world.add(QUEUE, FUTEX, moved_at=NOW - 10.0, sample=since)
+    world.add(c10d("all_reduce"), facts, process=process, **held)
+    assert [one.cause for one in judged(world).verdicts] == [cause, "queue-wait"]
 
 
 def test_what_may_follow_from_the_first_is_no_fault_of_its_own() -> None:
