@@ -167,3 +167,9 @@ def test_that_a_main_thread_serves_itself_is_said_of_it() -> None:
     said = "it waits at train.py:88 (main) for 5:00 for somebody to connect, and no thread"
     assert said in verdict.summary
     assert not any("remote service" in one.text for one in verdict.evidence)
+
+
+def test_who_waits_for_others_to_connect_is_named_after_those_that_may_fill_the_queue() -> None:
+    fills = serving(SERVE, user("feed", 61), main=inside((*RESULT, *user("lead", 44)), FOR))
+    text = judged(fills).verdicts[0].summary
+    assert text.index("thread 't1' ") < text.index("thread 't0' ")
