@@ -34,6 +34,8 @@ class Socket(Struct, frozen=True, gc=False):
     peer_pid: int | None = None
     """Process at the other end, when it is on the same node."""
     peer_name: Text | None = None
+    answered: bool = False
+    """Who called here at a port of its own has asked nothing since something was last sent."""
 
 
 class Holder(Struct, frozen=True, gc=False):

@@ -41,7 +41,7 @@ class Meters(Struct, frozen=True, gc=False):
     """wchar."""
     printed_bytes: int = 0
     """By how much the files of descriptors 1 and 2 have grown since it was first looked at, by
-    their positions in /proc/PID/fdinfo; 0 for pipes and terminals."""
+    their positions in /proc/PID/fdinfo, and by no more than it wrote; 0 for pipes and terminals."""
     main_printed_bytes: int = 0
     """Of that, what grew while the main thread wrote (/proc/PID/task/PID/io)."""
     rss: int | None = None

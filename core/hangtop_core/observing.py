@@ -162,13 +162,17 @@ def _has_processes(job: Job, update: Update) -> bool:
 
 
 def _meet(job: Job, update: Update) -> bool:
-    """Whether every rank is in init_process_group: nobody is on the way there any more.
+    """Whether every rank is in init_process_group, or sleeps in one call elsewhere for seconds.
 
-    Each attempt to resolve a name or to connect may take many seconds there.
+    So nobody is seen to be on the way there any more. Each attempt to resolve a name or to connect
+    may take many seconds there.
     """
     now, reader = follow(job, update.snapshot), Reader(update.snapshot.stacks)
-    ranks = now.ranks if now is not None else ()
-    return bool(ranks) and all(reader.rank(one).kind == "init" for one in ranks)
+    ranks, at = now.ranks if now is not None else (), update.snapshot.at
+    sleeps = [one.left_at is not None and at - one.left_at >= STALLED_S for one in ranks]
+    return bool(ranks) and all(
+        sleep or reader.rank(one).kind == "init" for one, sleep in zip(ranks, sleeps, strict=True)
+    )
 
 
 def _unevenly(job: Job, update: Update) -> bool:

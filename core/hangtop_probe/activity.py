@@ -41,27 +41,33 @@ class Printed(NamedTuple):
     places: Tuple[int, ...]
     """Positions of the two, as the kernel keeps them: no file system is touched."""
     total: int = 0
-    """Bytes by which they have moved since the first look, whoever wrote."""
+    """Bytes by which they have moved since the first look in rounds in which the process wrote."""
     main: int = 0
     """Of these, those of rounds in which the main thread wrote as well."""
     wrote: Optional[int] = None
     """wchar of the main thread alone, /proc/PID/task/PID/io."""
+    whole: Optional[int] = None
+    """wchar of the process: several may have one open file, and who wrote nothing did not print."""
 
     @classmethod
-    def after(cls, old: "Optional[Printed]", pid: int) -> "Printed":
-        """Look again."""
+    def after(cls, old: "Optional[Printed]", pid: int, whole: Optional[int]) -> "Printed":
+        """Look again, when all of its threads have written so much."""
         found = [procfs.read("/proc/%d/fdinfo/%d" % (pid, fd), 512) or b"" for fd in (1, 2)]
         # Where both are one open file, both say the same.
         places = tuple(sorted({procfs.value_of(one, b"pos") or 0 for one in found}))
-        if old is not None and places == old.places:
-            return old
+        if old is not None and whole in (None, old.whole):
+            return old._replace(places=places)
         io = procfs.read("/proc/%d/task/%d/io" % (pid, pid)) or b""
         wrote = procfs.value_of(io, b"wchar")
         if old is None:
-            return cls(places, wrote=wrote)
-        grown = max(sum(places) - sum(old.places), 0)
-        by_main = None not in (wrote, old.wrote) and wrote != old.wrote
-        return cls(places, old.total + grown, old.main + (grown if by_main else 0), wrote)
+            return cls(places, 0, 0, wrote, whole)
+        moved = max(sum(places) - sum(old.places), 0)
+        # Nobody has printed more than it wrote.
+        grown, main = (
+            min(moved, max((now or 0) - (then or 0), 0))
+            for now, then in ((whole, old.whole), (wrote, old.wrote))
+        )
+        return cls(places, old.total + grown, old.main + main, wrote, whole)
 
 
 class Activity:
@@ -150,8 +156,9 @@ class Activity:
         now = time.monotonic()
         ran_at, switches = self._scheduled(stat, clock, now)
         io = procfs.read("/proc/%d/io" % self.pid) or b""
+        whole = procfs.value_of(io, b"wchar")
         if self._stirred or self._printed is None:
-            self._printed = Printed.after(self._printed, self.pid)
+            self._printed = Printed.after(self._printed, self.pid, whole)
         last_ran = None if ran_at is None else max(0.0, round(now - ran_at, 2))
         return {
             "cpu_s": round(stat.cpu_ticks / procfs.CLOCK_TICKS, 2),
@@ -160,7 +167,7 @@ class Activity:
             "main_waits": self._waits or None,
             "main_last_ran_s": last_ran,
             "read_bytes": procfs.value_of(io, b"rchar"),
-            "write_bytes": procfs.value_of(io, b"wchar"),
+            "write_bytes": whole,
             "printed_bytes": self._printed.total,
             "main_printed_bytes": self._printed.main,
             "rss": stat.rss,

@@ -123,7 +123,21 @@ class Reader:
                 waiting.append(self._unopened(lock))
         for row in rows + waiting:
             row.pop("key", None)
+        self._note_answers(rows)
         return rows, waiting
+
+    def _note_answers(self, rows: List[Message]) -> None:
+        """Say of who called at a port of its own whether it has been answered."""
+        some = [(row["target"], row["socket"]) for row in rows if row.get("socket")]
+        tcp = [(inode_of(target) or 0, one) for target, one in some if one["family"] == "tcp"]
+        ports = {one["local"].rsplit(":", 1)[1] for _, one in tcp if one["state"] == "LISTEN"}
+        called = {
+            inode: one
+            for inode, one in tcp
+            if one["state"] == "ESTABLISHED" and one["local"].rsplit(":", 1)[1] in ports
+        }
+        for inode in flows.answered(self.pid, set(called)):
+            called[inode]["answered"] = True
 
     def opening(self) -> Optional[Message]:
         """Return the file that its main thread is blocked in opening, or looking at."""

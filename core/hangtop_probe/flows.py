@@ -51,9 +51,9 @@ _WATCHED = re.compile(rb"^tfd:\s+(\d+) events:\s+([0-9a-f]+)", re.M)
 _ESTABLISHED = b"01"
 _SOCK_DIAG, _BY_FAMILY, _INFO = 4, 20, 2
 """NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY and INET_DIAG_INFO of Linux 3.3."""
-_RECENT, _COUNTS = 52, 120
-"""Where struct tcp_info of Linux 4.2 has last_data_recv and last_ack_recv, in ms, and bytes_acked
-and bytes_received."""
+_SENT, _RECENT, _COUNTS = 44, 52, 120
+"""Where struct tcp_info of Linux 4.2 has last_data_sent; last_data_recv and last_ack_recv, in ms;
+and bytes_acked and bytes_received."""
 
 
 class Flows:
@@ -242,6 +242,28 @@ def _end(field: bytes) -> Tuple[bytes, int]:
 def counts(question: bytes) -> Optional[Sequence[Tuple[int, int, int]]]:
     """Return the bytes that went out and were acknowledged, and those that came: way, count, and
     milliseconds since the last."""
+    info = _info(question)
+    if not info:
+        return None
+    came, acked = struct.unpack_from("=II", info, _RECENT)
+    out, into = struct.unpack_from("=QQ", info, _COUNTS)
+    return (_OUT, out, acked), (_IN, into, came)
+
+
+def answered(pid: int, inodes: "set[int]") -> Iterator[int]:
+    """Give those of its TCP sockets on which nothing came since something was sent there last."""
+    asked = questions("/proc/%d/" % pid, inodes, "") if inodes else {}
+    for inode, question in list(asked.items())[:MAX_SOCKETS]:
+        info = question and _info(question)
+        if info:
+            (into,) = struct.unpack_from("=Q", info, _COUNTS + 8)
+            sent, came = (struct.unpack_from("=I", info, at)[0] for at in (_SENT, _RECENT))
+            if not into or sent <= came:
+                yield inode
+
+
+def _info(question: bytes) -> bytes:
+    """Return struct tcp_info of a socket, as far as it is needed; nothing where that is unknown."""
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as asking:
             asking.settimeout(0.1)
@@ -253,10 +275,8 @@ def counts(question: bytes) -> Optional[Sequence[Tuple[int, int, int]]]:
         while kind == _BY_FAMILY and at + 4 <= size:
             length, what = struct.unpack_from("=HH", data, at)
             if what == _INFO and length >= 4 + _COUNTS + 16:
-                came, acked = struct.unpack_from("=II", data, at + 4 + _RECENT)
-                out, into = struct.unpack_from("=QQ", data, at + 4 + _COUNTS)
-                return (_OUT, out, acked), (_IN, into, came)
+                return data[at + 4 : at + length]
             at += max(length + 3 & ~3, 4)
     except (OSError, struct.error):
         pass
-    return None
+    return b""

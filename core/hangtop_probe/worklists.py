@@ -1,7 +1,7 @@
 """Whether a `while` comes to its end: each turn takes something away and puts nothing back.
 
-`while queue:` of a search that goes nowhere twice, `while i < n:` with `i += 1`. By the text: what
-is not as plain as that may go round for ever.
+`while queue:` of a search that goes nowhere twice, `while i < n:` with `i += 1`, `while i < j:` of
+which each branch moves one. By the text: what is not as plain as that may go round for ever.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ MAX_BODY = 60
 _HEAD = re.compile(rb"\s*while\s+(?:len\()?([\w.]+)\)?\s*([<>:]|!=|and\b)[^#]*")
 _LEFT = re.compile(rb"^\s*([^=()\[\]]+)=[^=]")
 _ASKS = re.compile(rb"\b(?:not|in)\b")
+_ENDS = re.compile(rb"\s*while\s+(\w+)\s*<=?\s*(\w+)\s*(?:and\b(?:(?!\bor\b)[^#])*)?:")
+_LEAVES = (b"break", b"return", b"raise")
 _NOTES = re.compile(rb"\.add\(|\]\s*=[^=]")
 
 
@@ -32,6 +34,9 @@ def ends(some: List[Statement], lines: List[bytes], first: int) -> bool:
     if head is None or not 0 < len(body) <= MAX_BODY:
         return False
     code = [b" ".join(lines[one.first - 1 : one.last]).partition(b" #")[0] for one in body]
+    two = _ENDS.match(lines[first - 1])
+    if two and _nearer(body, code, *two.groups()):
+        return True
     name = re.escape(head[1])
     step = rb"\s*%s\s*%s=\s*[1-9]\d*\s*$" % (name, rb"\+" if head[2] == b"<" else b"-")
     taking = re.compile(
@@ -62,3 +67,32 @@ def _new(code: List[bytes], at: int, what: bytes, taken: List[bytes]) -> bool:
     same = any(re.search(rb"(?<![\[.\w])%s\b(?![.\[(])" % one, what) for one in taken)
     asked = any(re.match(rb"\s*(?:el)?if\b", one) and _ASKS.search(one) for one in code[:at])
     return asked and not same and any(map(_NOTES.search, code))
+
+
+def _nearer(body: List[Statement], code: List[bytes], low: bytes, high: bytes) -> bool:
+    """Whether each turn brings two numbers nearer to one another, whichever way it takes."""
+    step = re.compile(rb"\s*(?:%s\s*\+=|%s\s*-=)\s*[1-9]\d*\s*$" % (low, high))
+    sets = re.compile(rb"^[^=()\[\]]*\b(?:%s|%s)\b[^=()\[\]]*?=[^=]|:=" % (low, high))
+    steps = [step.match(text) is not None for text in code]
+    if any(sets.search(text) and not steps[i] for i, text in enumerate(code)):
+        return False
+    return _each_way(body, steps)
+
+
+def _each_way(body: List[Statement], steps: List[bool]) -> bool:
+    """Whether every way through a block comes to a step, or leaves."""
+    heads = [i for i, one in enumerate(body) if one.indent == body[0].indent]
+    whole = False
+    for at, end in zip(heads, [*heads[1:], len(body)]):
+        one = body[at]
+        if steps[at] or one.word in _LEAVES:
+            return True
+        inside = at + 1 < end and _each_way(body[at + 1 : end], steps[at + 1 : end])
+        back = any(b"continue" in (each.word, each.whole) for each in body[at:end])
+        if back and not (inside and one.word in (b"if", b"elif", b"else")):
+            return False
+        # Of `if`, `elif` and `else` all have to.
+        whole = inside and (one.word == b"if" or (whole and one.word in (b"elif", b"else")))
+        if whole and one.word == b"else":
+            return True
+    return False

@@ -111,15 +111,21 @@ def test_stacks_that_are_late_are_told_from_what_nobody_can_know_yet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stacks", "expected"), [((INIT, INIT), "certainty"), ((INIT, user("load", 4)), None)]
+    ("stacks", "left_ago", "expected"),
+    [
+        ((INIT, INIT), 1.0, "certainty"),
+        ((INIT, user("load", 4)), 1.0, None),
+        # It has slept in one call for long: for a service that does not answer, say.
+        ((INIT, user("connect", 4)), 12.0, "certainty"),
+    ],
 )
 def test_a_start_in_which_all_have_come_to_wait_is_observed_for_as_long_as_a_hang(
-    stacks: tuple[Stack, ...], expected: Lack | None
+    stacks: tuple[Stack, ...], left_ago: float, expected: Lack | None
 ) -> None:
     """To resolve names that nobody knows, and to connect, takes seconds each."""
     world = World()
     for stack in stacks:
-        world.add(stack, SLEEP)
+        world.add(stack, SLEEP, left_at=NOW - (left_ago if stack != INIT else 1.0))
     whole = world.snapshot()
     (job,) = whole.jobs
     update = Update(whole, {job.key: diagnosis("starting", stalled=1.0)}, 0.0)

@@ -6,6 +6,7 @@ import os
 import select
 import socket
 import threading
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -296,3 +297,21 @@ def test_what_comes_to_gloo_counts_while_its_thread_runs(
         for _ in range(5):
             carry(far, near, MUCH)  # which somebody else of the test reads
             assert watch.look(loop) == told, "nothing is asked of the kernel while it sleeps"
+
+
+def test_who_called_at_an_own_port_has_been_answered_or_waits(pair: Pair) -> None:
+    one, other = pair
+
+    def waits() -> list[bool]:
+        rows, _ = descriptors.Reader(os.getpid(), descriptors.Node()).table()
+        found = {row["fd"]: row["socket"] for row in rows if row.get("socket")}
+        return ["answered" not in found[end.fileno()] for end in (other, one)]
+
+    asked = flows.questions("/proc/self/", {os.fstat(other.fileno()).st_ino}, "")
+    if not all(one and flows.counts(one) for one in asked.values()):
+        pytest.skip("the kernel tells nothing of sockets here")
+    assert waits() == [False, True], "it has asked nothing yet; of a caller nothing is told"
+    for sends, owed in ((one, True), (other, False), (one, True)):
+        time.sleep(0.05)
+        sends.sendall(b"said")
+        assert waits() == [owed, True]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,6 +26,49 @@ loop(int(sys.argv[2]))
 """
 
 
+ELSEWHERE = """
+import os, sys
+while word := os.read(int(sys.argv[1]), 1):
+    os.write(int(sys.argv[2]) if word == b"e" else 2, 20 * b"|")
+"""
+
+
+def meters(activity: Activity) -> dict[str, Any]:
+    """Look at a process once more."""
+    activity.threads()
+    stat = procfs.parse_stat(procfs.read(f"/proc/{activity.pid}/stat") or b"")
+    assert stat is not None
+    return activity.meters(stat, RunClock())
+
+
+def test_what_another_process_prints_to_one_open_file_is_not_told_of_this_one(
+    tmp_path: Path,
+) -> None:
+    """All ranks of a torchrun have its standard output; this one wrote to another file before."""
+    asked = os.pipe()
+    with (tmp_path / "ranks.log").open("ab") as file, (tmp_path / "state").open("wb") as state:
+        process = subprocess.Popen(
+            [sys.executable, "-c", ELSEWHERE, str(asked[0]), str(state.fileno())],
+            stdout=file,
+            stderr=file,
+            pass_fds=(asked[0], state.fileno()),
+        )
+        try:
+            activity = Activity(process.pid)
+            wrote = meters(activity)["write_bytes"]
+            os.write(asked[1], b"e")
+            assert wait_until(lambda: meters(activity)["write_bytes"] == wrote + 20)
+            os.write(file.fileno(), 50 * b"-")  # as another rank does
+            assert meters(activity)["main_printed_bytes"] == 0
+            os.write(asked[1], b"l")
+            assert wait_until(lambda: meters(activity)["main_printed_bytes"] == 20)
+        finally:
+            process.kill()
+            process.wait()
+            for fd in asked:
+                os.close(fd)
+
+
 @pytest.mark.parametrize("by_main", [True, False])
 def test_who_writes(tmp_path: Path, by_main: bool) -> None:
     thread, main = os.pipe(), os.pipe()
@@ -40,11 +83,8 @@ def test_who_writes(tmp_path: Path, by_main: bool) -> None:
         activity = Activity(process.pid)
 
         def look() -> tuple[int, int]:
-            activity.threads()
-            stat = procfs.parse_stat(procfs.read(f"/proc/{process.pid}/stat") or b"")
-            assert stat is not None
-            meters = activity.meters(stat, RunClock())
-            return meters["printed_bytes"], meters["main_printed_bytes"]
+            told = meters(activity)
+            return told["printed_bytes"], told["main_printed_bytes"]
 
         assert wait_until(lambda: len(procfs.numbers(f"/proc/{process.pid}/task/")) == 2)
         assert look() == (0, 0)

@@ -53,11 +53,70 @@ DOWN = """
 """
 
 
-@pytest.mark.parametrize("source", [SEARCH, PLAN, MERGE, SCAN, DOWN])
+PAIRS = """
+    while left < right:
+        total = a[left] + a[right]
+        if total == wanted:
+            found.append((left, right))
+            left += 1
+            right -= 1
+        elif total < wanted:
+            left += 1
+        else:
+            right -= 1
+"""
+SKIP = """
+    while i <= j and not done:
+        if a[i] < pivot:
+            i += 1
+            continue
+        if a[j] == pivot:
+            break
+        swap(a, i, j)
+        j -= 1
+"""
+
+
+@pytest.mark.parametrize("source", [SEARCH, PLAN, MERGE, SCAN, DOWN, PAIRS, SKIP])
 def test_what_is_taken_away_comes_to_its_end(source: str) -> None:
     assert ends(source)
 
 
+STAYS = """
+    while left < right:
+        if a[left] < a[right]:
+            left += 1
+        elif a[left] > a[right]:
+            right -= 1
+"""
+RESET = """
+    while left < right:
+        if a[left] < a[right]:
+            left += 1
+        else:
+            right = top
+            right -= 1
+"""
+TURNS = """
+    while left < right:
+        if a[left] == a[right]:
+            continue
+        left += 1
+"""
+FLIP = """
+    while left < right:
+        if a[left]:
+            left += 1
+        else:
+            left, right = right, left
+"""
+OR = """
+    while left < right or more:
+        if a[left]:
+            left += 1
+        else:
+            right -= 1
+"""
 AGAIN = """
     while queue:
         item = queue.popleft()
@@ -129,7 +188,10 @@ ROUNDS = """
 
 @pytest.mark.parametrize(
     "source",
-    [AGAIN, LATER, CYCLE, CHAIN, MAYBE, SKIPS, BACK, GROWS, AWAY, NEVER, EITHER, ROUNDS],
+    [
+        *(AGAIN, LATER, CYCLE, CHAIN, MAYBE, SKIPS, BACK, GROWS, AWAY, NEVER, EITHER, ROUNDS),
+        *(STAYS, RESET, TURNS, FLIP, OR),
+    ],
 )
 def test_what_may_go_round_for_ever_is_not_told_to_end(source: str) -> None:
     assert not ends(source)

@@ -31,6 +31,7 @@ from hangtop_core.analysis.verdict.outofmemory import (
     limit_steps,
     limit_text,
 )
+from hangtop_core.analysis.verdict.owners import others_run_on
 from hangtop_core.analysis.verdict.process import exit_steps
 from hangtop_core.analysis.verdict.steps import Command
 from hangtop_core.logs.ended import CRASHES, status
@@ -209,6 +210,8 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
             thread = kind == "fault" and _may_be_thread(case, told, seat.local, beside)
             if told.known.comm not in names or not (fits or thread):
                 continue
+            if others_run_on(case, seat.node, told.line.at):
+                continue
             rank = next(iter(beside.values()))
             core = core_steps(case, rank, told.known.pid if fits else None)
             text = _between(seat.local, beside) if fits else "the other ranks stopped at that time"
@@ -217,7 +220,8 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
                 absent=absent([seat]),
                 summary=sentence(
                     case,
-                    f"{place_text([seat])} {what} at {told.when} (pid {told.known.pid})",
+                    f"{place_text([seat])} {what if fits else f'most likely {what}'} at "
+                    f"{told.when} (pid {told.known.pid})",
                 ),
                 evidence=(
                     _line_fact(seat.rank, told),

@@ -10,10 +10,10 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.owners import ELASTIC
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, thaw, word
 from hangtop_core.analysis.verdict.storehost import in_store
 from hangtop_core.analysis.verdict.storestart import lost_theirs
-from hangtop_core.jobs import AGENT
 from hangtop_core.joining import world_size
 from hangtop_core.places import Places
 from hangtop_core.text import clean, plural
@@ -33,8 +33,6 @@ _MEETING: frozenset[Kind] = frozenset({"init", "new-group", "store", "collective
 """In which ranks connect to one another; in others only what leads to a node of the job counts."""
 TEST_PORT = 29617
 """Not the default of torch, which the job may have."""
-_ELASTIC = frozenset({"torchrun", "accelerate", AGENT})
-"""Launchers that have the store themselves: torchrun's agent runs in them."""
 _BY_STORE: frozenset[Kind] = frozenset({"init", "new-group", "store"})
 
 
@@ -180,7 +178,7 @@ def _store_lost(case: Case) -> Iterator[Hit]:
 def _store_held(case: Case) -> Iterator[Hit]:
     """Ranks that wait for a store which is in a launcher that does not run."""
     subjects = tuple(s for s in case.waiters if s.activity.kind in _BY_STORE)
-    agents = [one for one in case.job.launchers if one.launcher in _ELASTIC]
+    agents = [one for one in case.job.launchers if one.launcher in ELASTIC]
     held = [one for one in agents if one.state in ("T", "t") or one.frozen]
     if not subjects or not held or len(subjects) < len(case.waiters) or case.suspects:
         return

@@ -6,12 +6,32 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.openers import names_by_node
+from hangtop_core.jobs import AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
+
+ELASTIC = frozenset({"torchrun", "accelerate", AGENT})
+"""Launchers that have the store themselves: torchrun's agent runs in them."""
+ENDS_ALL_S = 10.0
+"""Seconds within which torchrun's agent ends all ranks once one has failed: it looks ten times a
+second (torch 2.13, torch/distributed/elastic/agent/server/api.py)."""
+
+
+def others_run_on(case: Case, node: str, at: float) -> bool:
+    """Whether a launcher runs there that would have ended all ranks, had one failed at that time.
+
+    A rank of its that lacks has left with status 0: what the kernel tells is of somebody else.
+    """
+    return case.at - at >= ENDS_ALL_S and any(
+        one.node == node
+        and one.launcher in ELASTIC
+        and not (one.ended or one.frozen or one.state in ("T", "t"))
+        for one in case.job.launchers
+    )
 
 
 class Owners:

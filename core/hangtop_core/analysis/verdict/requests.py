@@ -125,12 +125,15 @@ def _in_server_loop(main: OneThread) -> bool:
 
 
 def _serves(table: DescriptorTable | None, facts: Thread | None) -> bool:
-    """Whether an event loop watches a port of its own, and nobody is connected there."""
+    """Whether an event loop watches a port of its own, and nobody who is connected waits there."""
     if table is None or facts is None or facts.fd is None:
         return False
     watched = {fd for d in table.descriptors if d.fd == facts.fd for fd in d.watches}
     ports = _ports([d for d in table.descriptors if d.fd in watched], ("LISTEN",))
-    return bool(ports) and not ports & _ports(table.descriptors, _OPEN)
+    quiet = [d for d in table.descriptors if d.socket is not None and d.socket.answered]
+    return bool(ports) and not ports & _ports(
+        [d for d in table.descriptors if d not in quiet], _OPEN
+    )
 
 
 def _ports(some: Sequence[Descriptor], states: tuple[str, ...]) -> set[str]:
@@ -199,8 +202,9 @@ WAITS_FOR_REQUESTS = Rule(
     title="A server waits for requests",
     seen="A rank reads a queue in a `while`, or serves itself; a thread of it, or a child where "
     "that fills the queue, waits for somebody to connect (`serve_forever`, `accept`, an event loop "
-    "with a port of its own where nobody is connected); all its other threads wait for work, and "
-    "all other ranks in a broadcast, scatter or recv. It is not called hung then.",
+    "with a port of its own where nobody is connected whom it owes an answer, by TCP_INFO); all "
+    "its other threads wait for work, and all other ranks in a broadcast, scatter or recv. It is "
+    "not called hung then.",
     excluded="A thread is at a request, or anything else; a thread or child of it has died.",
     confidence=0.7,
     next_steps=("Send it a request",),

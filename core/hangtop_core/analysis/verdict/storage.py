@@ -28,7 +28,7 @@ from hangtop_core.analysis.verdict.positions import place, position_text, reads,
 from hangtop_core.analysis.verdict.saving import saver
 from hangtop_core.analysis.verdict.steps import on, trace_steps, word
 from hangtop_core.logs.steps import KERNEL_LOG
-from hangtop_core.text import duration, size
+from hangtop_core.text import clean, duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,13 +113,27 @@ def wanted(subject: Subject) -> _Wanted:
     if by_being_there(subject):
         site = subject.activity.site
         built = _BUILDS.search(site.source or "") if site is not None else None
-        return _Wanted(None, f"a file (where {built[2]} is built)" if built else "a file", ())
+        return _Wanted(None, _lock_of(subject, built) if built else "a file", ())
     if table is None:
         return _Wanted(None, "a file", ())
     tried = table.lock_files
     if len(tried) == 1:
         return _Wanted(tried[0], f"a file, most likely {tried[0].target},", ())
     return _Wanted(None, "a file", tried)
+
+
+def _lock_of(subject: Subject, built: re.Match[str]) -> str:
+    """The lock file of an extension: where torch builds it, unless its line gives a directory.
+
+    Source: _get_build_directory of torch 2.13, torch/utils/cpp_extension.py.
+    """
+    env, name = subject.rank.process.env, built[2]
+    home = env.get("HOME")
+    cache = env.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home else "")
+    root = env.get("TORCH_EXTENSIONS_DIR") or (f"{cache}/torch_extensions/py*" if cache else "")
+    if not root or "build_directory" in built.string:
+        return f"a file (where {name} is built)"
+    return f"a file, most likely {clean(f'{root}/{name}/lock', 200)},"
 
 
 def _baton_steps(subject: Subject) -> Iterator[Step]:

@@ -18,9 +18,9 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.owners import ELASTIC
 from hangtop_core.analysis.verdict.steps import Command, as_host
 from hangtop_core.analysis.verdict.storehost import by_torchrun, hosts_store, open_sockets
-from hangtop_core.jobs import AGENT
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.places import Places
 from hangtop_core.text import clean
@@ -95,7 +95,7 @@ def _nobody_has_it(case: Case) -> bool:
     """Whether no rank and no launcher seen has the store, and its address is of no node seen."""
     if any(hosts_store(s) or by_torchrun(s) for s in case.live):
         return False
-    if any(one.launcher in ("torchrun", "accelerate", AGENT) for one in case.job.launchers):
+    if any(one.launcher in ELASTIC for one in case.job.launchers):
         return False
     first = case.subjects[0]
     host = _address(case)[0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.dictionary import by_source
 from hangtop_core.analysis.frames import plain_name
-from hangtop_core.analysis.idle import FUTURES
+from hangtop_core.analysis.idle import FUTURES, accepts
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
@@ -248,7 +248,8 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         dead = dead_thread(case, subject, threads) or dead_child(case, subject)
         told = _who_could(case, subject, threads)
         told += _or_call(subject, threads[0]) if threads and not dead else ""
-        found[id(subject)] = f"{told}; {dead.text}" if dead else told, dead
+        # What has died comes before threads that only are where they should be.
+        found[id(subject)] = f"{dead.text}; {told}" if dead else told, dead
     for group in alike(waiting, lambda s: _said_of(s, *found[id(s)])):
         first = group[0]
         told, dead = found[id(first)]
@@ -291,6 +292,7 @@ def _who_could(case: Case, subject: Subject, threads: Sequence[OneThread]) -> st
         )
     others = [one for one in rest if one.reading.kind not in ("queue", "idle-worker")]
     others = [one for one in others if not one.idle]
+    others.sort(key=lambda one: accepts(one.frames))  # who waits for others to connect comes last
     if others:
         return "; ".join(f"{one.name} is at {one.place}" for one in others[:3])
     exhausted = _exhausted(subject, rest)

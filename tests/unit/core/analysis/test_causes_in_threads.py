@@ -325,3 +325,24 @@ def test_the_extension_is_named_whose_lock_file_is_waited_for() -> None:
     world.add(waits, SLEEP)
     said = hung(world).summary
     assert "waits for the lock of a file (where fused_rms is built) at train.py:77" in said
+
+
+@pytest.mark.parametrize(
+    ("env", "path"),
+    [
+        ({"TORCH_EXTENSIONS_DIR": "/work/ext", "HOME": "/home/me"}, "/work/ext/fused_rms/lock"),
+        ({"HOME": "/home/me"}, "/home/me/.cache/torch_extensions/py*/fused_rms/lock"),
+        (
+            {"HOME": "/home/me", "XDG_CACHE_HOME": "/scratch"},
+            "/scratch/torch_extensions/py*/fused_rms/lock",
+        ),
+    ],
+)
+def test_the_lock_file_of_an_extension_is_named(env: dict[str, str], path: str) -> None:
+    world = World()
+    world.waiters(3)
+    line = 'rms = cpp_extension.load(name="fused_rms", sources=sources)'
+    waits = (frame("FileBaton.wait", "torch/utils/file_baton.py", 50), *user("build", 77, line))
+    world.add(waits, SLEEP, process={"env": {"RANK": "3", **env}})
+    said = hung(world).summary
+    assert f"waits for the lock of a file, most likely {path}, at train.py:77" in said

@@ -15,7 +15,7 @@ from hangtop_core.meters import Meters
 from hangtop_core.model import Fact, Node
 from support.build import HUNG_SINCE, NOW, World
 from support.logs import parsed
-from support.situations import FUTEX, c10d
+from support.situations import FUTEX, SLEEP, c10d
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -90,7 +90,7 @@ def test_line_from_before_the_job_is_not_believed() -> None:
     assert [v.cause for v in found.verdicts] == ["rank-exited"]
 
 
-def absent(*lines: str, when: float = HUNG_SINCE) -> Diagnosis:
+def absent(*lines: str, when: float = HUNG_SINCE, **launcher: Any) -> Diagnosis:
     """Three ranks of pids 4000, 4010, 4020 on one node, of which nobody has seen rank 1."""
     world = World()
     told = tuple(KernelLine(when, text) for text in lines)
@@ -99,8 +99,31 @@ def absent(*lines: str, when: float = HUNG_SINCE) -> Diagnosis:
     for rank in (0, 2):
         env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "3"}
         world.add(c10d("all_reduce"), FUTEX, rank=rank, process={"env": env})
-    snapshot = world.snapshot(world_size=3)
+    agent = world.process(3990, SLEEP, node="n1", role="launcher", **launcher)
+    snapshot = world.snapshot(world_size=3, launchers=(agent,) if launcher else ())
     return diagnose(snapshot, snapshot.job(None))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "state", "ago", "cause"),
+    [
+        # torchrun would have ended the others: the line is about another job's process.
+        ("torchrun", "S", 30.0, "rank-exited"),
+        ("torchrun", "S", 4.0, "rank-crashed"),
+        ("torchrun", "T", 30.0, "rank-crashed"),
+        ("mpirun", "S", 30.0, "rank-crashed"),
+    ],
+)
+def test_a_rank_beside_which_torchrun_lets_others_run_has_not_crashed(
+    launcher: str, state: str, ago: float, cause: str
+) -> None:
+    found = absent(FAULT.format(4010), when=NOW - ago, launcher=launcher, state=state)
+    assert [v.cause for v in found.verdicts] == [cause]
+
+
+def test_a_fault_known_by_its_time_alone_is_told_as_likely() -> None:
+    assert "most likely crashed at" in absent(FAULT.format(4021)).verdicts[0].summary
+    assert "most likely" not in absent(FAULT.format(4010)).verdicts[0].summary
 
 
 @pytest.mark.parametrize(

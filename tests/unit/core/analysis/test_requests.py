@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from hangtop_core.descriptors import Descriptor, Socket
@@ -60,6 +61,7 @@ BROADCAST = c10d("broadcast_object_list")
 EPOLL = ("S", "do_epoll_wait", "epoll_wait", 10, None)
 LISTENS = Socket("tcp", "LISTEN", "0.0.0.0:8000", "0.0.0.0:0")
 CALLED = Socket("tcp", "ESTABLISHED", "10.0.0.1:8000", "10.0.0.9:5000")
+ANSWERED = msgspec.structs.replace(CALLED, answered=True)
 SAID = "most likely waits for requests, which is no hang"
 
 
@@ -99,6 +101,7 @@ def serving(
         serving(LOOP, descriptors=table(LISTENS)),
         serving(main=(*SERVE[:2], *user("main", 88)), facts=POLL),
         serving(main=(*LOOP, MODULE), facts=EPOLL, descriptors=table(LISTENS)),
+        serving(LOOP, descriptors=table(LISTENS, ANSWERED)),  # kept open until the next request
         serving(SERVE, waits=c10d("recv")),
     ],
 )
@@ -115,6 +118,7 @@ def test_a_server_that_nobody_asks_for_anything_is_not_hung(world: World) -> Non
     [
         serving(SERVE, ASKED),  # a request is open
         serving(LOOP, descriptors=table(LISTENS, CALLED)),
+        serving(LOOP, descriptors=table(LISTENS, ANSWERED, CALLED)),
         serving(LOOP),
         serving(SERVE, FEEDS),  # another thread may fill the queue
         serving(GET),  # nobody serves
@@ -163,3 +167,9 @@ def test_that_a_main_thread_serves_itself_is_said_of_it() -> None:
     said = "it waits at train.py:88 (main) for 5:00 for somebody to connect, and no thread"
     assert said in verdict.summary
     assert not any("remote service" in one.text for one in verdict.evidence)
+
+
+def test_who_waits_for_others_to_connect_is_named_after_those_that_may_fill_the_queue() -> None:
+    fills = serving(SERVE, user("feed", 61), main=inside((*RESULT, *user("lead", 44)), FOR))
+    text = judged(fills).verdicts[0].summary
+    assert text.index("thread 't1' ") < text.index("thread 't0' ")

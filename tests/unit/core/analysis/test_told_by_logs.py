@@ -399,3 +399,6 @@ def test_of_what_a_child_died_that_filled_a_queue_is_told(
         assert "most likely its multiprocessing child (pid 8534) filled it" in verdict.summary
     if said:
         assert "at tokens.py:37 (fill)" in verdict.summary
+        others = ("no thread is at work", "no other Python thread", "most likely its multiproc")
+        places = [verdict.summary.find(one) for one in others]
+        assert verdict.summary.index(said) < max(places), "what died comes first"
