@@ -75,6 +75,31 @@ async def test_keys_of_the_screen() -> None:
         assert app.state.rank.rank == 2
 
 
+async def test_all_of_a_gpu_is_shown_while_the_table_has_lines_to_spare() -> None:
+    update = with_gpus(load("skip"))
+    (node,) = update.snapshot.nodes
+    parts = tuple(MigDevice(slot, f"MIG-{slot}") for slot in range(7))
+    more = {"mig_devices": parts, "memory_mhz": 2619, "pcie_gen": 5, "ecc_now": 0}
+    last = msgspec.structs.replace(node.gpus[-1], fabric="in progress", **more)
+    node = msgspec.structs.replace(node, gpus=(*node.gpus[:-1], last))
+    update = msgspec.structs.replace(
+        update, snapshot=msgspec.structs.replace(update.snapshot, nodes=(node,))
+    )
+    app = app_for(update)
+    async with app.run_test(size=(120, 36)) as pilot:
+        tall = await keys(pilot, "6", "n")
+        assert "MIG-6" in tall
+        assert "driver    575.51.03" in tall
+        # Another GPU, of which less is known, does not move the panes again.
+        other = await keys(pilot, "k")
+        assert "MIG-6" not in other
+        assert _frames(other) == _frames(tall)
+
+
+def _frames(text: str) -> list[int]:
+    return [at for at, line in enumerate(text.splitlines()) if line[:1] in "┌┏"]
+
+
 def rows_of(*gpus: Any, nics: tuple[Nic, ...] = (), **node: Any) -> list[Any]:
     world = World()
     for number, one in enumerate(gpus):

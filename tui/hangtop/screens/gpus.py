@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.containers import Horizontal
 
+from hangtop.room import share
 from hangtop.screens.outliers import OutlierPage
 from hangtop.spans import EMPTY, line
 from hangtop.views.gpu import PORT_COLUMNS, gpu_items
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from hangtop import query
+
+
+BELOW = 16
+"""Lines that the panes below have as long as that suits both (`gpus.tcss`)."""
 
 
 class GpusPage(OutlierPage):
@@ -41,6 +46,8 @@ class GpusPage(OutlierPage):
         super().__init__()
         self.folded: bool | None = None
         """Whether each node has one row; None until somebody chose: by their number."""
+        self._below = (0, 0)
+        """Width of the screen, and the most lines that the panes below have filled there."""
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
@@ -96,6 +103,22 @@ class GpusPage(OutlierPage):
         ports.retitle(line(("PORTS  ", "title"), name), line((f"{up}/{len(nics)} up", "dim")))
         nothing = "no network port is seen on this node" if node is not None else "no node"
         ports.set_items(nics, [line((nothing, "dim"))])
+        self._share_room(detail, len(nics) + 3)
+
+    def _share_room(self, detail: ItemList, ports: int) -> None:
+        """What is known of a GPU does not scroll while the table has lines to spare.
+
+        By the most that a GPU has filled so far: panes that change with each one would not be read.
+        """
+        body, lines = self.query_one("#body").size, None
+        if not self.has_class("-alone") and body.height > BELOW:
+            width, most = self._below
+            filled = max(detail.prepare(max(body.width * 3 // 5 - 4, 10)) + 2, ports)
+            self._below = body.width, max(filled, most if width == body.width else 0)
+            wanted = (len(self.table.items) + 3, self._below[1])
+            lines = share(wanted, (body.height - BELOW, BELOW), body.height)
+        for name, height in zip(("#gpus", "#below"), lines or (None, None), strict=True):
+            self.query_one(name).styles.height = height
 
     def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:
         """Fields of a GPU, for the filter."""
