@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.containers import Horizontal
 
-from hangtop.room import share
 from hangtop.screens.outliers import OutlierPage
 from hangtop.spans import EMPTY, line
 from hangtop.views.gpu import PORT_COLUMNS, gpu_items
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 BELOW = 16
-"""Lines that the panes below have as long as that suits both (`gpus.tcss`)."""
+"""The fewest lines that the panes below have (`gpus.tcss`)."""
 
 
 class GpusPage(OutlierPage):
@@ -110,15 +109,13 @@ class GpusPage(OutlierPage):
 
         By the most that a GPU has filled so far: panes that change with each one would not be read.
         """
-        body, lines = self.query_one("#body").size, None
+        body, height = self.query_one("#body").size, None
         if not self.has_class("-alone") and body.height > BELOW:
             width, most = self._below
             filled = max(detail.prepare(max(body.width * 3 // 5 - 4, 10)) + 2, ports)
             self._below = body.width, max(filled, most if width == body.width else 0)
-            wanted = (len(self.table.items) + 3, self._below[1])
-            lines = share(wanted, (body.height - BELOW, BELOW), body.height)
-        for name, height in zip(("#gpus", "#below"), lines or (None, None), strict=True):
-            self.query_one(name).styles.height = height
+            height = max(min(self._below[1], body.height - len(self.table.items) - 3), BELOW)
+        self.query_one("#below").styles.height = height
 
     def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:
         """Fields of a GPU, for the filter."""
