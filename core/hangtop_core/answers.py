@@ -94,9 +94,10 @@ class Answers:
         view = self._store.nodes[name]
         known = self._store.live(name, piece.pid, piece.start)
         if known is not None:
-            last, new = known.descriptors, messages.descriptor_table(piece, view.skew)
+            last = known.descriptors
+            new = messages.descriptor_table(piece, view.skew).after(last)
             known.descriptors = new
-            same = last is not None and replace(last, at=new.at) == new
+            same = last is not None and replace(last, at=new.at, earlier=new.earlier) == new
             (self._store.aged if same else self._store.touched)(view, known)
 
     def recorder(self, name: str, piece: messages.RecorderPiece, unpacker: Unpacker) -> None:

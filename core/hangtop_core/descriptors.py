@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from hangtop_core.text import Count, Text
 
@@ -147,6 +148,10 @@ class Descriptor(Struct, frozen=True, gc=False):
     """Of an epoll, the descriptors that it watches."""
 
 
+MOVES_S = 0.5
+"""Seconds for which a position has to stay before it is said not to move."""
+
+
 class Failure(Struct, frozen=True, gc=False):
     """Why something that was asked for did not come."""
 
@@ -174,3 +179,27 @@ class DescriptorTable(Struct, frozen=True, gc=False):
     and again has no file open."""
     store_port: Descriptor | None = None
     """Who listens on MASTER_PORT of its environment, in its network."""
+    earlier: float | None = None
+    """When they were read the last time before."""
+    moved: tuple[int, ...] = ()
+    """Those whose file is the same as then, and whose position is another."""
+
+    def after(self, last: DescriptorTable | None) -> DescriptorTable:
+        """Return the same with what has moved since ``last``."""
+        if last is None or last.failure is not None:
+            return self
+        was = {(one.fd, one.target): one.position for one in last.descriptors}
+        moved = (
+            one.fd
+            for one in self.descriptors
+            if None not in (then := was.get((one.fd, one.target)), one.position)
+            and then != one.position
+        )
+        return replace(self, earlier=last.at, moved=tuple(moved))
+
+    def moves(self, item: Descriptor) -> bool | None:
+        """Whether the position of a file moves; None where that has not shown yet."""
+        if item.fd in self.moved:
+            return True
+        known = item.position is not None and self.earlier is not None
+        return False if known and self.at - (self.earlier or 0.0) > MOVES_S else None

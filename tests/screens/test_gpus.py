@@ -75,6 +75,31 @@ async def test_keys_of_the_screen() -> None:
         assert app.state.rank.rank == 2
 
 
+async def test_all_of_a_gpu_is_shown_while_the_table_has_lines_to_spare() -> None:
+    update = with_gpus(load("skip"))
+    (node,) = update.snapshot.nodes
+    parts = tuple(MigDevice(slot, f"MIG-{slot}") for slot in range(7))
+    more = {"mig_devices": parts, "memory_mhz": 2619, "pcie_gen": 5, "ecc_now": 0}
+    last = msgspec.structs.replace(node.gpus[-1], fabric="in progress", **more)
+    node = msgspec.structs.replace(node, gpus=(*node.gpus[:-1], last))
+    update = msgspec.structs.replace(
+        update, snapshot=msgspec.structs.replace(update.snapshot, nodes=(node,))
+    )
+    app = app_for(update)
+    async with app.run_test(size=(120, 36)) as pilot:
+        tall = await keys(pilot, "6", "n")
+        assert "MIG-6" in tall
+        assert "driver    575.51.03" in tall
+        # Another GPU, of which less is known, does not move the panes again.
+        other = await keys(pilot, "k")
+        assert "MIG-6" not in other
+        assert _frames(other) == _frames(tall)
+
+
+def _frames(text: str) -> list[int]:
+    return [at for at, line in enumerate(text.splitlines()) if line[:1] in "┌┏"]
+
+
 def rows_of(*gpus: Any, nics: tuple[Nic, ...] = (), **node: Any) -> list[Any]:
     world = World()
     for number, one in enumerate(gpus):
@@ -100,6 +125,29 @@ def test_what_is_wrong_comes_first_then_what_differs() -> None:
     assert [row.gpus[0].index for row in rows] == [3, 1, 0, 2, 4]
     assert [row.level for row in rows] == [0, 1, 2, 2, 2]
     assert rows[1].ranks == (1,)
+
+
+def test_what_is_broken_comes_before_what_has_errors_and_what_is_only_slow() -> None:
+    rows = rows_of(
+        gpu(0, **SPINS, reasons=0x40),
+        gpu(1, **SPINS, ecc_now=1, reasons=0x40),
+        gpu(2, state="lost", error="GPU is lost"),
+    )
+    assert [row.gpus[0].index for row in rows] == [2, 1, 0]
+
+
+def test_bytes_of_pcie_are_written_for_people_and_what_is_not_read_is_not_0() -> None:
+    def told(**fields: object) -> list[str]:
+        row = rows_of(gpu(0, **SPINS, pcie_gen=5, pcie_max_gen=5, **fields))[0]
+        lines = [plain(line) for item in gpu_items(row, 0.0) for line in item.lines]
+        return [" ".join(line.split(None, 1)) for line in lines]
+
+    flows = {"pcie_width": 16, "pcie_max_width": 16, "pcie_tx_kb": 1 << 21, "pcie_rx_kb": 900}
+    every = told(**flows, pcie_replays=0, ecc_now=0, ecc_ever=0)
+    assert "PCIe gen 5 of 5, x16 of 16  2.0 GiB/s out, 900 KiB/s in  0 replays" in every
+    few = told(pcie_width=16, pcie_max_width=16, ecc_now=0)
+    assert "PCIe gen 5 of 5, x16 of 16" in few
+    assert "ECC 0 not corrected since the driver came" in few
 
 
 def test_everything_that_is_known_of_a_gpu_is_told() -> None:

@@ -231,8 +231,8 @@ def frames(rows: tuple[FrameRow, ...]) -> tuple[Frame, ...]:
 
 def descriptor_table(piece: DescriptorPiece, skew: float) -> DescriptorTable:
     """Turn a piece into the model's table, on the head's clock."""
-    told = {name: getattr(piece, name) for name in DescriptorTable.__struct_fields__[1:]}
-    return DescriptorTable(piece.at - skew, **told)
+    shared = (set(DescriptorTable.__struct_fields__) & set(piece.__struct_fields__)) - {"at"}
+    return DescriptorTable(piece.at - skew, **{name: getattr(piece, name) for name in shared})
 
 
 def recorder(piece: RecorderPiece, skew: float, rank: int, unpacker: Unpacker) -> Recorder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,7 +23,7 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import RefusedError, RequestError, UsageError
 from hangtop_core.session import Session
-from hangtop_core.text import clean
+from hangtop_core.text import clean, plural, size
 from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "hangtop.files/1"
 ANSWER_S = 30.0
+BETWEEN_S = 1.0
+"""Seconds between two readings, by which positions are seen to move."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,6 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
         pid = rank.process.pid
         names = others(session, [rank]).get((rank.node, pid), {})
         found = session.descriptors(rank.node, [pid]).result(ANSWER_S).get(pid)
+        if found is not None and any(one.position is not None for one in found.descriptors):
+            time.sleep(BETWEEN_S)
+            found = session.descriptors(rank.node, [pid]).result(ANSWER_S).get(pid)
         latest = session.latest
     if found is None:
         raise RequestError("the rank is gone")
@@ -109,7 +115,11 @@ def show(
 ) -> None:
     """Print all descriptors; ``node`` is what the rank's is called."""
     rows: list[dict[str, Any]] = [
-        {**msgspec.to_builtins(item), "other_end": names.get(end_of(item))}
+        {
+            **msgspec.to_builtins(item),
+            "moves": found.moves(item),
+            "other_end": names.get(end_of(item)),
+        }
         for item in found.descriptors
     ]
     if as_json:
@@ -122,5 +132,31 @@ def show(
         if one := item.socket:
             ends = "  " + clean(f"{one.local} -> {one.remote} {one.state}", 300)
         other = f"  = {clean(row['other_end'], 200)}" if row["other_end"] else ""
-        mode = clean(item.mode, 8)
-        print(f"  {item.fd:>5} {mode:<2}  {clean(item.target, 300)}{ends}{other}")
+        mode, state = clean(item.mode, 8), state_of(item, moves=row["moves"])
+        more = f"  ({state})" if state else ""
+        print(f"  {item.fd:>5} {mode:<2}  {clean(item.target, 300)}{ends}{other}{more}")
+
+
+def state_of(item: Descriptor, *, moves: bool | None) -> str:
+    """`4.0 KiB of 64 MiB, moves`, `128000 bytes not read`; empty where there is nothing to tell."""
+    told = []
+    if item.position is not None and (item.position or item.size):
+        whole = f" of {size(item.size)}" if item.size is not None else ""
+        motion = "" if moves is None else ", moves" if moves else ", does not move"
+        told.append(f"at {size(item.position)}{whole}{motion}")
+    if item.locked:
+        told.append(f"lock {clean(item.locked, 40)}")
+    if item.full:
+        told.append(f"no {item.full} left on {clean(item.mount or '?', 100)}")
+    if item.server:
+        far = f"{item.mount or '?'}: {item.fstype or '?'} of {item.server}"
+        told.append(f"on {clean(far, 200)}")
+    if one := item.socket:
+        waiting = f"{plural(one.recv_queue, 'byte')} not read"
+        if one.state == "LISTEN":
+            waiting = f"{plural(one.recv_queue, 'connection')} not accepted"
+        told += [waiting] if one.recv_queue else []
+        sent = f"{plural(one.send_queue, 'byte')} written and not acknowledged"
+        told += [sent] if one.send_queue else []
+        told += [f"sent again {plural(one.retransmits, 'time')}"] if one.retransmits else []
+    return ", ".join(told)

@@ -64,9 +64,11 @@ def add_files(commands: Commands[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "files",
         help="what a rank has open, and who else has that open",
-        description="List the open files, pipes and sockets of a rank, with whose their other ends "
-        "are. With FD: who else on its node has that file, pipe or socket open, and whether it is "
-        "a rank. Nothing is opened or looked up, and nobody is stopped.",
+        description="List the open files, pipes and sockets of a rank: how far it is in each file "
+        "and whether that moves within a second, what waits in its sockets, which server is behind "
+        "a path, and whose the other ends are. With FD: who else on its node has that file, pipe "
+        "or socket open, and whether it is a rank. Nothing is opened or looked up, and nobody is "
+        "stopped.",
         epilog="examples:\n"
         "  hangtop files 2          all descriptors of rank 2\n"
         "  hangtop files 2 7        who else has what descriptor 7 of rank 2 leads to\n\n"

@@ -235,6 +235,8 @@ class OpenDescriptor(Descriptor, frozen=True, kw_only=True):
 
     other_end: str | None
     """Whose the other end of a socket is."""
+    moves: bool | None = None
+    """Whether its position changed within a second; null where it has none."""
 
 
 class OpenFile(Opener, frozen=True, kw_only=True):

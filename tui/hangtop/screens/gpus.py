@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from hangtop import query
 
 
+BELOW = 16
+"""The fewest lines that the panes below have (`gpus.tcss`)."""
+
+
 class GpusPage(OutlierPage):
     """GPUs, the chosen one, the ports of its node."""
 
@@ -41,6 +45,8 @@ class GpusPage(OutlierPage):
         super().__init__()
         self.folded: bool | None = None
         """Whether each node has one row; None until somebody chose: by their number."""
+        self._below = (0, 0)
+        """Width of the screen, and the most lines that the panes below have filled there."""
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
@@ -96,6 +102,20 @@ class GpusPage(OutlierPage):
         ports.retitle(line(("PORTS  ", "title"), name), line((f"{up}/{len(nics)} up", "dim")))
         nothing = "no network port is seen on this node" if node is not None else "no node"
         ports.set_items(nics, [line((nothing, "dim"))])
+        self._share_room(detail, len(nics) + 3)
+
+    def _share_room(self, detail: ItemList, ports: int) -> None:
+        """What is known of a GPU does not scroll while the table has lines to spare.
+
+        By the most that a GPU has filled so far: panes that change with each one would not be read.
+        """
+        body, height = self.query_one("#body").size, None
+        if not self.has_class("-alone") and body.height > BELOW:
+            width, most = self._below
+            filled = max(detail.prepare(max(body.width * 3 // 5 - 4, 10)) + 2, ports)
+            self._below = body.width, max(filled, most if width == body.width else 0)
+            height = max(min(self._below[1], body.height - len(self.table.items) - 3), BELOW)
+        self.query_one("#below").styles.height = height
 
     def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:
         """Fields of a GPU, for the filter."""

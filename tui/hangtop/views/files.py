@@ -29,6 +29,8 @@ class FileRow:
     """Who is at the other end of a socket: `rank 6 on node-2`."""
     holders: str = ""
     """Who holds the lock, or the other end of a pipe: `rank 0 holds the lock`."""
+    moves: bool = False
+    """Whether its position was another when the descriptors were read before."""
 
 
 def file_rows(rank: Rank, snapshot: Snapshot | None) -> list[FileRow]:
@@ -52,11 +54,21 @@ def file_rows(rank: Rank, snapshot: Snapshot | None) -> list[FileRow]:
         for item in table.waiting_locks
     ]
     others = peers(snapshot) if snapshot is not None else {}
+    waits = {(one.fd, one.target) for one in table.waiting_locks}
     for item in table.descriptors:
+        if item.locked == "waiting" and (item.fd, item.target) in waits:
+            continue
         other = others.get(End(rank.node, rank.process.pid, item.fd))
         # A program that is none of the job is named with its pid below.
         told = other.text if other is not None and (other.rank is not None or not other.pid) else ""
-        row = FileRow(f"fd:{item.fd}", item, item.fd in used, peer=told, holders=holders(item))
+        row = FileRow(
+            key=f"fd:{item.fd}",
+            item=item,
+            used=item.fd in used,
+            peer=told,
+            holders=holders(item),
+            moves=table.moves(item) is True,
+        )
         rows.append(row)
     rows.sort(key=lambda row: (not row.waiting, not row.used, _weight(row.item), row.item.fd))
     return rows
@@ -113,7 +125,9 @@ def _state(row: FileRow) -> Line:
     if item.locked:
         return line((f"lock {item.locked}", "warn"))
     if item.position is not None and item.size:
-        return line(f"{size(item.position)} of {size(item.size)}")
+        whole = size(item.size)
+        far = "end of" if item.position == item.size else f"{size(item.position)} of"
+        return line(f"{far} {whole}", (" moves" if row.moves else "", "good"))
     return line((item.mode, "dim"))
 
 
@@ -163,7 +177,7 @@ FILE_COLUMNS: tuple[Column[FileRow], ...] = (
         _state,
         lambda row: "".join(s.text for s in _state(row)),
         minimum=6,
-        maximum=22,
+        maximum=26,
         drop=2,
     ),
     Column(
@@ -171,7 +185,7 @@ FILE_COLUMNS: tuple[Column[FileRow], ...] = (
         "TARGET",
         _target,
         lambda row: row.item.target,
-        minimum=30,
+        minimum=24,
         maximum=90,
         flex=True,
         keep_end=True,

@@ -113,8 +113,10 @@ def _meters(gpu: Gpu) -> Iterator[tuple[str, Line | str]]:
         link = (
             f"gen {gpu.pcie_gen} of {gpu.pcie_max_gen}, x{gpu.pcie_width} of {gpu.pcie_max_width}"
         )
-        flow = f"  {gpu.pcie_tx_kb or 0} out, {gpu.pcie_rx_kb or 0} in KB/s"
-        yield "PCIe", f"{link}{flow}  {plural(gpu.pcie_replays or 0, 'replay')}"
+        flows = ((gpu.pcie_tx_kb, "out"), (gpu.pcie_rx_kb, "in"))
+        flow = ", ".join(f"{size(kb * 1024)}/s {way}" for kb, way in flows if kb is not None)
+        again = "" if gpu.pcie_replays is None else plural(gpu.pcie_replays, "replay")
+        yield "PCIe", "  ".join(filter(None, (link, flow, again)))
 
 
 def _health(gpu: Gpu) -> Iterator[tuple[str, Line | str]]:
@@ -133,7 +135,8 @@ def _health(gpu: Gpu) -> Iterator[tuple[str, Line | str]]:
         yield "fabric", line((gpu.fabric, "" if gpu.fabric == "completed" else "bad"))
     if gpu.ecc_now is not None:
         role = "bad" if gpu.ecc_now else ""
-        told = f"{gpu.ecc_now} not corrected since the driver came, {gpu.ecc_ever or 0} ever"
+        ever = "" if gpu.ecc_ever is None else f", {gpu.ecc_ever} ever"
+        told = f"{gpu.ecc_now} not corrected since the driver came{ever}"
         right = f", {gpu.ecc_corrected} corrected" if gpu.ecc_corrected is not None else ""
         yield "ECC", line((told, role), (right, "dim"))
     rows = gpu.remapped

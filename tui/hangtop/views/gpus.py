@@ -10,7 +10,7 @@ from hangtop.columns import Column
 from hangtop.spans import Line, line
 from hangtop.views.common import rank_key, seen, silence
 from hangtop_core import nodesets
-from hangtop_core.analysis.gpus import Doing, doing, owners, troubles
+from hangtop_core.analysis.gpus import Doing, doing, owners, reasons, troubles
 from hangtop_core.analysis.xids import events
 from hangtop_core.rankset import fold
 from hangtop_core.text import plural, size
@@ -99,8 +99,17 @@ def gpu_rows(snapshot: Snapshot, job: Job | None, *, folded: bool) -> list[GpuRo
         if failure and not node.gpus:
             rows.append(GpuRow(node.name, node, (), (), None, Counter(), failure, (), 0))
         rows += [_joined(node, mine)] if folded and len(mine) > 1 else mine
-    rows.sort(key=lambda row: row.level)
+    rows.sort(key=lambda row: (row.level, 0 if row.level else _gravity(row)))
     return rows
+
+
+def _gravity(row: GpuRow) -> int:
+    """The worst first: what cannot be read, what has errors, what is only slowed down."""
+    found = (
+        0 if gpu.state != "ok" else 2 if set(troubles(gpu)) <= set(reasons(gpu)) else 1
+        for gpu in row.gpus
+    )
+    return min(found, default=0)
 
 
 def _usual(snapshot: Snapshot, owned: Container[tuple[str, int]]) -> Doing | None:

@@ -193,7 +193,9 @@ def _gpus(snapshot: Snapshot, job: Job) -> Iterator[BlindSpot]:
             groups[f"{SAID}{why}" if why else "they have not been read yet"].append(node.name)
     for why, names in groups.items():
         ranks = sorted(rank for name in names for rank in users[name])
-        fix = spelt(Command(names[0], "nvidia-smi", "see what it says"), _by_name(snapshot.nodes))
+        # It may hang where NVML does.
+        ask = Command(names[0], "timeout 20 nvidia-smi", "see what it says")
+        fix = spelt(ask, _by_name(snapshot.nodes))
         yield _spot("GPUs", tuple(sorted(names)), tuple(ranks), why, fix)
 
 

@@ -41,7 +41,10 @@ def test_gpus_of_ranks_that_cannot_be_read() -> None:
     assert spot.why == "the node says: no NVIDIA driver on this node"
     hung = gpu(1, state="silent", error="NVML gave no answer for 10 s, asked for GPU 1")
     world.nodes["n1"] = Node("n1", "ready", gpus=(gpu(0), hung))
-    assert spots(world.snapshot())["GPUs"].why == f"the node says: {hung.error}"
+    spot = spots(world.snapshot())["GPUs"]
+    assert spot.why == f"the node says: {hung.error}"
+    assert spot.fix is not None
+    assert "timeout 20 nvidia-smi" in spot.fix
     world.nodes["n1"] = Node("n1", "ready", gpus=(gpu(0), gpu(1)))
     assert "GPUs" not in spots(world.snapshot())
 
