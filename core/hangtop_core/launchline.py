@@ -17,7 +17,9 @@ MASTER_PORT, RENDEZVOUS_PORT = "29500", "29400"
 torch/distributed/run.py and elastic/rendezvous/c10d_rendezvous_backend.py."""
 LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 WORLD_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-"""Variables in which launchers tell a rank its number on its node, and how many there are."""
+LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+"""Variables in which launchers tell a rank its number on its node, and how many there are, of all
+nodes and there."""
 
 
 def number_in(environ: Mapping[str, str], names: Iterable[str]) -> int | None:

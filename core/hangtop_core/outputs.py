@@ -1,16 +1,18 @@
 """The log files of jobs: when they are read, and what was read of them.
 
-Cheap enough for big jobs: files are read when a job stalls or fails, the last 64 KiB of each, at
-most 32 of a node and 128 of a job, and again only what is new. Their text is kept within a bound
-for all together.
+Cheap enough for big jobs: files are read when a job stalls or fails, and once where ranks of it are
+not there; the last 64 KiB of each, at most 32 of a node and 128 of a job, and again only what is
+new. Their text is kept within a bound for all together.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from hangtop_core.launchline import LOCAL_SIZES, number_in
 from hangtop_core.logs.names import places
 from hangtop_core.logs.output import Output, parsed
 from hangtop_core.logs.siblings import siblings
@@ -114,6 +116,9 @@ class Outputs:
                 diagnosis.state in ("hung", "exited")
                 or (diagnosis.state != "progressing" and diagnosis.observed_for_s >= STALLED)
             )
+            # What ranks have printed that are not there any more may tell of those that are.
+            seen = diagnosis is not None and diagnosis.observed_for_s >= STALLED
+            stalls = stalls or (seen and not asked and _lacks(job))
             again = now - asked >= AGAIN and (diagnosis is None or diagnosis.state != "exited")
             if (stalls and (again or not asked)) or gone - before:
                 self._asked[job.key] = (now, gone)
@@ -156,6 +161,15 @@ def wanted(job: Job, most: int | None = None, blamed: Collection[int | None] = (
 def _blamed(diagnosis: Diagnosis | None) -> frozenset[int | None]:
     verdicts = diagnosis.verdicts if diagnosis is not None else ()
     return frozenset(one.rank for verdict in verdicts for one in verdict.culprits)
+
+
+def _lacks(job: Job) -> bool:
+    """Whether a launcher has started more ranks on a node than are there."""
+    if len(job.ranks) >= (job.world_size or 0):
+        return False
+    here = Counter(rank.node for rank in job.ranks)
+    sizes = ((number_in(r.process.env, LOCAL_SIZES), here[r.node]) for r in job.ranks)
+    return any((size or 0) > count for size, count in sizes)
 
 
 def _gone(job: Job) -> frozenset[int]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from hangtop_core.joining import master
-from hangtop_core.launchline import number_in
+from hangtop_core.launchline import LOCAL_SIZES, number_in
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.places import Places, is_loopback
 from hangtop_core.rankset import fold
@@ -34,7 +34,6 @@ MAX_MISSING = 8192
 MAX_WORLD = 1_000_000
 """A world size above this is no size: it is what some process says of itself."""
 
-_LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 _NODE_RANKS = ("GROUP_RANK", "NODE_RANK", "CROSS_RANK", "SLURM_NODEID")
 _NAMED = 2
 """Nodes that have to agree before an order of names is believed."""
@@ -167,7 +166,7 @@ def _only(job: Job, lacking: Sequence[int], free: Sequence[str]) -> str | None:
 def _blocks(job: Job) -> tuple[_Block, ...]:
     found: dict[_Block, None] = {}
     for rank in job.ranks:
-        size, local = number_in(rank.process.env, _LOCAL_SIZES), rank.local_rank
+        size, local = number_in(rank.process.env, LOCAL_SIZES), rank.local_rank
         if size and local is not None and local < size and local <= rank.rank:
             found[_Block(rank.node, rank.rank - local, size)] = None
     return tuple(found)

@@ -192,7 +192,14 @@ def _of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
             if rank in judged.last
         ]
         before = [f for f in judged.survived if f.ranks and set(f.ranks) <= set(guilty)]
-        text = f"{names(guilty)} did not come where {names(sorted(waited))} waited: {told(one)}"
+        waited |= _victims(judged) - set(guilty)
+        text = f"{names(guilty)} did not come where {names(sorted(waited))} waited"
+        if named:
+            waits = [f for f in judged.follows if f.record.part == "timeout" and f.record.where]
+            at = f" at {waits[0].record.where.text}" if waits and waits[0].record.where else ""
+            text += f", in a monitored barrier{at}"
+        else:
+            text += f": {told(one)}"
         if before:
             text += f"; before, {who(before[0])} {told(before[0])}"
         facts = [_evidence(one), *map(_evidence, before[:2]), *last]

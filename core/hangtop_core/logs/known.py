@@ -151,6 +151,8 @@ KNOWN: tuple[Known, ...] = (
           "ranks are in different collectives[: {text}]", "mismatched-collective"),
     Known("T14", "failed to pass monitoredBarrier", r"Ranks? (?P<ranks>[\d, ]+?) failed to pass monitoredBarrier", "timeout",
           "rank {ranks} did not come to the barrier", "missing-collective"),
+    Known("T14", "successfully reached monitoredBarrier", r"successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank (?P<from>\d+)", "cascade",
+          "was at the barrier, which rank {from} has broken off: that one says who did not come"),
     Known("T15", "DataLoader worker", r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) (?:is killed by signal: (?P<signal>[^.]{1,40})|exited unexpectedly)", "root",
           "DataLoader worker {pid} has died[: {signal}]", "dataloader-worker-dead"),
     Known("T15", "Pin memory thread exited", r"Pin memory thread exited unexpectedly", "root", "the pin-memory thread has died", "pin-memory-stuck"),

@@ -124,6 +124,17 @@ def test_logs_are_read_when_a_job_stalls_and_not_before() -> None:
     assert len(outputs.due(snapshot, diagnosis("hung", 20.0), 101.0 + AGAIN)) == 1
 
 
+def test_logs_are_read_once_of_a_job_that_gets_on_without_all_that_were_started() -> None:
+    outputs = Outputs()
+    for size, read in (("1", 0), ("2", 1)):
+        made = job(process(10, (), env={"LOCAL_WORLD_SIZE": size}))
+        made = msgspec.structs.replace(made, world_size=2)
+        snapshot = Snapshot(at=100.0, observed_since=1.0, tick=1, jobs=(made,))
+        assert outputs.due(snapshot, diagnosis("progressing", 1.0), 100.0) == []
+        assert len(outputs.due(snapshot, diagnosis("progressing", 6.0), 100.0)) == read
+    assert outputs.due(snapshot, diagnosis("progressing", 60.0), 101.0 + AGAIN) == []
+
+
 def test_of_a_large_job_those_are_read_that_say_most() -> None:
     launcher = process(9, ("/logs/all.log",), role="launcher")
     ranks = [process(10 + number, (f"/logs/{number}.log",)) for number in range(6)]

@@ -214,7 +214,19 @@ def _rank_of(verdict: Verdict, command: str) -> Goal | None:
 COMMANDS = frozenset(
     {"apt-get", "cat", "cd", "coredumpctl", "cuda-gdb", "df", "dmesg", "docker", "echo", "fuser"}
     | {"gdb", "getent", "grep", "hangtop", "ibstat", "ip", "journalctl", "kill", "killall", "ls"}
-    | {"lslocks", "lsof", "mount", "nc", "nvidia-smi", "ping", "pip", "ps", "py-spy", "python"}
+    | {
+        "lslocks",
+        "lsof",
+        "mount",
+        "nc",
+        "nsenter",
+        "nvidia-smi",
+        "ping",
+        "pip",
+        "ps",
+        "py-spy",
+        "python",
+    }
     | {"python3", "scontrol", "sinfo", "srun", "ss", "ssh", "strace", "sudo", "sysctl"}
     | {"systemctl", "tail", "timeout", "torchrun", "ulimit"}
 )

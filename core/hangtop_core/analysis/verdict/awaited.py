@@ -113,7 +113,7 @@ def _held(
     first = next((s for s in hit.subjects if s.rank.descriptors is not None), hit.subjects[0])
     node = first.rank.node
     if rule.cause == "file-lock":
-        lock = wanted(first).lock if first.activity.kind == "file-lock" else None
+        lock = wanted(case, first).lock if first.activity.kind == "file-lock" else None
         lock = lock or next(iter(locked_by_others(first)), None)
         holders = [h for h in lock.holders if "lock" in h.how] if lock is not None else []
         if lock is None or not holders:

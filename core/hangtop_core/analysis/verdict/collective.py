@@ -26,7 +26,7 @@ from hangtop_core.analysis.verdict.outofstep import crossed, in_own_branch, out_
 from hangtop_core.analysis.verdict.peertopeer import ABSENT, heads, unmet
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts, reduced_none
-from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.analysis.verdict.steps import on, sockets_step, trace_steps
 from hangtop_core.analysis.verdict.storewait import alone_with_keys
 from hangtop_core.analysis.verdict.uneven import unused
 from hangtop_core.joining import size_name
@@ -183,6 +183,8 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             steps=trace_steps(group[0]),
             confidence=0.5 if case.waiters and len(group) < len(case.waiters) else 0.3,
         )
+    if case.progress.state == "unknown" and not case.waiters:
+        yield from _asleep(case, left)
     alike_ = len(case.waiting_classes) == 1 and case.knot is None
     if case.suspects or case.progress.state != "hung":
         return
@@ -218,9 +220,33 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             *(file_steps(members[0]) if over_a_file(members) else ()),
             *(on(s, f"hangtop dump --pid {s.pid} --each --locals") for s in members[:1] if starts),
             on(members[0], f"hangtop dump --pid {members[0].pid} --native"),
-            on(members[0], f"ss -tnpi | grep pid={members[0].pid},"),
+            sockets_step(members[0], members[0].pid),
         ),
         confidence=0.3,
+    )
+
+
+def _asleep(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """All sleep in the program, for longer than a pause between two steps, and nobody waits."""
+    asleep = [s for s in left if s.activity.kind == "sleep"]
+    stalled = case.progress.stalled_for_s or 0.0
+    if not asleep or len(asleep) < len(case.subjects) or stalled < case.hang_after:
+        return
+    places = [
+        f"{name_ranks(group)} {several(group[0].activity.text, group)} at {group[0].activity.at}"
+        for group in alike(asleep, lambda s: (s.activity.text, s.activity.site))
+    ]
+    same = "; nothing differs between them" if len(places) == 1 and len(asleep) > 1 else ""
+    yield Hit(
+        subjects=(),
+        explained=tuple(asleep),
+        summary=(
+            f"no rank waits for another, and none has got on {case.since(asleep[0])}: "
+            f"{'; '.join(places[:4])}{same}. The program pauses, or looks again and again for "
+            "something outside of the job"
+        ),
+        evidence=common_facts(case, asleep[:1]),
+        steps=(on(asleep[0], f"hangtop dump --pid {asleep[0].pid} --each --locals"),),
     )
 
 
@@ -302,7 +328,8 @@ MISSING = Rule(
 UNKNOWN = Rule(
     cause="unknown",
     title="No cause could be told",
-    seen="All ranks seen wait in the same call, or the ranks left gave no stack.",
+    seen="All ranks seen wait in the same call, or sleep in the program for the hang time; or the "
+    "ranks left gave no stack.",
     excluded="Anything else.",
     confidence=0.3,
     next_steps=("Look at native stacks and sockets", "Read the blind spots"),

@@ -19,7 +19,7 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.ownloops import loop_of_its_own
-from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.verdict.steps import on, sockets_step
 from hangtop_core.analysis.verdict.workers import (
     Worker,
     file_of,
@@ -279,7 +279,7 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             steps=(
                 *(on(subject, f"hangtop dump --pid {w.process.pid}") for w in workers[:2]),
                 *(
-                    on(subject, f"ss -tnpi | grep pid={w.process.pid},", "from whom, and how fast")
+                    sockets_step(subject, w.process.pid, "from whom, and how fast")
                     for w in [w for w in workers if w.activity.kind == "remote"][:1]
                 ),
                 "more workers, a larger prefetch_factor, or less work per sample",

@@ -21,6 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.lost import own_error
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.outofmemory import (
     absent_by_groups,
@@ -113,11 +114,12 @@ def _gone(left: Sequence[Subject]) -> list[Subject]:
 
 
 def _others(case: Case, left: Sequence[Subject], blamed: Sequence[Subject]) -> tuple[Subject, ...]:
-    """Ranks that left because these did: launchers end the rest."""
+    """Ranks that left because these did: launchers end the rest. An error of its own is another."""
     if case.progress.state != "exited":
         return ()
     mine = {id(s) for s in blamed}
-    return tuple(s for s in _gone(left) if id(s) not in mine)
+    rest = (s for s in _gone(left) if id(s) not in mine)
+    return tuple(s for s in rest if own_error(case, s) is None)
 
 
 def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

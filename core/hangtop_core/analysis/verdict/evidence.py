@@ -270,6 +270,10 @@ def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
             text += f"nothing answers, tried {plural(socket.retransmits + 1, 'time')}"
             yield fact("network", subject.number, text)
             continue
+        if socket.state == "LISTEN":  # likewise: who has connected
+            text += f"{plural(socket.recv_queue, 'connection')} that nobody has accepted"
+            yield fact("network", subject.number, text)
+            continue
         # Its own: the other end has just been named.
         told = [
             f"{count} bytes that rank {subject.number} has {how}"

@@ -24,7 +24,7 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
-from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.verdict.steps import sockets_step
 from hangtop_core.places import port_of
 from hangtop_core.text import clean, plural
 
@@ -99,7 +99,7 @@ def _waits(case: Case, group: Sequence[Subject], asks: Sequence[_Asks]) -> Hit:
             *common_facts(case, group),
         ),
         steps=(
-            on(first, f"ss -tnpi | grep pid={first.pid},"),
+            sockets_step(first, first.pid),
             "look at what is at the other end, and give the request a timeout",
         ),
     )

@@ -8,6 +8,7 @@ from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts, sentence, who
 from hangtop_core.analysis.verdict.logs import SHORTLY_S, overtaken
+from hangtop_core.logs.ended import TOLD_TO
 from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.rankset import fold
 
@@ -31,6 +32,17 @@ def lost(case: Case, subject: Subject) -> Record | None:
     if error is None or error.part != "cascade":
         return None
     return error if error.fields.get("known", error.code) in _LOST else None
+
+
+def own_error(case: Case, subject: Subject) -> Record | None:
+    """The error of its own that a rank has printed before it left, and not because of another.
+
+    None where its launcher has told it to end: what it printed then is not why.
+    """
+    error = case.said.errors.get(subject.number)
+    if error is None or error.part != "root" or subject.rank.process.exit_code in TOLD_TO:
+        return None
+    return error
 
 
 def _left_others(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

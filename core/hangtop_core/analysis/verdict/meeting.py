@@ -15,6 +15,7 @@ from hangtop_core.analysis.verdict.steps import Command, answers, as_host, thaw,
 from hangtop_core.analysis.verdict.storehost import in_store
 from hangtop_core.analysis.verdict.storestart import lost_theirs
 from hangtop_core.joining import world_size
+from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.places import Places
 from hangtop_core.text import clean, plural
 
@@ -142,7 +143,20 @@ def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         evidence=tuple(
             fact("network", subject.number, socket_text(one)) for subject, one in ended[:SHOWN]
         ),
-        steps=("end the job: it cannot go on without its store", "look why its host has left"),
+        steps=("end the job: it cannot go on without its store", _why_left(case, first)),
+    )
+
+
+def _why_left(case: Case, subject: Subject) -> Step:
+    """What the kernel of the store's node says of its end, beside its own log."""
+    words = "see why the process that had the store has ended, besides by the end of its log"
+    command = f"{KERNEL_LOG} | grep -i -e oom -e killed -e segfault"
+    host = (case.job.master or "").rpartition(":")[0]
+    node = Places(case.snapshot.nodes).node_of(host, subject.rank.node) if host else None
+    return (
+        Command(node, command, words)
+        if node and node in case.nodes
+        else f"{words}, there: {command}"
     )
 
 
@@ -167,8 +181,7 @@ def _store_lost(case: Case) -> Iterator[Hit]:
             for one in said[:SHOWN]
         ),
         steps=(
-            "see why the process that had the store has ended: the end of its log, and the kernel "
-            "log for OOM kills",
+            _why_left(case, case.waiters[0]),
             "end the job: a store that is started anew has nothing of what was in the old one",
         ),
         confidence=0.9,

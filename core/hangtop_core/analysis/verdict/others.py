@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from hangtop_core.analysis.standing import GONE
+from hangtop_core.analysis.verdict.lost import own_error
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.timeline import knows_since
 from hangtop_core.text import duration
@@ -55,12 +57,32 @@ def beside(case: Case, first: tuple[Verdict, Hit], other: tuple[Verdict, Hit]) -
         both = name_ranks(sorted(mine & others))
         return Beside(f"{how}: it blames {both}, too, which the first explains", False)
     when = _when(case, one_hit, two_hit)
+    if _by_another_error(case, one_hit, two_hit):
+        return Beside(f"{who} left by another error: both have to be looked at{when}", True)
     if two.cause == one.cause:
         return Beside(f"the same again, of {who}: perhaps for the same reason{when}", False)
     if not mine or two.confidence < OWN or two.cause not in BY_ITSELF:
         return Beside(f"{how}; it may also only follow from the first{when}", False)
     them = name_ranks(sorted(mine))
     return Beside(f"what holds {them} does not hold {who}: both have to be mended{when}", True)
+
+
+def _by_another_error(case: Case, first: Hit, other: Hit) -> bool:
+    """Whether ranks have left by an exception that has nothing to do with communication.
+
+    And not by the one that ended the first.
+    """
+    if not all(s.activity.kind in GONE for s in (*first.subjects, *other.subjects)):
+        return False
+    errors = {e.shape for s in first.subjects if (e := own_error(case, s)) is not None}
+    own = [own_error(case, s) for s in other.subjects]
+    return bool(own) and all(
+        e is not None
+        and e.code == "traceback"
+        and "known" not in e.fields
+        and e.shape not in errors
+        for e in own
+    )
 
 
 def _ranks(verdict: Verdict) -> set[int]:

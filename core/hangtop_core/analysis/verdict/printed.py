@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
+    alike,
     common_facts,
     culprit,
     fact,
@@ -19,6 +20,7 @@ from hangtop_core.analysis.verdict.lastseen import last_facts, last_place, last_
 from hangtop_core.analysis.verdict.logs import SHORTLY_S, live_steps, overtaken
 from hangtop_core.analysis.verdict.lost import lost
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.steps import trace_steps
 from hangtop_core.diagnosis import Verdict
 from hangtop_core.logs.known import KNOWN
 from hangtop_core.logs.steps import STEPS
@@ -237,6 +239,52 @@ WENT_ON = Rule(
     next_steps=("Let a rank that has an error end, or make all ranks skip the same step",),
     find=_went_on,
     last=True,
+)
+
+
+def _left_behind(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Who is still at something, where all others have waited for it in vain and left."""
+    numbers = case.said.gave_up
+    alive = [s for s in left if s.activity.kind not in GONE]
+    if not numbers or not alive or len(alive) < len(case.live) or any(s.waits for s in alive):
+        return
+    errors = [e for n in sorted(numbers) if (e := case.said.errors.get(n)) is not None]
+    earlier = any(e.exact and (e.at or 0.0) < case.began for e in errors)
+    if not errors or earlier or numbers & {s.number for s in alive} or len(alive) > len(numbers):
+        return
+    others = name_ranks(sorted(numbers))
+    where = f" at {errors[0].where.text}" if errors[0].where is not None else ""
+    for group in alike(alive, lambda s: (s.activity.text, s.activity.at)):
+        activity = group[0].activity
+        yield Hit(
+            subjects=group,
+            summary=(
+                f"{who(group)} did not come where {others} waited{where}. "
+                f"{'These have' if len(numbers) > 1 else 'That one has'} given up and left; now "
+                f"{is_are(group, 'it', 'they')} {several(activity.text, group)} at "
+                f"{activity.at}"
+            ),
+            evidence=(
+                *(fact("log", e.rank, f"it printed {e.text}{where}") for e in errors[:3]),
+                *common_facts(case, group),
+            ),
+            steps=(
+                "end the job: it cannot go on without those that have left",
+                *trace_steps(group[0]),
+            ),
+        )
+
+
+LEFT_BEHIND = Rule(
+    cause="missing-collective",
+    title="All others have given up waiting for a rank and left, and it is still at work",
+    seen="The first error in the logs is that ranks waited until a timeout. They are gone; who is "
+    "there has printed nothing like it, waits for nobody, and is in none of the calls above.",
+    excluded="Anything above explains where the rank is. The timeouts are of an earlier run.",
+    confidence=0.8,
+    next_steps=("End the job", "Look at the stack of that rank"),
+    find=_left_behind,
+    states=STALLED | {"progressing"},
 )
 
 

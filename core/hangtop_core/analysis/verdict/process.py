@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.layout import by_node, place_text
-from hangtop_core.analysis.standing import FLOOR_S, left_at
-from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
+from hangtop_core.analysis.standing import FLOOR_S, GONE, left_at
+from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.endings import error_of_somebody, of_what
 from hangtop_core.analysis.verdict.evidence import (
     absent,
@@ -22,7 +22,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.logs import error_text
-from hangtop_core.analysis.verdict.lost import lost
+from hangtop_core.analysis.verdict.lost import lost, own_error
 from hangtop_core.analysis.verdict.naming import tracer
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.network import leads_to
@@ -45,6 +45,8 @@ TOGETHER_S = 5.0
 """Seconds within which ranks leave that have done their work, or are ended by their launcher."""
 FIRST_TO_LEAVE = 0.5
 """Confidence that a rank is to blame of which is only known that it has left before others."""
+BESIDE_ANOTHER = 0.6
+"""The same of one that has failed by an error of its own, where the kernel has ended another."""
 _COMPLAINS = re.compile(r"\b(?:ERROR|CRITICAL|FATAL|[Ff]atal|[Ee]rror:)")
 """What marks a line as one that may tell why a program ended right after it."""
 _KERNEL_LOG = f"{KERNEL_LOG} | grep -i -e oom -e killed -e segfault"
@@ -56,17 +58,22 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         gone = _before_they_gave_up(case, gone)
     confidence = None
     if case.progress.state == "exited" and not case.gave_up:
-        failed = _first_to_fail(case, gone)
+        first = _first_to_fail(case, gone)
+        failed = [*first, *_failed_otherwise(case, gone, first)]
         # Of who is only known to have left before others it is not known that it has failed.
         told = failed or any(_follows(case, s) for s in case.subjects)
         confidence = None if told else FIRST_TO_LEAVE
+        if failed and any(s.activity.kind in GONE for s in besides(case.subjects, left)):
+            confidence = BESIDE_ANOTHER
         gone = failed or _first_to_leave(case, gone)
-    for group in alike(gone, lambda s: (s.activity.kind, s.rank.process.exit_code)):
+    for group in alike(gone, lambda s: (s.activity.kind, s.rank.process.exit_code, _own(case, s))):
         when = min((case.ended_at(s) or case.at for s in group), default=case.at)
         ago = f" {case.ago(when)[4:]} ago" if case.ago(when) else ""
         # That it is a zombie until somebody waits for it is evidence, and no news.
         ended = several(group[0].activity.text, group).partition(" and ")[0]
-        ended += "," if ago and ended[-1:].isdigit() else ""
+        if ago:  # it exited 0:12 ago, and has exited
+            ended = ended.removeprefix("has ").removeprefix("have ")
+            ended += "," if ended[-1:].isdigit() else ""
         yield Hit(
             subjects=group,
             summary=sentence(
@@ -111,6 +118,21 @@ def _first_to_fail(case: Case, gone: list[Subject]) -> list[Subject]:
         return alone
     failed = [s for s in gone if s.rank.process.exit_code]
     return [min(failed, key=lambda s: s.rank.process.gone_at or case.at)] if failed else []
+
+
+def _failed_otherwise(
+    case: Case, gone: Sequence[Subject], first: Sequence[Subject]
+) -> list[Subject]:
+    """Ranks that have left by another error of their own than those that failed first."""
+    known = {_own(case, s) for s in first}
+    if not first or None in known:
+        return []
+    return [s for s in gone if (error := _own(case, s)) is not None and error not in known]
+
+
+def _own(case: Case, subject: Subject) -> tuple[str, ...] | None:
+    error = own_error(case, subject)
+    return error.shape if error is not None else None
 
 
 def _first_to_leave(case: Case, gone: Sequence[Subject]) -> list[Subject]:

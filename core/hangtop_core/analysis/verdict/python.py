@@ -27,7 +27,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.raised import also
-from hangtop_core.analysis.verdict.steps import on, strace_step, tails
+from hangtop_core.analysis.verdict.steps import on, sockets_step, strace_step, tails
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, group),
             ),
             steps=(
-                on(subject, f"ss -tnpi | grep pid={subject.pid},"),
+                sockets_step(subject, subject.pid),
                 "give the request a timeout, or run offline (HF_HUB_OFFLINE=1, WANDB_MODE=offline)",
             ),
             confidence=None if subject.activity.kind == "remote" else 0.8,

@@ -29,9 +29,12 @@ from hangtop_core.analysis.verdict.callers import (
     worded,
 )
 from hangtop_core.analysis.verdict.evidence import common_facts, is_are, several
+from hangtop_core.analysis.verdict.meeting import nettest
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.recorded import AGREED
+from hangtop_core.analysis.verdict.steps import on, sockets_step
 from hangtop_core.analysis.verdict.uneven import unused
+from hangtop_core.logs.steps import KERNEL_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.patterns import Pattern
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.diagnosis import Verdict
     from hangtop_core.model import Frame
 
@@ -66,14 +70,27 @@ def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterato
     found = tuple(s for s in case.waiters if s.number in blamed)
     others = [s for s in case.waiters if s.number not in blamed]
     alone = found and pattern in (patterns.SKIPPED, patterns.ALONE)
+    transport = pattern is patterns.TRANSPORT and bool(case.waiters)
     yield Hit(
         subjects=found,
         explained=case.waiters,
         summary=one.summary + (branch(case, found, others) if alone else ""),
         evidence=one.evidence,
-        steps=(*pattern.next_steps, *unused(case, found)),
+        steps=_moved_by(case) if transport else (*pattern.next_steps, *unused(case, found)),
         # That a loop is over says more: it is why an operation was left out.
         confidence=min(one.confidence, 0.75) if sure else one.confidence,
+    )
+
+
+def _moved_by(case: Case) -> tuple[Step, ...]:
+    """Look at what moves the bytes of ranks that have all joined: sockets, kernel, GPUs."""
+    first = case.waiters[0]
+    drivers = f"{KERNEL_LOG} | grep -i -e xid -e mlx -e 'link is' -e timeout | tail -n 20"
+    return (
+        sockets_step(first, first.pid, "see what stays in its connections"),
+        *((nettest(case),) if len(case.job.nodes) > 1 else ()),
+        on(first, drivers, "see what drivers say of network cards, links and GPUs"),
+        *((on(case.on_gpus[0], "nvidia-smi"),) if case.on_gpus else ()),
     )
 
 

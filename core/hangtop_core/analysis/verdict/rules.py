@@ -150,6 +150,7 @@ RULES: tuple[Rule, ...] = (
     launch.SETTINGS,
     cuda.LAUNCH_BLOCKING,
     cuda.SYNC,
+    printed.LEFT_BEHIND,
     slow.LONG_PHASE,
     printed.IN_VAIN,
     collective.UNKNOWN,

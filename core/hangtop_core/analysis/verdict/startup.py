@@ -25,7 +25,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.network import sent_in_vain
 from hangtop_core.analysis.verdict.process import together
 from hangtop_core.analysis.verdict.recorders import SUBSET
-from hangtop_core.analysis.verdict.steps import as_host, trace_steps
+from hangtop_core.analysis.verdict.steps import Command, answers, as_host, trace_steps
 from hangtop_core.joining import master, size_name
 from hangtop_core.nodestates import AWAY, OBSERVED
 from hangtop_core.places import is_loopback
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Node
 
@@ -84,7 +85,7 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *(("mend what that error tells of, and start the job again",) if died else ()),
                 f"start {numbers}{f' on {node}' if node else ''}, or look in the log of the "
                 f"launcher there why {'it' if len(some) == 1 else 'they'} ended",
-                f"check from there that {_store(case)} can be reached",
+                _reach(case, node),
             ),
             confidence=0.6 if blind and node is None else 0.75 if node and some[0].named else None,
         )
@@ -117,6 +118,17 @@ def _store(case: Case) -> str:
         return "MASTER_ADDR:MASTER_PORT"
     alone = len(case.snapshot.nodes) < 2
     return f"{first.node if is_loopback(told[0]) and not alone else told[0]}:{told[1]}"
+
+
+def _reach(case: Case, node: str | None) -> Step:
+    """Try from where ranks are missing whether the store answers."""
+    host, _, port = _store(case).rpartition(":")
+    name = as_host(host.strip("[]"))
+    if name is None or not (port.isascii() and port.isdecimal()):
+        return f"check from there that {host}:{port} can be reached"
+    command, words = answers(name, port), "try from there whether the store can be reached"
+    there = node is not None and node in case.nodes
+    return Command(node or "", command, words) if there else f"{words}: {command}"
 
 
 def _outside(meeting: Kind, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

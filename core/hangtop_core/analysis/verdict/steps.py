@@ -61,6 +61,16 @@ def answers(host: str, port: str | int) -> str:
     return f"timeout 5 bash -c '</dev/tcp/{host}/{port}' && echo connected"
 
 
+def sockets_step(subject: Subject, pid: int, words: str = "") -> Command:
+    """See the TCP connections of a process, in the network that its rank is in.
+
+    What -i tells of one is on the line after it.
+    """
+    process = subject.rank.process
+    inside = f"nsenter -t {process.pid} -n " if process.net_ns else ""
+    return on(subject, f"{inside}ss -tnpi | grep -A1 pid={pid},", words)
+
+
 def tails(rank: Rank) -> list[str]:
     """The ends of the files a rank prints to, stderr first: that is where a traceback is."""
     told = reversed(rank.process.outputs)

@@ -54,8 +54,8 @@ _READS = frozenset({"io", "inline-data", "importing"})
 
 def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     waiting = [s for s in left if s.activity.kind == "file-lock"]
-    for group in alike(waiting, lambda s: (s.activity.site, wanted(s).target)):
-        first, wants = group[0], wanted(group[0])
+    for group in alike(waiting, lambda s: (s.activity.site, wanted(case, s).target)):
+        first, wants = group[0], wanted(case, group[0])
         lock = wants.lock
         holders = [h for h in lock.holders if "lock" in h.how] if lock is not None else []
         told, names = _held_by(case, first, holders), case.owners.names(first.rank.node)
@@ -103,7 +103,7 @@ class _Wanted(NamedTuple):
     """Files that are locked, of which it may be one."""
 
 
-def wanted(subject: Subject) -> _Wanted:
+def wanted(case: Case, subject: Subject) -> _Wanted:
     """The file whose lock a rank waits for, as far as its descriptors tell."""
     table = subject.rank.descriptors
     waited = table.waiting_locks if table is not None else ()
@@ -117,8 +117,12 @@ def wanted(subject: Subject) -> _Wanted:
     if table is None:
         return _Wanted(None, "a file", ())
     tried = table.lock_files
-    if len(tried) == 1:
-        return _Wanted(tried[0], f"a file, most likely {tried[0].target},", ())
+    node = subject.rank.node
+    own = [one for one in tried if any(case.owners.of(node, h.pid) for h in one.holders)]
+    # A daemon may have a lock file, too: of several the job's own is more likely.
+    for some in (tried, own):
+        if len(some) == 1:
+            return _Wanted(some[0], f"a file, most likely {some[0].target},", ())
     return _Wanted(None, "a file", tried)
 
 

@@ -84,7 +84,7 @@ def test_a_dataloader_worker_that_waits_for_a_service_and_gets_on_is_to_be_looke
     world.give_children(rank, [worker], moved_at=NOW)
     verdict = judged(world).verdicts[0]
     assert (verdict.cause, blamed(verdict)) == ("data-starved", [3])
-    look = f"ss -tnpi | grep pid={worker[0].pid},"
+    look = f"ss -tnpi | grep -A1 pid={worker[0].pid},"
     assert any(look in one and "how fast" in one for one in verdict.next_steps)
 
 

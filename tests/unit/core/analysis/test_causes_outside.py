@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+import msgspec
 import pytest
 
 from hangtop_core.analysis.verdict.steps import as_host
@@ -126,6 +127,11 @@ def test_a_lock_file_that_is_tried_again_and_again(locked: tuple[str, ...]) -> N
     assert ("most likely /c/x.lock" in verdict.summary) == (len(locked) == 1)
     assert all(any(path in one.text for one in verdict.evidence) for path in locked)
     assert ("pid 321" in verdict.summary) == (len(locked) == 1)
+    ours = (Holder(world.ranks[0].process.pid, "python3", "S", "holds the lock"),)
+    mixed = (msgspec.structs.replace(files[0], holders=ours), *files[1:])
+    table = DescriptorTable(NOW, lock_files=mixed)
+    world.ranks[3] = msgspec.structs.replace(world.ranks[3], descriptors=table)
+    assert "most likely /c/x.lock" in hung(world).summary
 
 
 @pytest.mark.parametrize(

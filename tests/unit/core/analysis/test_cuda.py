@@ -160,6 +160,7 @@ def test_store_that_nobody_answers_for() -> None:
 def test_store_that_has_closed_its_connections() -> None:
     first = meeting(Stalled("10.0.0.0:5", "10.0.0.1:29500", 0, 0, "CLOSE_WAIT")).verdicts[0]
     assert first.cause == "store-dead"
+    assert any("| grep -i -e oom -e killed" in step for step in first.next_steps)
     assert "(rank 0, or torchrun) is gone. rank 0 still waits for it" in first.summary
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hangtop_core.meters import Stalled
 from hangtop_core.model import Node
@@ -117,6 +118,11 @@ def test_ranks_that_start_rpc_are_joining() -> None:
     stack = (inside, frame("init_rpc", file, 210), *user("main", 72, "rpc.init_rpc(name)"))
     made.waiters(2, stack, FUTEX)
     assert first(judged(made, world_size=3)) == ("rank-never-joined", [2])
+    env = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    made.ranks = [replace(r, process=replace(r.process, env=env)) for r in made.ranks]
+    steps = judged(made, world_size=3).verdicts[0].next_steps
+    told = "timeout 5 bash -c '</dev/tcp/10.0.0.1/29500' && echo connected"
+    assert f"try from there whether the store can be reached: {told}" in steps
     made.add(user("prepare", 5), SLEEP)
     assert "has not reached init_rpc" in hung(made).summary
 

@@ -50,6 +50,19 @@ def test_all_have_joined_and_the_code_is_ruled_out() -> None:
     assert (one.cause, one.culprits, one.victims) == ("all-joined-transport", (), (0, 1, 2, 3))
     assert "Ruled out" in one.summary
     assert any(fact.source == "flight" for fact in one.evidence)
+    steps = " ".join(one.next_steps)
+    assert "ss -tnpi | grep -A1 pid=4000," in steps  # what it says with -i is on a line of its own
+    assert "(dmesg -T || journalctl -k --since -1h) | grep -i" in steps
+    assert "nvidia-smi" not in steps  # there is no GPU
+    assert "nettest" not in steps  # nor another node
+
+
+def test_connections_of_a_rank_in_a_network_of_its_own_are_looked_at_there() -> None:
+    world = waiting(Job(4).call("all_reduce").call("all_reduce", done=False))
+    away = [replace(r, process=replace(r.process, net_ns=4026532288)) for r in world.ranks]
+    world.ranks = away
+    [one] = judge(world)
+    assert "nsenter -t 4000 -n ss -tnpi | grep -A1 pid=4000," in " ".join(one.next_steps)
 
 
 def test_it_is_over_on_some() -> None:

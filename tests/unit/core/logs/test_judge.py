@@ -146,6 +146,25 @@ def test_where_all_had_joined_nobody_is_to_blame() -> None:
     assert (one.cause, blamed(one)) == ("all-joined-transport", [])
 
 
+def test_who_broke_off_a_monitored_barrier_tells_who_did_not_come_to_it() -> None:
+    where = 'Traceback (most recent call last):\n  File "train.py", line 56, in step\n'
+    lost = "Rank {} successfully reached monitoredBarrier, but received errors while waiting for "
+    lost += "send/recv from rank 0. Please check rank 0 logs for faulty rank."
+    missed = "[Rank 0]: Rank 2 failed to pass monitoredBarrier in 8000 ms"
+    closed = "[pair.cc:553] Connection closed by peer [127.0.0.1]:30426. This is typically caused"
+    text = ""
+    for rank, said, why in ((1, lost.format(1), closed), (0, missed, "Timed out waiting 7999ms")):
+        text += f"[E1123 01:20:03.08 ProcessGroupGloo.cpp:67] {said}\n{where}"
+        text += f"RuntimeError: {said}\n Original exception: \n{why}\n"
+        text = "".join(
+            line if line.startswith("[rank") else f"[rank{rank}]: {line}"
+            for line in text.splitlines(keepends=True)
+        )
+    one = verdict(text)
+    assert (one.cause, blamed(one), one.victims) == ("missing-collective", [2], (0, 1))
+    assert "rank 2 did not come where ranks 0-1 waited, in a monitored barrier" in one.summary
+
+
 def test_an_error_well_after_a_timeout_only_follows() -> None:
     text = WATCHDOG.format(rank=0, second=12, seq=17)
     text += "[rank1]:[E1206 18:44:40.1 x.cpp:1] CUDA error: unspecified launch failure\n"

@@ -62,6 +62,7 @@ SAMPLES: list[tuple[str, str, str, str | None, dict[str, str]]] = [
     ("T12", "info", "Guessing device ID based on global rank. This can cause a hang if rank to GPU mapping is heterogeneous.", None, {}),
     ("T13", "root", "Detected mismatch between collectives on ranks. Rank 0 is running collective: ALLREDUCE, but Rank 1 is running collective: BROADCAST", "mismatched-collective", {}),
     ("T14", "timeout", "RuntimeError: Rank 2, 3 failed to pass monitoredBarrier in 5000 ms", "missing-collective", {"ranks": "2, 3"}),
+    ("T14", "cascade", "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.", None, {"from": "0"}),
     ("T15", "root", "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed. ", "dataloader-worker-dead", {"pid": "4711", "signal": "Killed"}),
     ("T15", "root", "RuntimeError: DataLoader worker (pid(s) 4711, 4712) exited unexpectedly", "dataloader-worker-dead", {"pid": "4711, 4712"}),
     ("T15", "root", "RuntimeError: Pin memory thread exited unexpectedly", "pin-memory-stuck", {}),
