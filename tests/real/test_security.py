@@ -23,7 +23,7 @@ from hangtop_core import prepare
 from hangtop_core.attach import bundle
 from hangtop_core.errors import UsageError
 from hangtop_hook import prompt, terminal
-from hangtop_probe import cachedir, cores, logs, permission, procfs, sources
+from hangtop_probe import cachedir, cores, logs, permission, pieces, procfs, sources
 from hangtop_probe.requests import Refused, Request
 from hangtop_probe.tools import Tools
 from support import readonly_tour, stranger
@@ -311,6 +311,21 @@ def test_copying_writes_to_no_file_that_another_user_chose(place: Path) -> None:
     (place / "own" / "copied.txt").symlink_to(victim)
     assert "no file" in clipboard.copy("x", lambda _: None, environ={}, folder=place / "own")
     assert victim.read_text() == "precious"
+
+
+def test_nothing_is_imported_from_beside_the_probe_that_others_put_there(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it lies is the first place in which Python looks for any module."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
+    source = str(cachedir.__file__).rpartition("/")[0]
+    shutil.copytree(source, place / "hangtop_probe")
+    probe = pieces.Probe({"hash": cachedir.tree_hash(source), "path": str(place)})
+    place.chmod(0o755)
+    assert probe.find(None)
+    place.chmod(0o1777)  # like /tmp: nobody can replace ours, anybody can add a json.py
+    assert not probe.find(None)
 
 
 LIES = """
