@@ -154,11 +154,11 @@ def _outputs(pid: int) -> Tuple[str, ...]:
     return tuple(secrets.mask_path(link) for link in told)
 
 
-def remember(known: Dict[str, None], outputs: Tuple[str, ...]) -> None:
-    """Note what descriptors 1 and 2 of a process lead to, the newest `MAX_PATHS` of all."""
+def remember(known: Dict[str, int], outputs: Tuple[str, ...], uid: int) -> None:
+    """Note what outputs of a process of a user lead to, the newest `MAX_PATHS` of all."""
     for path in outputs:
         if path.startswith("/") and not path.startswith("/dev/"):
             known.pop(path, None)
-            known[path] = None
+            known[path] = uid
             if len(known) > MAX_PATHS:
                 del known[next(iter(known))]

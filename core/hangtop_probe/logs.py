@@ -85,10 +85,13 @@ class Logs:
                         self._give(request, piece, pid, fd)
         paths = message.get("paths") or []
         # A copy, made at once: the table goes on meanwhile.
-        outputs = {_NUMBER.sub("", one) for one in tuple(self._table.outputs)} if paths else ()
+        known = tuple(self._table.outputs.items()) if paths else ()
+        owners = {_NUMBER.sub("", one): uid for one, uid in known}
         for path in paths:
-            if isinstance(path, str) and _NUMBER.sub("", path) in outputs:
-                self._give(request, self._piece(path, path, window, since, told, False), None, None)
+            uid = owners.get(_NUMBER.sub("", path)) if isinstance(path, str) else None
+            if uid is not None and self._rights.uid in (0, uid):
+                piece = self._piece(path, path, window, since, told, False, uid)
+                self._give(request, piece, None, None)
         return {"files": len(told)}
 
     def _give(
@@ -122,9 +125,9 @@ class Logs:
         since: Dict[str, Any],
         told: Set[str],
         linked: bool,
+        uid: Optional[int] = None,
     ) -> Optional[Message]:
         piece: Message = {"at": clock(), "path": secrets.mask_path(target)}
-        uid = None if linked or self._rights.uid == 0 else self._rights.uid
         try:
             found = self._guard.call(
                 lambda: read(path, window, since, told, linked, uid, self._marks), SECONDS
@@ -175,6 +178,8 @@ def read(
         info = os.fstat(handle)
         if not stat_module.S_ISREG(info.st_mode) or (uid is not None and info.st_uid != uid):
             return None
+        if linked and not _is_opened(path.replace("/fd/", "/fdinfo/"), handle):
+            return None
         inode = "%d:%d" % (info.st_dev, info.st_ino)
         first = inode not in told
         if first and len(told) >= MAX_FILES:
@@ -193,6 +198,18 @@ def read(
     goes_on = not cut and start == size
     mark = ((mark if goes_on else b"") + data)[-MARK:] if data is not None else b""
     return Window(inode, info.st_size, round(info.st_mtime, 2), start, data, cut, mark)
+
+
+def _is_opened(path: str, handle: int) -> bool:
+    """Whether a descriptor is more than a name of a file, which takes no right to read that.
+
+    By O_PATH (open(2)) a program could have root read for it what it may not. Whether it still is
+    what was opened here is told by mount and inode (since Linux 5.14), as the kernel counts them.
+    """
+    there = procfs.parse_pairs(procfs.read(path) or b"")
+    here = procfs.parse_pairs(procfs.read("/proc/self/fdinfo/%d" % handle) or b"")
+    same = all(there.get(key) == here.get(key) for key in ("mnt_id", "ino"))
+    return same and not int(there.get("flags") or "0", 8) & os.O_PATH
 
 
 def _bytes(handle: int, start: int, end: int) -> Optional[bytes]:

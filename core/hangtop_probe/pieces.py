@@ -58,7 +58,9 @@ class Probe:
         for where, named in places:
             place = os.path.realpath(named)
             try:
-                check_trusted(place, *(os.path.join(place, name) for name in os.listdir(place)))
+                within = (os.path.join(place, name) for name in os.listdir(place))
+                # What is above, too: other modules are looked for there, first of all.
+                check_trusted(os.path.dirname(place), place, *within)
                 if tree_hash(place) == self.hash:
                     sys.path.insert(0, os.path.dirname(place))
                     sys.dont_write_bytecode = where == "shared"

@@ -70,6 +70,8 @@ _SENSITIVE_HINTS = tuple(
 _LONG = re.compile(r"[A-Za-z0-9/+]{40}")
 """What is in every text with a token that has no hints below."""
 _SECRET_NAME = re.compile(r"(?:^|[-_.])%s(?:$|[-_.])" % _SENSITIVE, re.IGNORECASE)
+_GLUED_NAME = re.compile(r"(?:pass(?:word|wd|phrase)|secret|(?:api|auth|access)token)$", re.I)
+"""`PGPASSWORD`."""
 _KEY_NAME = re.compile(r"(?:^|[-_.])key$|[a-z]key$", re.IGNORECASE)
 _HUMP_NAME = re.compile(r"[a-z0-9](?:Pass(?:word|wd|phrase)?|Secret|Token|Credentials?|Signature)$")
 """`SessionToken`, and not `TokenError`."""
@@ -164,11 +166,12 @@ MAX_KEY_LINES = 200
 _URL_LOGIN = re.compile(r"(?<=://)[^/\s]{1,400}(?=@)")
 _LOGIN = re.compile(r"((?:^|[\s,;'\"=])[\w.+-]{1,64}:)[^\s/@:]{1,200}(?=@[\w\[])")
 _QUERY = re.compile(
-    r"([?&;][^=&?;\s]{0,64}?(?:%s|sig)[^=&?;\s]{0,64}=)[^&\s]+" % _SENSITIVE, re.IGNORECASE
+    r"([?&;][^=&?;\s]{0,64}?(?:%s|sig|key(?==))[^=&?;\s]{0,64}=)[^&\s]+" % _SENSITIVE, re.IGNORECASE
 )
+_COLOUR = r"\x1b\[[0-9;]{0,20}m"
 _INLINE = re.compile(
-    r"((?:^|[\s,;{'\"(/])-{0,2}[\w.-]{0,64}%s[\w.-]{0,64}['\"]?\s{0,4}[=:]\s{0,4})(['\"]?)"
-    r"[^\s'\",;]+" % _SENSITIVE,
+    r"((?:^|[\s,;{'\"(/]|%s)-{0,2}[\w.-]{0,64}%s[\w.-]{0,64}['\"]?(?:%s)?\s{0,4}(?:[=:]{1,2}>?|->)\s{0,4}"
+    r"(?:%s)?)(['\"]?)[^\s'\",;]+" % (_COLOUR, _SENSITIVE, _COLOUR, _COLOUR),
     re.IGNORECASE,
 )
 _OPTION = re.compile(
@@ -182,13 +185,14 @@ _LISTED = re.compile(
 )
 """An option and its value, or a pair, in a list that Python has written."""
 _NAMED_BEFORE = re.compile(
-    r"(\b(?:password|passphrase|api key|secret key|access token)\s{1,4}(?:is\s{1,4})?['\"]?)"
+    r"(\b(?:password|passphrase|(?:(?:api|secret|access)[ _-]key|"
+    r"(?:access|api|auth|client|signing)[ _-](?:token|secret)))\s{1,4}(?:is\s{1,4})?['\"]?)"
     r"(?=[^\s\d]{0,100}\d)(?=[^\sA-Za-z]{0,100}[A-Za-z])[^\s'\",;]{6,}",
     re.IGNORECASE,
 )
 _SHORT_OPTION = re.compile(
     r"(\b(?:sshpass|(?:docker|podman)\s{1,4}login|mysql\w{0,9}|mariadb\w{0,9})\b(?:\s{1,4}[^\s|;&]{1,200}){0,9}?"
-    r"\s{1,4}-p\s{0,4})[^\s'\"-][^\s'\"]*"
+    r"\s{1,4}-p\s{0,4}|\s(?:-u|--user)\s{1,4}[\w.@+-]{1,64}:(?!\d{1,9}\s))[^\s'\"-][^\s'\"]*"
 )
 _HEADER = re.compile(r"\b(bearer|basic)[ \t]+([A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE)
 _NETRC = re.compile(r"(\blogin\s{1,4}\S{1,100}\s{1,8}password\s{1,4})\S+")
@@ -199,14 +203,11 @@ def _ignore(kind: str) -> None:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether an option or a variable of this name holds a secret.
-
-    `--max-tokens` and `--tokenizer` do not.
-    """
+    """Whether an option or a variable of this name holds a secret: not `--max-tokens`."""
     bare = name.lstrip("-")
     if len(bare) > MAX_NAME or _HARMLESS.match(bare):
         return False
-    return any(form.search(bare) for form in (_SECRET_NAME, _KEY_NAME, _HUMP_NAME))
+    return any(form.search(bare) for form in (_SECRET_NAME, _GLUED_NAME, _KEY_NAME, _HUMP_NAME))
 
 
 def mask_text(value: str, note: Note = _ignore) -> str:
@@ -252,7 +253,7 @@ def mask_text(value: str, note: Note = _ignore) -> str:
         value = _NAMED_BEFORE.sub(tail("named value"), value)
     if "login" in value:
         value = _NETRC.sub(tail("password"), value)
-    if " -p" in value:
+    if " -" in value:
         value = _SHORT_OPTION.sub(tail("option"), value)
     long = _LONG.search(value) is not None
     for kind, hints, form in _TOKENS:
@@ -296,7 +297,7 @@ def _mask_header(match: "re.Match[str]", note: Note) -> str:
 
 
 def _mask_inline(match: "re.Match[str]", note: Note) -> str:
-    name = re.split(r"[\s,;{'\"(/]", match.group(1).rstrip(" =:'\""))[-1]
+    name = re.split(r"[\s,;{'\"(/]", re.sub(_COLOUR, " ", match.group(1)).rstrip(" =:'\">-"))[-1]
     value = match.group(0)[len(match.group(1)) + len(match.group(2)) :]
     if not is_secret_name(name) or _PLAIN_VALUE.match(value) or value == MASK:
         return match.group(0)
@@ -337,9 +338,7 @@ def _mask_option(match: "re.Match[str]", note: Note) -> str:
 
 
 def mask_arguments(arguments: Iterable[str], note: Note = _ignore) -> Tuple[str, ...]:
-    """Mask a command line: `--token X`, `--token=X`, `-u me:X`, `KEY=X`, URLs, known token forms.
-
-    Of some programs `-p X`, too.
+    """Mask a command line: `--token X`, `-u me:X`, `KEY=X`, URLs, known forms; of some `-p X`.
 
     Cut to 128 arguments of 512 characters each, which is said by a last argument.
     """

@@ -61,8 +61,8 @@ class Table:
         self.total = 0
         self.tools: Callable[[], Set[int]] = set
         """Gives the pids of tools of ours that run now: their tracing is not the job's state."""
-        self.outputs: Dict[str, None] = {}
-        """Files that outputs of its processes lead to, also of those that have left."""
+        self.outputs: Dict[str, int] = {}
+        """Files that its processes print to, also those that have left, and as which user."""
         self._kernel: Set[int] = set()
         self._learned: Dict[Identity, Learned] = {}
         self._guard = Guard()
@@ -291,7 +291,7 @@ class Table:
                 entry.held = held
         except Hanging:
             entry.slow = entry.slow or {"denied": known.denied}
-        facts.remember(self.outputs, entry.slow.get("outputs", ()))
+        facts.remember(self.outputs, entry.slow.get("outputs", ()), entry.facts.uid)
         if self.roles[pid].role == "rank" and not entry.versions:
             with contextlib.suppress(Hanging):
                 entry.versions = self._file_guard.call(lambda: versions.read(pid))

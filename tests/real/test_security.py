@@ -23,12 +23,12 @@ from hangtop_core import prepare
 from hangtop_core.attach import bundle
 from hangtop_core.errors import UsageError
 from hangtop_hook import prompt, terminal
-from hangtop_probe import cachedir, cores, permission
+from hangtop_probe import cachedir, cores, logs, permission, pieces, procfs, sources
 from hangtop_probe.requests import Refused, Request
 from hangtop_probe.tools import Tools
 from support import readonly_tour, stranger
 from support.booted import Booted, hide_the_shared_paths
-from support.processes import PATIENCE
+from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -311,3 +311,55 @@ def test_copying_writes_to_no_file_that_another_user_chose(place: Path) -> None:
     (place / "own" / "copied.txt").symlink_to(victim)
     assert "no file" in clipboard.copy("x", lambda _: None, environ={}, folder=place / "own")
     assert victim.read_text() == "precious"
+
+
+def test_nothing_is_imported_from_beside_the_probe_that_others_put_there(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it lies is the first place in which Python looks for any module."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
+    source = str(cachedir.__file__).rpartition("/")[0]
+    shutil.copytree(source, place / "hangtop_probe")
+    probe = pieces.Probe({"hash": cachedir.tree_hash(source), "path": str(place)})
+    place.chmod(0o755)
+    assert probe.find(None)
+    place.chmod(0o1777)  # like /tmp: nobody can replace ours, anybody can add a json.py
+    assert not probe.find(None)
+
+
+LIES = """
+import os, sys, time
+os.dup2(os.open(sys.argv[1], os.O_PATH), 1)
+time.sleep(60)
+"""
+
+
+@needs_stranger
+def test_root_reads_for_a_process_nothing_that_it_may_not_read(place: Path) -> None:
+    """A program calls its files what it wants, and may open any file by its name alone."""
+    closed, inner = place / "closed.py", place / "inner"
+    for path in (closed, inner / "open.py", place / "open.py"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("key = 1\n")
+        os.utime(path, (1, 1))
+    closed.chmod(0o600)
+    inner.chmod(0o700)
+    theirs = stranger.owned(place / "theirs", 0o755)
+    for name, to in (("way", inner), ("far", place)):
+        stranger.does(f"import os; os.symlink('{to}', '{theirs}/{name}')")
+    with stranger.begin(LIES, str(closed)) as rank:
+        try:
+            assert wait_until(lambda: os.readlink(f"/proc/{rank.pid}/fd/1") == str(closed))
+            mounts = [procfs.Mount(1, "8:1", "/", "ext4", "a")]
+
+            def told(path: Path) -> str | None:
+                return sources.line(rank.pid, str(path), 1, mounts)
+
+            assert told(place / "open.py") == told(theirs / "far" / "open.py") == "key = 1"
+            hidden = (closed, inner / "open.py", theirs / "way" / "open.py")
+            assert [told(path) for path in (*hidden, theirs / "far" / "closed.py")] == [None] * 4
+            link = f"/proc/{rank.pid}/fd/1"
+            assert logs.read(link, 100, {}, set(), linked=True, uid=None) is None
+        finally:
+            rank.kill()

@@ -22,7 +22,7 @@ class Known:
     """The table, as far as logs need it."""
 
     def __init__(self) -> None:
-        self.outputs: dict[str, None] = {}
+        self.outputs: dict[str, int] = {}
 
 
 def reader(known: Known | None = None) -> logs.Logs:
@@ -141,12 +141,15 @@ def test_paths_count_only_where_a_process_printed_to_them(tmp_path: Path) -> Non
     link.symlink_to(path)
     assert ask(paths=[str(path)]) == []
     known = Known()
-    facts.remember(known.outputs, (str(path), "/dev/null", "pipe:[1]"))
-    known.outputs[str(link)] = None
+    facts.remember(known.outputs, (str(path), "/dev/null", "pipe:[1]"), os.getuid())
+    known.outputs[str(link)] = os.getuid()
     assert list(known.outputs) == [str(path), str(link)]
     (one,) = ask(known, paths=[str(path)])
     assert (one["pid"], one["text"]) == (None, "last words\n")
     assert ask(known, paths=[str(link)]) == []
+    known.outputs[str(path)] = os.getuid() + 1
+    assert ask(known, paths=[str(path)]) == [], "it is not whose process printed to it"
+    known.outputs[str(path)] = os.getuid()
     path.unlink()
     (missing,) = ask(known, paths=[str(path)])
     assert "No such file" in missing["failure"]["text"]
@@ -154,7 +157,7 @@ def test_paths_count_only_where_a_process_printed_to_them(tmp_path: Path) -> Non
 
 def test_paths_of_other_ranks_count_which_differ_in_numbers_only(tmp_path: Path) -> None:
     known = Known()
-    facts.remember(known.outputs, (str(tmp_path / "rank0.log"),))
+    facts.remember(known.outputs, (str(tmp_path / "rank0.log"),), os.getuid())
     for name in ("rank12.log", "rank.txt", "secret"):
         (tmp_path / name).write_text("last words\n")
     paths = [str(tmp_path / name) for name in ("rank12.log", "rank.txt", "secret")]
@@ -162,9 +165,9 @@ def test_paths_of_other_ranks_count_which_differ_in_numbers_only(tmp_path: Path)
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    known: dict[str, None] = {}
+    known: dict[str, int] = {}
     for number in range(facts.MAX_PATHS + 10):
-        facts.remember(known, (f"/logs/{number}",))
+        facts.remember(known, (f"/logs/{number}",), 0)
     assert len(known) == facts.MAX_PATHS
     assert f"/logs/{facts.MAX_PATHS + 9}" in known
 
@@ -206,13 +209,13 @@ def test_outputs_that_are_remembered_meanwhile_disturb_nobody(
     path = tmp_path / "rank0.log"
     path.write_text("last words\n")
     known = Known()
-    facts.remember(known.outputs, (str(path), "/logs/a"))
+    facts.remember(known.outputs, (str(path), "/logs/a"), os.getuid())
 
     class Watching:
         """A pattern during which the watch goes on."""
 
         def sub(self, _: str, name: str) -> str:
-            facts.remember(known.outputs, (f"/logs/{len(known.outputs)}",))
+            facts.remember(known.outputs, (f"/logs/{len(known.outputs)}",), 0)
             return name
 
     monkeypatch.setattr(logs, "_NUMBER", Watching())

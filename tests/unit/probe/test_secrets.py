@@ -108,6 +108,17 @@ def test_what_is_no_secret_stays(arguments: list[str]) -> None:
         "the API key is hunter2x",
         f"mysql -u ada -p{SECRET} runs",
         "Authorization: Basic hunter2xhunter",
+        "+ curl -u ada:hunter2x https://host/x",
+        f"+ PGPASSWORD={SECRET} psql -h db",
+        f"dbpassword: {SECRET}, authtoken={SECRET}",
+        f"access_token -> {SECRET}",
+        f"'password' => '{SECRET}'",
+        f"password := {SECRET}, password == {SECRET}",
+        f"\x1b[36mapi_key\x1b[0m=\x1b[35m{SECRET}\x1b[0m \x1b[36mstep\x1b[0m=3",
+        f"\x1b[31mpassword\x1b[0m: {SECRET}",
+        "ValueError: bad api_key hunter2x",
+        "the signing secret is hunter2x",
+        f"https://host/x?key={SECRET}&y=1",
     ],
 )
 def test_a_secret_is_known_by_what_stands_before_it(text: str) -> None:
@@ -132,6 +143,9 @@ def test_a_secret_is_known_by_what_stands_before_it(text: str) -> None:
         "password must contain 8 characters, the password for user ada2",
         "pwd: /home/ada/run PWD=/home/ada",
         "docker run -p 8080:80 image",
+        "docker run -u 1000:1000 image",
+        "forward pass -> 12ms, token := next(it)",
+        "https://host/x?keyword=3",
     ],
 )
 def test_words_of_sentences_and_of_code_stay(text: str) -> None:

@@ -52,6 +52,7 @@ def test_links_are_followed_where_the_process_sees_them(
         return real(path.replace("/proc/7/root", str(theirs)))
 
     monkeypatch.setattr(sources, "_same_mounts", lambda _: False)
+    monkeypatch.setattr(sources, "_rights", lambda _: None)
     monkeypatch.setattr("os.readlink", readlink)
     mounts = [
         procfs.Mount(1, "8:1", "/", "ext4", "a"),
