@@ -26,9 +26,11 @@ _OF_RANK = re.compile(
 )
 """Names by which programs ask which rank they are: torch, Lightning, Accelerate, transformers."""
 _ANY_RANK = re.compile(
-    r"\w*rank\w*(?:\(\))?\s*(?:(?:[!=]=|is not|is|>=?|<)\s*(?:-1|None)\b|>=\s*0\b)", re.IGNORECASE
+    r"\b\w{0,40}rank\w{0,40}(?:\(\))?\s{0,9}"
+    r"(?:(?:[!=]=|is not|is|>=?|<)\s{0,9}(?:-1|None)\b|>=\s{0,9}0\b)",
+    re.IGNORECASE,
 )
-"""What asks whether there are ranks at all."""
+"""What asks whether there are ranks at all. Bounded, for whatever a node may say."""
 _ON_ONE = re.compile(
     r"@(?!.*broadcast).*(?:rank_?(?:zero|0)|(?:main|master|process)_only|only_(?:on|main|master|rank)"
     r"|on_\w*process)",
