@@ -157,9 +157,7 @@ _VERBS = {"is": "are", "has": "have", "was": "were", "does": "do"}
 def of_several(text: str) -> str:
     """Say of several what is said of one: `has lost its GPU` becomes `have lost their GPU`."""
     verb, _, rest = text.replace("and is a zombie", "and are zombies").partition(" ")
-    verb = {"is": "are", "has": "have", "was": "were", "does": "do"}.get(verb) or verb.removesuffix(
-        "s"
-    )
+    verb = _VERBS.get(verb) or verb.removesuffix("s")
     return _OWN.sub(lambda found: _OWNS[found[0]], f"{verb} {rest}".strip())
 
 

@@ -93,11 +93,11 @@ def estimate(smaps: bytes) -> int:
             # Also what is only reserved: gdb 13 writes that, too, as zeros.
             counts = len(words) > 2 and words[1][3:4] == b"p"
             # gdb takes the mapping with the headers of a library as a whole.
-            own = not (len(words) > 5 and words[5].startswith(b"/")) or not int(words[2], 16)
+            own = len(words) < 6 or not words[5].startswith(b"/") or not words[2].strip(b"0")
         elif words[0] == b"Size:":
-            size = int(words[1]) * 1024
+            size = (procfs.number(b"".join(words[1:2])) or 0) * 1024
         elif words[0] == b"Anonymous:":
-            own = own or int(words[1]) > 0
+            own = own or words[1:2] != [b"0"]
         elif words[0] == b"VmFlags:" and counts and own and not {b"dd", b"io"} & set(words):
             total += size  # not what is marked as not to be dumped, nor memory of a device
     return total

@@ -90,9 +90,8 @@ def read_guarded(pid: int, mine: permission.Rights, guard: Guard, before: Facts)
 
 def uid_of(pid: int) -> int:
     """Return who runs a process, -1 where that cannot be read."""
-    status = procfs.read("/proc/%d/status" % pid) or b""
-    _, found, rest = status.partition(b"\nUid:")
-    return int(rest.split(None, 1)[0]) if found else -1
+    uid = procfs.value_of(procfs.read("/proc/%d/status" % pid) or b"", b"Uid")
+    return -1 if uid is None else uid
 
 
 def describe(pid: int, facts: Facts) -> Dict[str, Any]:

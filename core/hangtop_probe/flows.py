@@ -47,7 +47,7 @@ _OF_JOB = ("pt_", "NCCL", "cuda")
 """Names of threads whose connections lead to other ranks, and of those that wait for a GPU."""
 _GLOO = "gloo_tcp_loop"
 """That of gloo's connections (gloo/transport/tcp/loop.cc): what comes there is a collective's."""
-_WATCHED = re.compile(rb"^tfd:\s+(\d+) events:\s+([0-9a-f]+)", re.M)
+_WATCHED = re.compile(rb"^tfd:\s+(\d{1,9}) events:\s+([0-9a-f]+)", re.M)
 _ESTABLISHED = b"01"
 _SOCK_DIAG, _BY_FAMILY, _INFO = 4, 20, 2
 """NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY and INET_DIAG_INFO of Linux 3.3."""
@@ -220,7 +220,10 @@ def questions(base: str, inodes: "set[int]", store: str) -> Dict[int, Optional[b
             fields = line.split(None, 10)
             if len(fields) < 10 or fields[9] not in wanted or fields[3] != _ESTABLISHED:
                 continue
-            ends = [_end(fields[1]), _end(fields[2])]
+            try:
+                ends = [_end(fields[1]), _end(fields[2])]
+            except (ValueError, struct.error):
+                continue
             if store not in [str(port) for _, port in ends]:
                 (own, port), (far, other) = ends
                 found[int(fields[9])] = (
@@ -236,7 +239,7 @@ def _end(field: bytes) -> Tuple[bytes, int]:
     """Return the address as it lies in memory, and the port, of `0100007F:1F90`."""
     words, port = field.split(b":")
     raw = [int(words[at : at + 8], 16) for at in range(0, len(words), 8)]
-    return struct.pack("=%dI" % len(raw), *raw), int(port, 16)
+    return struct.pack("=%dI" % len(raw), *raw), int(port[:4], 16)
 
 
 def counts(question: bytes) -> Optional[Sequence[Tuple[int, int, int]]]:

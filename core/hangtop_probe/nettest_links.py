@@ -6,6 +6,7 @@ rtnetlink(7), include/uapi/linux/if_link.h and if_addr.h; the kinds are those of
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -28,12 +29,19 @@ MAX_ADDRESSES = 32
 
 
 def read() -> List[Dict[str, Any]]:
-    """Return every interface; raise OSError where netlink is refused.
+    """Return every interface; raise OSError where netlink is refused, or says what is not known.
 
     ``kind`` is loopback, infiniband, container (of docker and the like), ethernet (no virtual
     kind: real hardware, or what a hypervisor calls so), or what the kernel calls it: veth, bridge,
     bond, vlan, tun, vxlan, dummy, ...
     """
+    try:
+        return _read()
+    except (struct.error, LookupError, ValueError) as error:
+        raise OSError(errno.EPROTO, "netlink answers what cannot be read: %s" % error) from error
+
+
+def _read() -> List[Dict[str, Any]]:
     links: Dict[int, Dict[str, Any]] = {}
     for body in _dump(_GETLINK, _NEWLINK):
         _, kind, index, flags = struct.unpack_from("=BxHiI", body)
@@ -79,7 +87,7 @@ def default_interface() -> Optional[str]:
 def ephemeral_ports() -> List[int]:
     """Return the first and last port that the kernel gives to those who ask for any."""
     words = (procfs.read("/proc/sys/net/ipv4/ip_local_port_range") or b"").split()
-    return [int(word) for word in words[:2] if word.isdigit()]
+    return [int(word) for word in words[:2] if word.isdigit() and len(word) < 6]
 
 
 def _kind(name: str, kind: int, flags: int, info: Dict[int, bytes]) -> str:

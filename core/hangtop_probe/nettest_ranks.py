@@ -7,6 +7,7 @@ probe be, and has the environment that the probe was started in.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -17,7 +18,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Deque, Dict, List, Optional, Sequence, Tuple
 
-from . import child, procfs
+from . import child, procfs, wire
 from .requests import Refused
 from .tools import has_ended
 
@@ -178,12 +179,9 @@ class Worker:
 
 
 def _say(request: Request, line: bytes) -> None:
-    try:
-        message = json.loads(line.decode("utf-8"))
-    except ValueError:
-        return  # somebody else's line, printed before torch was tamed
-    if isinstance(message, dict):
-        request.give({"say": message})
+    # What cannot be read or sent is somebody else's line, printed before torch was tamed.
+    with contextlib.suppress(ValueError):
+        request.give({"say": wire.Reader().loads(line)})
 
 
 def _read(name: str, stream: Any, said: "Said", over: threading.Event) -> None:

@@ -154,14 +154,12 @@ def memory() -> Dict[str, Any]:
     for field, name in (("memory_total", "MemTotal"), ("memory_available", "MemAvailable")):
         kib = procfs.parse_int(info.get(name))
         values[field] = None if kib is None else kib // 1024 * 1024 * 1024
-    load = (procfs.read("/proc/loadavg") or b"").split()
-    try:
-        values["load1"] = float(load[0])
-    except (IndexError, ValueError):
-        values["load1"] = None
+    # Of so many digits at most: in containers lxcfs answers here, not the kernel.
+    load = re.match(rb"\d{1,9}\.\d{1,9}", procfs.read("/proc/loadavg") or b"")
+    values["load1"] = float(load[0]) if load else None
     values["shm_total"], values["shm_free"] = _shm()
     counters = procfs.read_all("/proc/vmstat") or b""
-    killed = re.search(rb"^oom_kill (\d+)$", counters, re.MULTILINE)
+    killed = re.search(rb"^oom_kill (\d{1,18})$", counters, re.MULTILINE)
     values["oom_kills"] = int(killed.group(1)) if killed else None
     values["memory_full"] = _pressure("memory")
     values["io_full"] = _pressure("io")
@@ -169,7 +167,7 @@ def memory() -> Dict[str, Any]:
 
 
 def _pressure(what: str) -> Optional[float]:
-    line = re.search(rb"^full avg10=(\d+)", procfs.read("/proc/pressure/" + what) or b"", re.M)
+    line = re.search(rb"^full avg10=(\d{1,3})", procfs.read("/proc/pressure/" + what) or b"", re.M)
     return float(line.group(1)) if line else None
 
 

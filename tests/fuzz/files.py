@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
 
+import fuzz.kernel  # noqa: F401
 from fuzz.head import shown
 from fuzz.node import numerics_files
 from fuzz.target import expect_harmless, target, text_of
@@ -34,6 +35,7 @@ from hangtop_core.capture.redact import Redaction, Redactor
 from hangtop_core.cores import elf, native, pattern, python
 from hangtop_core.cores.explain import explain
 from hangtop_core.diagnosis import to_json
+from hangtop_core.dumps import find
 from hangtop_core.errors import BadCaptureError, UsageError
 from hangtop_core.launchline import (
     announced_world_size,
@@ -125,6 +127,27 @@ def log(data: bytes) -> None:
     to_json(document(judged, conclude(judged), [read]))
 
 
+NAMES = b"""/logs/r_x1/attempt_0/3/stderr.log
+/logs/r_x1/attempt_0/4/stdout.log
+/job/1/rank.007/stdout
+slurm-12_4_1.err
+train_0.log
+train_1.log
+/tmp/nccl_trace_rank_gpu07_3.pkl
+"""
+
+
+@target(lambda: [NAMES])
+def names_of_files(data: bytes) -> None:
+    """Names of logs and dumps have a rank in them, or none."""
+    names = text_of(data).split("\n")
+    assert set(places(names)) == set(names)
+    for name in names:
+        for prefix in (None, "rank_", "a"):
+            rank = find.rank_of(name, prefix)
+            assert rank is None or 0 <= rank < 1_000_000
+
+
 @target(lambda: [gzip.compress(b"[rank0]: RuntimeError: NCCL error\n" * 20)])
 def packed_log(data: bytes) -> None:
     """A damaged packed log is a problem of that file."""
@@ -202,11 +225,15 @@ QUEUE = b"""7|2_4|2|20001|alice|RUNNING|node-1|None
 """
 
 
-@target(lambda: [QUEUE, *QUEUE.splitlines(keepends=True)])
+MINE = (b"7|train|1-02:03:04|2\n", b"7_4|a b|3:04|16\n8+1|x|INVALID|1\n")
+"""What squeue is asked for where it is to list this user's jobs."""
+
+
+@target(lambda: [QUEUE, *QUEUE.splitlines(keepends=True), *MINE])
 def squeue(data: bytes) -> None:
     """What squeue prints is a job or an error in words."""
     done = bounded.Done(0, text_of(data), "")
-    for asked in ("7", "3", "3+1", "8.0", "2_4"):
+    for asked in ("7", "3", "3+1", "8.0", "2_4", slurm.MINE):
         with mock.patch.object(bounded, "run", return_value=done), suppress(UsageError):
             job = slurm.find_job(asked)
             assert len(job.nodes) <= targets.MAX_NODES * max(len(job.parts), 1)

@@ -69,6 +69,9 @@ def told() -> list[bytes]:
     numerics = {"pid": 101, "at": EPOCH, "header": {"rank": 1}, "lines": [first], "path": "/n"}
     ras = {"pid": 100, "at": EPOCH, "form": "text", "address": "127.0.0.1:28028"}
     stack = stacks(100, 6, ("all_reduce", 3), ("main", 9))
+    stack["threads"][0]["locals"] = [[{"name": "dst", "value": "1", "argument": True}], []]
+    for rows in stack["stacks"].values():
+        rows[1] += [[[7, "while queue:  # ends"], [8, "else: if rank == 0:"]], [[9, "with lock:"]]]
     answers = [["watch", whole], ["watch", later], ["stacks", stack], ["fds", descriptors],
                ["recorder", trace], ["log", log], ["numerics", numerics], ["ras", ras]]  # fmt: skip
     return [lined(*answers), lined(*answers[:3]), lined(answers[0], answers[4])]

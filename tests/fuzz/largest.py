@@ -34,6 +34,11 @@ SIZES = {
     "line_cutter": 16 * MIB,
     "strace_lines": 20_000 * 1000,  # strace.MAX_LINES, of 1,000 characters
     "proc": 16 * MIB,  # procfs.read_all
+    "proc_where_it_is_used": 16 * MIB,
+    "netlink": 1 << 18,  # one recv of nettest_links
+    "program": 512 << 10,  # blocks.MAX_FILE
+    "said_by_torch": 1 * MIB,  # nettest_ranks.MAX_LINE
+    "strangers": 1 << 16,
     "kernel_record": 8192,  # one read of /dev/kmsg
     "masking": 4096,  # lines of logs, the kernel and strace are cut
     "process_table": 8 * MIB,  # procfs.MAX_ENVIRON
@@ -48,6 +53,7 @@ SIZES = {
     "packed_capture": 16 * MIB,
     "log": 4 * MIB,  # of a live job; files are read to their end, in time that grows with them
     "packed_log": 4 * MIB,
+    "names_of_files": 1 * MIB,
     "redaction": 4 * MIB,  # the ends of logs are the longest text of a capture
     "ras_report": 32 * MIB,  # ras.MAX_TEXT
     "squeue": 4 * MIB,  # slurm.MAX_OUTPUT

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from fuzz.target import target, text_of
+from hangtop_core.attach.reader import Reader
 from hangtop_core.columns import trace_of
 from hangtop_core.dumps.safe import decode
 from hangtop_probe import (
@@ -25,6 +26,8 @@ from hangtop_probe import (
     gpus,
     kernellog,
     locks,
+    nettest_ports,
+    nettest_ranks,
     nics,
     numerics,
     otherends,
@@ -220,13 +223,13 @@ def messages() -> list[bytes]:
 @target(messages)
 def frames(data: bytes) -> None:
     """A stream gives messages and noise, and ends with the first line that is neither."""
-    reader = wire.Reader()
-    with suppress(wire.WireError):
-        for line in data.split(b"\n"):
-            found = reader.feed(line)
-            assert found is None or isinstance(found, dict)
-            assert len(reader.noise) <= 20
-            assert len(reader._open) <= wire.MAX_PARTIAL
+    for reader in (wire.Reader(), Reader()):
+        with suppress(wire.WireError):
+            for line in data.split(b"\n"):
+                found = reader.feed(line)
+                assert found is None or isinstance(found, dict)
+                assert len(reader.noise) <= 20
+                assert len(reader._open) <= wire.MAX_PARTIAL
 
 
 @target(
@@ -343,6 +346,35 @@ def servers_in_ranks(data: bytes) -> None:
             suppress(OSError, ValueError, Refused),
         ):
             ask()
+
+
+@target(lambda: [b'{"end": "all_reduce", "took": 0.1}\n{"hello": {"torch": "2.13"}}\nWelcome\n'])
+def said_by_torch(data: bytes) -> None:
+    """Lines on the output of a process with torch, whoever wrote them: sent on, or left out."""
+    sent: list[bytes] = []
+    request = mock.Mock(give=lambda message: sent.extend(wire.encode(message)))
+    for line in data.split(b"\n"):
+        nettest_ranks._say(request, line)
+    assert len(sent) <= data.count(b"\n") + 1
+
+
+CALLED = b"n" * nettest_ports.NONCE
+CALLED += nettest_ports.mac(b"token", b"caller", CALLED) + nettest_ports.LOAD[:3000]
+
+
+@target(lambda: [CALLED, b"GET / HTTP/1.1\r\n\r\n" * 4])
+def strangers(data: bytes) -> None:
+    """Whoever calls where a network is tested: let in by the token, else they get no answer."""
+    door = nettest_ports._Door.__new__(nettest_ports._Door)
+    door.strangers, door._token, door._inside = 0, b"token", threading.Semaphore(0)
+    here, there = socket.socketpair()
+    there.sendall(data[: 1 << 16])
+    there.shutdown(socket.SHUT_WR)
+    door._serve(here)
+    answer = b""
+    with there, suppress(ConnectionResetError):
+        answer = there.recv(1 << 10)
+    assert not answer or data.startswith(CALLED[: nettest_ports.NONCE + nettest_ports.MAC])
 
 
 @target(lambda: [b"4: ACTIVE\n", b"400 Gb/sec (4X NDR)\n", b"1000\n", b"InfiniBand\n"])

@@ -15,6 +15,7 @@ import pytest
 from hangtop_core.analysis.dictionary import _SOURCES
 from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.native import called
+from hangtop_core.analysis.verdict.callers import rank_conditions
 from hangtop_core.attach.reasons import COMMANDS, PDSH, TABLE, Context, explain_login
 from hangtop_core.model import Frame
 
@@ -42,6 +43,11 @@ def sources(text: str) -> None:
             pattern.search(text)
 
 
+def conditions(text: str) -> None:
+    for line in range(FRAMES):
+        rank_conditions(Frame("f", "/a.py", "a.py", line, within=((line, text),)))
+
+
 def endings(unit: str) -> None:
     text = (unit * 16_384)[: 16 << 10]
     for table in (TABLE, PDSH, COMMANDS):
@@ -53,6 +59,7 @@ HARD: dict[str, Callable[[], object]] = {
     "library": partial(frames, is_library, name("torch/a/")),
     "plumbing": partial(frames, lambda frame: called([frame]), name(".", "python")),
     "source": partial(sources, name("storea")),
+    "condition": partial(conditions, name("rank", "if ")),
     "host key": partial(endings, "Offending a key in a:00 H"),
     "host keys": partial(endings, "Offending a key in a:0\nHost key for a has not "),
     "refused": partial(endings, "Permission denied ("),

@@ -6,7 +6,14 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 from hangtop_core.analysis.frames import is_library, place, plain_name
-from hangtop_core.analysis.verdict.callers import PAST, calls, rank_conditions, stack_of, worded
+from hangtop_core.analysis.verdict.callers import (
+    FLAG,
+    PAST,
+    calls,
+    rank_conditions,
+    stack_of,
+    worded,
+)
 from hangtop_core.analysis.verdict.evidence import is_are
 from hangtop_core.analysis.verdict.naming import name_ranks
 
@@ -55,7 +62,6 @@ _OTHERS = re.compile(
 """Those that ask for all others."""
 _WITH = ("with ", "async with ")
 _ELSE = "else: "
-_FLAG = "  # "
 
 
 def by_design(case: Case, group: Sequence[Subject]) -> str:
@@ -103,7 +109,7 @@ def _whom(text: str) -> Literal["one", "others"] | None:
     """Whether a condition lets in the main rank alone, or all others; None where it is neither."""
     if text.startswith("@"):
         return "one"
-    text, _, flag = text.partition(_FLAG)
+    text, _, flag = text.partition(FLAG)
     asked = flag or text
     others = _OTHERS.search(asked) is not None
     if not others and not _MAIN.search(asked):

@@ -26,9 +26,11 @@ _OF_RANK = re.compile(
 )
 """Names by which programs ask which rank they are: torch, Lightning, Accelerate, transformers."""
 _ANY_RANK = re.compile(
-    r"\w*rank\w*(?:\(\))?\s*(?:(?:[!=]=|is not|is|>=?|<)\s*(?:-1|None)\b|>=\s*0\b)", re.IGNORECASE
+    r"\b\w{0,40}rank\w{0,40}(?:\(\))?\s{0,9}"
+    r"(?:(?:[!=]=|is not|is|>=?|<)\s{0,9}(?:-1|None)\b|>=\s{0,9}0\b)",
+    re.IGNORECASE,
 )
-"""What asks whether there are ranks at all."""
+"""What asks whether there are ranks at all. Bounded, for whatever a node may say."""
 _ON_ONE = re.compile(
     r"@(?!.*broadcast).*(?:rank_?(?:zero|0)|(?:main|master|process)_only|only_(?:on|main|master|rank)"
     r"|on_\w*process)",
@@ -44,7 +46,7 @@ _NOT_AROUND = (PAST, AT, _MADE, "@", *_HEAD)
 """How what is no condition around a line begins, as the probe writes it (hangtop_probe/sources.py):
 one that others left at, a line, what has started what it waits for, a decorator, the head of what
 handles signals."""
-_FLAG = "  # "
+FLAG = "  # "
 """Before what the program has that keeps the rank: `if verbose:  # verbose = rank == 0`."""
 _NAME = re.compile(r"(?:(?:el)?if .*?: )?((?:\w+\.)*\w+)\s*=")
 """Of what keeps it, also where that is in the block of a condition: `if main: log = Log()`."""
@@ -213,7 +215,7 @@ def _asks(text: str) -> bool:
     """Whether a condition, and not what it returns, asks which rank it is."""
     if text.startswith("@"):
         return _ON_ONE.match(text) is not None
-    text, _, flag = text.partition(_FLAG)
+    text, _, flag = text.partition(FLAG)
     if text.startswith(PAST):
         text = _LEAVES.sub("", text.removeprefix(PAST))
     name = _NAME.match(flag)
@@ -226,7 +228,7 @@ def _depends(text: str, called: Container[str]) -> bool:
     """Whether a line calls one of these only if something in it that asks for the rank is so."""
     if "\\" in text or len(text) > _MAX_LINE:
         return False  # Python would warn of a backslash that means nothing
-    text, mark, flag = text.removeprefix("el").partition(_FLAG)
+    text, mark, flag = text.removeprefix("el").partition(FLAG)
     for whole in (text, f"{text} pass"):
         try:
             parts = list(ast.walk(ast.parse(whole)))
@@ -250,7 +252,7 @@ def _depends(text: str, called: Container[str]) -> bool:
 
 def worded(text: str) -> str:
     """A condition in a sentence: under `if rank == 0:`, or under the `else` of it."""
-    text, _, flag = text.partition(_FLAG)
+    text, _, flag = text.partition(FLAG)
     kept = f" with `{flag}`" if flag else ""
     for start, how in ((PAST, "past"), (AT, "in")):
         if text.startswith(start):

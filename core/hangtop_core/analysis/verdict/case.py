@@ -31,6 +31,7 @@ from hangtop_core.analysis.verdict.owners import Owners
 from hangtop_core.analysis.verdict.presumed import with_waits
 from hangtop_core.analysis.verdict.recorded import by_recorders
 from hangtop_core.analysis.verdict.requests import awaits_requests
+from hangtop_core.analysis.verdict.storetaken import taken
 from hangtop_core.analysis.verdict.uneven import left_early, uneven
 from hangtop_core.analysis.verdict.waitclasses import Classes, by_place, classes
 from hangtop_core.analysis.waiters import Waiters
@@ -262,6 +263,11 @@ class Case:
     def left_early(self) -> tuple[Hit, ...]:
         """Ranks that have left another loop in which others still are, as verdicts."""
         return tuple(left_early(self))
+
+    @cached_property
+    def store_taken(self) -> tuple[Hit, ...]:
+        """That a program of somebody else's has the port of the store, as a verdict."""
+        return tuple(taken(self))
 
     @cached_property
     def _knot(self) -> Knot | None:

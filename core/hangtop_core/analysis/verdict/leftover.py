@@ -16,13 +16,13 @@ from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.storehost import connects, open_sockets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.descriptors import Socket
     from hangtop_core.diagnosis import Evidence
 
 _MOST = 64
@@ -62,7 +62,7 @@ def apart(case: Case) -> _Apart | None:
     """Ranks of a later attempt that wait for gloo's connections, where all others wait as well."""
     if case.suspects or not case.waiters or not any(map(restarts, case.waiters)):
         return None
-    members = tuple([s for s in case.waiters if _connects(s)])
+    members = tuple([s for s in case.waiters if _in_gloo(s)])
     if len(members) < 2 or case.seats:
         return None
     if not all(_shares(s) for s in members) or any(_tries(s) for s in members):
@@ -70,7 +70,7 @@ def apart(case: Case) -> _Apart | None:
     if any(s.activity.kind == "new-group" for s in members):
         # Who is elsewhere may have left that call out, and all were connected before.
         return _Apart(members, None) if len(case.waiting_classes) == 1 else None
-    if any(s.activity.kind in _BEFORE for s in case.waiters if not _connects(s)):
+    if any(s.activity.kind in _BEFORE for s in case.waiters if not _in_gloo(s)):
         return None
     # gloo connects them in the order of ranks: the first two that are not wait for each other.
     ordered = sorted(members, key=lambda s: s.number)
@@ -84,7 +84,7 @@ def apart(case: Case) -> _Apart | None:
     return _Apart(members, None) if len(members) > _MOST else None
 
 
-def _connects(subject: Subject) -> bool:
+def _in_gloo(subject: Subject) -> bool:
     """Whether a rank has all addresses, and sleeps until gloo has connected it to their ranks."""
     activity = subject.activity
     top = activity.top
@@ -98,19 +98,9 @@ def _shares(subject: Subject) -> bool:
     return subject.rank.process.env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
-def _tcp(subject: Subject) -> Iterator[tuple[int, Socket]]:
-    """The TCP sockets of a rank, by descriptor."""
-    table = subject.rank.descriptors
-    for one in table.descriptors if table is not None else ():
-        if one.socket is not None and one.socket.family == "tcp":
-            yield one.fd, one.socket
-
-
 def _tries(subject: Subject) -> bool:
     """Whether a rank tries to connect somewhere: then it is the way there that is in question."""
-    return any(one.state == "SYN_SENT" for one in subject.rank.process.stalled) or any(
-        one.state == "SYN_SENT" for _, one in _tcp(subject)
-    )
+    return connects(subject) or any(one.state == "SYN_SENT" for one in subject.rank.process.stalled)
 
 
 def _connected(case: Case, subject: Subject) -> set[int] | None:
@@ -119,9 +109,11 @@ def _connected(case: Case, subject: Subject) -> set[int] | None:
     if subject.rank.descriptors is None:
         return None
     found = [
-        case.peers.get(End(node, pid, fd))
-        for fd, one in _tcp(subject)
-        if one.state == "ESTABLISHED" and not subject.rank.process.meets_at(one.remote)
+        case.peers.get(End(node, pid, one.fd))
+        for one in open_sockets(subject)
+        if one.socket is not None
+        and one.socket.state == "ESTABLISHED"
+        and not subject.rank.process.meets_at(one.socket.remote)
     ]
     known = [one for one in found if one is not None and one.pid is not None]
     return {p.rank for p in known if p.rank is not None} if len(known) == len(found) else None
@@ -168,7 +160,8 @@ def _facts(case: Case, found: _Apart) -> Iterator[Evidence]:
         others = _connected(case, subject)
         if others is None:
             continue
-        listens = [one.local for _, one in _tcp(subject) if one.state == "LISTEN"]
+        some = [one.socket for one in open_sockets(subject) if one.socket is not None]
+        listens = [one.local for one in some if one.state == "LISTEN"]
         to = f"is connected to {name_ranks(others)}" if others else "is connected to no other rank"
         at = f"listens on {', '.join(listens[:SHOWN])} and " if listens else ""
         yield fact("network", subject.number, f"{at}{to}, and tries to connect to none")

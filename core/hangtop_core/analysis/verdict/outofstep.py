@@ -37,6 +37,11 @@ _NEAR = re.compile(
 """Groups that are mostly of neighbouring ranks, since these are on one node."""
 
 
+def _told(case: Case) -> bool:
+    """Whether something else tells why they are apart."""
+    return bool(case.conditional or case.caught or case.uneven or case.left_early)
+
+
 def out_of_step(case: Case) -> Hit | None:
     """The hit on members of a group that are most likely past a call in which others wait."""
     classes = [members for _, members in case.waiting_classes]
@@ -45,8 +50,7 @@ def out_of_step(case: Case) -> Hit | None:
     if any(some[0].activity.kind != "collective" for some in classes):
         return _unreduced(case, classes)
     groups = {id(some[0]): group_of(some[0]) for some in classes}
-    told = case.conditional or case.caught or case.uneven or case.left_early
-    if len(set(groups.values())) < min(len(classes), 3) or told:
+    if len(set(groups.values())) < min(len(classes), 3) or _told(case):
         return None
     stacks = {id(some[0]): stack_of(case.snapshot.stacks, some[0]) for some in classes}
     back, front = _ends(classes, stacks)
@@ -105,9 +109,8 @@ def _unreduced(case: Case, classes: Sequence[Sequence[Subject]]) -> Hit | None:
     group, few = group_of(front[0]), 2 * len(front) < len(case.waiters)
     if front[0].activity.kind != "collective" or not group or _ALL.search(group) or not few:
         return None
-    told = case.conditional or case.caught or case.uneven or case.left_early
     stacks = {id(some[0]): stack_of(case.snapshot.stacks, some[0]) for some in classes}
-    if told or not _further(stacks[id(back[0])], stacks[id(front[0])]):
+    if _told(case) or not _further(stacks[id(back[0])], stacks[id(front[0])]):
         return None
     waits = several(f"waits {wait_text(front[0].activity)}", front)
     return Hit(
@@ -168,8 +171,7 @@ def crossed(case: Case) -> Hit | None:
         return None
     one, other = classes
     groups = [group_of(one[0]), group_of(other[0])]
-    told = case.conditional or case.caught or case.uneven or case.left_early
-    if told or len(one) != len(other) or not all(groups) or groups[0] == groups[1]:
+    if _told(case) or len(one) != len(other) or not all(groups) or groups[0] == groups[1]:
         return None
     if any(some[0].activity.kind != "collective" for some in classes) or len(one) < 2:
         return None

@@ -35,7 +35,6 @@ from hangtop_core.analysis.verdict.storehost import (
     open_sockets,
 )
 from hangtop_core.analysis.verdict.storenames import name_server, resolve, store_name
-from hangtop_core.analysis.verdict.storetaken import taken
 from hangtop_core.places import is_address, port_of
 from hangtop_core.process import STORE_THREAD
 
@@ -101,7 +100,7 @@ def _out_of_reach(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """
     start = _Start(case)
     tries, others = start.tries, start.others
-    if not tries or case.contradictions or lost_theirs(case) or any(taken(case, ())):
+    if not tries or case.contradictions or lost_theirs(case) or case.store_taken:
         return
     there = [s for s in others if hosts_store(s) or not (in_store(s) or s.rank.process.stalled)]
     if not there and (case.seats or case.suspects):
@@ -154,7 +153,7 @@ def _unanswered(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """
     start = _Start(case)
     there = [s for s in start.others if hosts_store(s) or not in_store(s)]
-    if not start.unanswered or not there or case.contradictions or any(taken(case, ())):
+    if not start.unanswered or not there or case.contradictions or case.store_taken:
         return
     some, first = start.unanswered, start.unanswered[0]
     for asking in (start.hosts, some):

@@ -13,13 +13,13 @@ from hangtop_core.places import port_of
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.descriptors import Socket
 
 
-def taken(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+def taken(case: Case) -> Iterator[Hit]:
     """The store's port leads to a process that is none of the job, and rank 0 is not there.
 
     Or a rank has the store elsewhere, and waits for the others.
@@ -85,6 +85,6 @@ TAKEN = Rule(
     "node: who has a port there is not known.",
     confidence=0.92,
     next_steps=("End that process, or choose another MASTER_PORT",),
-    find=taken,
+    find=lambda case, left: case.store_taken,
     states=AT_START,
 )
