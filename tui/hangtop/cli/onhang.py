@@ -54,7 +54,7 @@ def variables(job: Job, diagnosis: Diagnosis, written: Path | None) -> dict[str,
         "JOB_ID": job.id or "",
         "LAUNCHER": job.launcher or "",
         "WORLD_SIZE": job.world_size or "",
-        "HUNG_FOR": "" if diagnosis.hung_for_s is None else round(diagnosis.hung_for_s),
+        "HUNG_FOR": "" if diagnosis.hung_for_s is None else int(diagnosis.hung_for_s),
     }
     paths = {
         "DIRECTORY": written or "",
