@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hangtop_core.logs.conclude import names, told, who
 from hangtop_core.logs.drawn import look_of
 from hangtop_core.logs.known import LAUNCHERS
-from hangtop_core.report import verdict_lines
+from hangtop_core.report import verdict_lines, wrap
 from hangtop_core.text import clean, plural, shorten, shorten_path, size
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def logs_text(
 ) -> str:
     """The whole report, wrapped to a width in characters; ``more``: how to read what was not."""
     width = max(width, MIN_WIDTH)
-    lines = [shorten(_head(judged), width)]
+    lines = [*wrap(shorten(_head(judged), 2 * width), width)]
     if judged.first is not None:
         lines += _first(judged.first, files, width)
     for number, verdict in enumerate(verdicts, 1):
@@ -105,8 +105,9 @@ def _folds(some: Sequence[Fold], width: int) -> Iterator[str]:
         again = one.count > max(len(one.ranks), 1) and one.record.code not in LAUNCHERS
         times = f" ({one.count} times)" if again else ""
         at = f"{datetime.fromtimestamp(one.record.at):%H:%M:%S}" if one.record.at else ""
-        text = f"  {at:<8}  {shorten(whose, 16):<16}  {told(one)}{times}"
-        yield shorten(text, width)
+        start = f"  {at:<8}  {shorten(whose, 16):<16}  "
+        text = shorten(f"{told(one)}{times}", 2 * (width - len(start)))
+        yield from wrap(text, width, start, " " * len(start))
     if len(some) > SHOWN_FOLDS:
         yield f"  {len(some) - SHOWN_FOLDS} more (--json has all)"
 

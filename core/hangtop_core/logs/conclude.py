@@ -85,14 +85,16 @@ def told(one: Fold) -> str:
     record = one.record
     text = record.means or record.text
     if record.code == "traceback":
-        if record.part == "root" or not record.means:
+        bare = record.part == "root" or not record.means
+        if bare:
             text = f"{'raised' if record.part == 'root' else 'printed'} {record.text}"
         if record.fields.get("first"):
             text += f" (after {record.fields['first']})"
         if record.fields.get("group"):
             text += f" (in {record.fields['group']})"
         if record.where is not None:
-            text += f" at {record.where.text}"
+            # What a known line means may be about another rank, which was somewhere else.
+            text += f"{'' if bare else '; seen'} at {record.where.text}"
     if record.part == "survived":
         text += f", {_WENT_ON.get(record.how, 'and went on')}"
     return clean(text, 400)

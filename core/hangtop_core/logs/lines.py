@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from io import FileIO
+    from typing import BinaryIO
 
     from hangtop_core.logs.record import Record
 
@@ -147,17 +148,60 @@ def around(path: str, at: float, seconds: float) -> tuple[int, int]:
             low, high = 0, size
             while high - low > PROBE:
                 middle = (low + high) // 2
-                file.seek(middle)
-                said = _first_time(file.read(PROBE), near)
+                place, said = _next_time(file, middle, high, near)
                 if said is not None and said < wanted:
-                    low = middle
+                    low = place
                 else:
-                    high = middle
+                    high = place if said is not None else middle
             return low
 
-        start = first_after(at - seconds)
+        start = _data(file, first_after(at - seconds))
         end = min(first_after(at + seconds) + 2 * PROBE, size)
     return start, max(end, min(start + PROBE, size))
+
+
+def _next_time(file: BinaryIO, start: int, end: int, near: float) -> tuple[int, float | None]:
+    """Where between two places of a file a time was found, and which.
+
+    Much without times, as tables and progress bars are, is leapt over by ever more, and a hole at
+    once; at last it is looked at the end.
+    """
+    place, leap = _data(file, start), PROBE
+    while place < end:
+        file.seek(place)
+        said = _first_time(file.read(min(PROBE, end - place)), near)
+        if said is not None:
+            return place, said
+        last = max(end - PROBE, start)
+        place = min(place + leap, last) if place < last else end
+        leap *= 2
+    return start, None
+
+
+def _data(file: BinaryIO, place: int) -> int:
+    """The next place that is not in a hole."""
+    try:
+        return os.lseek(file.fileno(), place, os.SEEK_DATA)
+    except OSError:  # none follows, or the file system knows no holes
+        return place
+
+
+def timed_within(
+    at: float, seconds: float, near: float, keep: Callable[[Line], None]
+) -> Callable[[Line], None]:
+    """Hand on those lines only that are from some seconds around a time.
+
+    A line without a time of its own is from that of the line before it.
+    """
+    last = 0.0
+
+    def one(line: Line) -> None:
+        nonlocal last
+        last = stamp(line.text, near) or stamp(line.time, near) or last
+        if abs(last - at) <= seconds:
+            keep(line)
+
+    return one
 
 
 def _first_time(data: bytes, near: float) -> float | None:
@@ -212,11 +256,13 @@ class _Tail:
         except OSError:
             return news
         old = os.fstat(self._file.fileno())
-        if (now.st_dev, now.st_ino) != (old.st_dev, old.st_ino):
+        # As long as the new one is empty, who writes may still have the old one open.
+        if (now.st_dev, now.st_ino) != (old.st_dev, old.st_ino) and now.st_size:
             try:
                 new = open(self.found.path, "rb", buffering=0)  # noqa: SIM115
             except OSError:  # it is gone again, or may not be read: the old one goes on
                 return news
+            news = self._read() or news
             self._begin(new, "was replaced by a new file")
             news = self._read() or news
         return news

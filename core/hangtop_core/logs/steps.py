@@ -15,7 +15,7 @@ _LIVE = f"{LIVE}hangtop diagnose"
 _KERNEL = f"{HERE}{KERNEL_LOG} | grep -i -e oom -e killed -e segfault -e xid"
 
 STEPS: dict[str, tuple[str, ...]] = {
-    "rank-exited": ("Correct what that rank reports; the errors of the others follow from it",),
+    "rank-exited": ("Correct what is reported there; errors of other ranks follow from it",),
     "rank-crashed": (_KERNEL, "Run with PYTHONFAULTHANDLER=1: then Python says where it was"),
     "rank-oom-killed": (
         _KERNEL,

@@ -17,7 +17,7 @@ from hangtop_core.logreport import document, logs_text
 from hangtop_core.logs.conclude import conclude, names
 from hangtop_core.logs.files import MAX_FILES, Found, find, read_all, refused
 from hangtop_core.logs.judge import judge
-from hangtop_core.logs.lines import Choice, Follower, Kept, Shown, around, span
+from hangtop_core.logs.lines import Choice, Follower, Kept, Shown, around, span, timed_within
 from hangtop_core.logs.stamp import stamp
 from hangtop_core.logs.whose import FileLog
 from hangtop_core.rankset import parse
@@ -141,7 +141,8 @@ def print_around(found: Sequence[Found], arguments: argparse.Namespace, choice: 
             raise UsageError("--around needs files that can be searched, not standard input")
         try:
             start, end = around(one.path, at, AROUND_S)
-            files.append(span(one, number, start, end, partial(kept.add, number)))
+            near = timed_within(at, AROUND_S, at, partial(kept.add, number))
+            files.append(span(one, number, start, end, near))
         except OSError as error:
             raise UsageError(f"cannot read {one.path}: {error.strerror}") from error
     print_lines(kept.shown(files, choice), renamer(arguments, files))

@@ -28,15 +28,17 @@ examples:
 the command of --on-hang is run without a shell and finds in its environment:
   HANGTOP_CAUSE        missing-collective, or unknown
   HANGTOP_SUMMARY      the verdict in one sentence
-  HANGTOP_RANKS        to blame: 2, or 0-3,8; HANGTOP_VICTIMS: who waits for them
-  HANGTOP_NODES        of those to blame: gpu[03,07]; HANGTOP_JOB_NODES: of the job
+  HANGTOP_RANKS        to blame: 2, or 0-3,8
+  HANGTOP_VICTIMS      who waits for them
+  HANGTOP_NODES        of those to blame: gpu[03,07]
+  HANGTOP_JOB_NODES    of the job
   HANGTOP_JOB, HANGTOP_JOB_ID, HANGTOP_LAUNCHER, HANGTOP_WORLD_SIZE
   HANGTOP_CONFIDENCE   0 to 1; HANGTOP_HUNG_FOR: seconds
   HANGTOP_STATUS       10 explained, 11 not explained
   HANGTOP_DIRECTORY, HANGTOP_JSON, HANGTOP_TEXT, HANGTOP_STACKS,
   HANGTOP_CAPTURE   what --output wrote
-  What is not known, or was not written, is empty. These are words of nodes and of
-  programs that ran there: never paste them into a shell command without quotes.
+  What is not known, or was not written, is empty. These are words of nodes
+  and of programs: never paste them into a shell command without quotes.
   They are the real names, also with --redact-paths and --redact-hosts.
 
 exit status:

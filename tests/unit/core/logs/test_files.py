@@ -13,7 +13,16 @@ import pytest
 
 from hangtop_core.logs.files import CHUNK, TAIL, WHOLE, find, read, read_all
 from hangtop_core.logs.judge import judge
-from hangtop_core.logs.lines import PIECE, PIECES, Choice, Follower, Kept, around, span
+from hangtop_core.logs.lines import (
+    PIECE,
+    PIECES,
+    Choice,
+    Follower,
+    Kept,
+    around,
+    span,
+    timed_within,
+)
 from hangtop_core.logs.names import places
 from support.logs import recording
 from support.processes import PATIENCE
@@ -172,6 +181,45 @@ def test_a_time_is_found_by_bisection(tmp_path: Path) -> None:
     span(found, 0, start, end, lines.append)
     assert any("11:25:00" in line.text for line in lines)
     assert end - start < 600_000
+
+
+def test_a_time_is_found_beyond_what_has_none(tmp_path: Path) -> None:
+    """A table of megabytes, and the hole that a program leaves that was not told to append."""
+    path = tmp_path / "train.out"
+    at = time.mktime((2026, 11, 21, 11, 25, 0, 0, 0, -1))
+    with path.open("w") as file:
+        file.truncate(1 << 32)
+        file.seek(1 << 32)
+        file.write("\n2026-11-21 11:20:00 begin\n")
+        file.write("| a row | of a table |\n" * 400_000)
+        file.write("2026-11-21 11:24:50 early\n2026-11-21 11:24:59 there\nits second line\n")
+        file.write("2026-11-21 11:25:05 late\n")
+    start, end = around(str(path), at, 2.0)
+    (found,), _ = find([str(path)])
+    lines: list[Line] = []
+    span(found, 0, start, end, timed_within(at, 2.0, at, lines.append))
+    assert [line.text for line in lines] == ["2026-11-21 11:24:59 there", "its second line"]
+
+
+def test_what_is_still_written_to_a_file_that_was_moved_is_read(tmp_path: Path) -> None:
+    """Until its program opens the new file, which logrotate has made before."""
+    path = tmp_path / "rank_1.log"
+    path.write_text("one\n")
+    follower = Follower([str(path)], Choice())
+    follower.poll()
+    old = path.rename(tmp_path / "rank_1.log.old")
+    path.touch()
+    assert follower.poll() == ([], [], [])
+    with old.open("a") as file:
+        file.write("two\n")
+    assert [one.text for one in follower.poll()[0]] == ["two"]
+    with old.open("a") as file:
+        file.write("three\n")
+    path.write_text("four\n")
+    lines, _, notes = follower.poll()
+    assert [one.text for one in lines] == ["three", "four"]
+    assert notes == [f"{path} was replaced by a new file"]
+    follower.close()
 
 
 def test_a_new_file_that_may_not_be_read_leaves_the_old_one(

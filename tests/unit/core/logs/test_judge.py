@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.logs.conclude import conclude
+from hangtop_core.logs.conclude import conclude, told
 from support.logs import judged, recording
 from support.verdicts import blamed
 
@@ -219,6 +219,14 @@ def test_files_of_single_ranks_are_put_together() -> None:
     paths = tuple(folder.format(rank) for rank in (2, 0, 1, 3))
     one = verdict(*texts, paths=paths)
     assert (blamed(one), one.victims) == ([2], (0, 1, 3))
+
+
+def test_where_a_rank_was_is_not_told_as_where_another_has_ended() -> None:
+    traceback = "Traceback (most recent call last):\n" + '  File "a.py", line 3, in f\n'
+    text = f"{traceback}RuntimeError: Connection closed by peer [10.0.0.1]:7\n"
+    first = judged(text, paths=("rank_0.log",)).first
+    assert first is not None
+    assert told(first).endswith("was closed: that rank has ended; seen at a.py:3 (f)")
 
 
 def test_earlier_attempts_of_torchrun_do_not_count() -> None:
