@@ -336,14 +336,16 @@ class Table:
                 and (named is None or self._is_below(entry, named))
             ]
 
-    def _named(self) -> Optional[Set[int]]:
-        """Return the processes the user named and what started them; None for all there are."""
+    def _named(self) -> Optional[FrozenSet[int]]:
+        """Return whom the user named, and what started them, but no shell; None for all."""
         if self.only is None:
             return None
         parents = {self.entries[pid].stat.ppid for pid in self.only if pid in self.entries}
-        return parents.union(self.only)
+        return self.only.union(
+            pid for pid in parents & self.entries.keys() if self.entries[pid].facts.python
+        )
 
-    def _is_below(self, entry: Entry, pids: Set[int]) -> bool:
+    def _is_below(self, entry: Entry, pids: FrozenSet[int]) -> bool:
         """Whether a process, or what it descends from, is one of these."""
         for _ in range(_MOST_ANCESTORS):
             if entry.stat.pid in pids:

@@ -382,6 +382,30 @@ def test_what_nobody_can_write_to_is_not_full(
     assert filesystems.full("/image") == full
 
 
+def entry(pid: int, parent: int, exe: str) -> Entry:
+    """A process with its parent, and what it runs."""
+    stat = procfs.read_stat(os.getpid())
+    assert stat is not None
+    one = Entry(stat._replace(pid=pid, ppid=parent))
+    one.facts = Facts(exe=exe)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("starter", "candidates"), [("/bin/bash", {11, 12}), ("/usr/bin/python3", {11, 12, 20})]
+)
+def test_what_a_shell_has_started_beside_who_is_named_is_another_job(
+    starter: str, candidates: set[int]
+) -> None:
+    processes = Table(permission.rights())
+    processes.only = frozenset({11})
+    python = "/usr/bin/python3"
+    family = ((10, 1, starter), (11, 10, python), (12, 11, python), (20, 10, python))
+    processes.entries = {pid: entry(pid, parent, exe) for pid, parent, exe in family}
+    found = {pid for pid, _ in processes.spawn_candidates()}
+    assert found - {10} == candidates
+
+
 def test_who_may_be_an_agent_of_torchrun_is_sampled() -> None:
     """Who hosts a store; and all Python processes where there are no ranks."""
     stat = procfs.read_stat(os.getpid())

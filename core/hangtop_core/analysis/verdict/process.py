@@ -1,4 +1,4 @@
-"""Causes that the state of a process alone gives away: gone, stopped, traced, frozen."""
+"""Causes that a process gives away by being gone."""
 
 from __future__ import annotations
 
@@ -6,31 +6,27 @@ import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.layout import by_node, place_text
-from hangtop_core.analysis.standing import FLOOR_S, GONE, left_at
+from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.endings import error_of_somebody, of_what
 from hangtop_core.analysis.verdict.evidence import (
     absent,
     alike,
-    common_facts,
     fact,
-    is_are,
     place_facts,
-    process_fact,
     sentence,
     several,
     who,
 )
 from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.lost import lost, own_error
-from hangtop_core.analysis.verdict.naming import tracer
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.network import leads_to
-from hangtop_core.analysis.verdict.steps import Command, on, tails, thaw
+from hangtop_core.analysis.verdict.steps import Command, tails
 from hangtop_core.launchline import starts_together
 from hangtop_core.logs.ended import LATER, TOLD_TO
 from hangtop_core.logs.steps import KERNEL_LOG
-from hangtop_core.text import clean, duration
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -245,120 +241,6 @@ def _vanished(case: Case) -> Iterator[Hit]:
         )
 
 
-def _stopped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    group = [s for s in left if s.activity.kind == "stopped"]
-    if group:
-        yield Hit(
-            subjects=tuple(group),
-            summary=sentence(
-                case,
-                who(group),
-                is_are(group, "is", "are"),
-                "stopped by a signal (state T)",
-                _halted_for(case, group[0]),
-            ),
-            evidence=common_facts(case, group),
-            steps=tuple(on(s, f"kill -CONT {s.pid}") for s in group[:8]),
-            late=_late(group),
-        )
-
-
-def _traced(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    held = [s for s in left if s.activity.kind == "traced"]
-    for group in alike(held, lambda s: (s.rank.process.tracer_pid, s.rank.node)):
-        process = group[0].rank.process
-        by = tracer(process) or "a debugger that is not seen from here"
-        yield Hit(
-            subjects=group,
-            summary=sentence(
-                case,
-                who(group),
-                is_are(group, "is", "are"),
-                f"held by {by}, which traces",
-                is_are(group, "it", "them"),
-                _halted_for(case, group[0]),
-            ),
-            evidence=common_facts(case, group),
-            steps=_letting_go(group[0]),
-            late=_late(group),
-        )
-
-
-def _letting_go(subject: Subject) -> tuple[Step, ...]:
-    pid = subject.rank.process.tracer_pid
-    if not pid:  # so the kernel tells it where the tracer is in no namespace of this node's probe
-        return ("look for the debugger outside of the container that this rank is in",)
-    return (
-        on(subject, f"ps -o pid,user,etime,args -p {pid}"),
-        on(subject, f"kill {pid}", words="detach in that debugger, or end it"),
-    )
-
-
-def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    frozen = [s for s in left if s.activity.kind == "frozen"]
-    for group in alike(frozen, lambda s: (_frozen_by(s), s.rank.node)):
-        path = _frozen_by(group[0])
-        yield Hit(
-            subjects=group,
-            summary=sentence(
-                case,
-                who(group),
-                is_are(group, "is", "are"),
-                f"frozen with the cgroup {path}",
-                _halted_for(case, group[0]),
-            ),
-            evidence=(
-                *(process_fact(case, s) for s in group[:4]),
-                *(_below(s, path) for s in group[:4] if _is_below(s.rank.process.cgroup, path)),
-            ),
-            steps=(
-                *thaw(group[0].rank.process, group[0].rank.node),
-                Command(group[0].rank.node, "scontrol show job", "Slurm suspends jobs like this"),
-            ),
-            late=_late(group),
-        )
-
-
-def _halted_for(case: Case, subject: Subject) -> str:
-    """`for 12 s`, and how long it had got nowhere by then: to be held, a thread runs once more."""
-    ran, left = subject.rank.moved_at, left_at(subject.rank)
-    if ran is None or left is None or ran - left < FLOOR_S:
-        return case.since(subject)
-    held = case.ago(ran) or "since a moment ago"
-    return f"{held}, and had got nowhere for {duration(ran - left)} before that"
-
-
-def _late(group: Sequence[Subject]) -> float | None:
-    """When ranks were held, where all had got nowhere for long by then: people look with
-    debuggers at jobs that hang."""
-    times = [(s.rank.moved_at or 0.0, left_at(s.rank)) for s in group]
-    late = all(left is not None and ran - left >= FLOOR_S for ran, left in times)
-    return min(ran for ran, _ in times) if late else None
-
-
-def _frozen_by(subject: Subject) -> str:
-    process = subject.rank.process
-    return process.frozen_by or process.cgroup or "its cgroup"
-
-
-def _is_below(own: str | None, path: str) -> bool:
-    """Whether the group of a process is below one by its folder; that of another controller, which
-    version 1 may tell, is not."""
-    above = (own or "").rpartition("/")[0]
-    while above and not path.endswith(above):
-        above = above.rpartition("/")[0]
-    return bool(above)
-
-
-def _below(subject: Subject, path: str) -> Evidence:
-    """The group of a rank, which need not be the one that somebody froze."""
-    return fact(
-        "process",
-        subject.number,
-        f"its cgroup is {subject.rank.process.cgroup}; {path} is the one that was frozen",
-    )
-
-
 RULES = (
     Rule(
         cause="rank-exited",
@@ -376,37 +258,6 @@ RULES = (
         next_steps=("Read the end of that rank's log", "Ask the kernel log for OOM kills"),
         find=_exited,
         states=START_OR_END,
-        decisive=True,
-    ),
-    Rule(
-        cause="rank-stopped",
-        title="A rank is stopped by a signal",
-        seen="State T of the main thread: SIGSTOP, SIGTSTP or a debugger that left it so.",
-        excluded="A tracer holds it (state t): `rank-traced`.",
-        confidence=0.97,
-        next_steps=("kill -CONT PID",),
-        find=_stopped,
-        decisive=True,
-    ),
-    Rule(
-        cause="rank-traced",
-        title="A debugger holds a rank",
-        seen="State t of the main thread and a tracer (TracerPid).",
-        excluded="The rank runs although it is traced (strace): it is not held.",
-        confidence=0.95,
-        next_steps=("Detach or end the debugger",),
-        find=_traced,
-        decisive=True,
-    ),
-    Rule(
-        cause="cgroup-frozen",
-        title="A rank is frozen with its cgroup",
-        seen="cgroup.events of the rank's cgroup says frozen (version 1: freezer.state). Named is "
-        "the group that was frozen, its own or one above: cgroup.freeze, freezer.self_freezing.",
-        excluded="The cgroup is not frozen.",
-        confidence=0.95,
-        next_steps=("Thaw the cgroup, or resume the suspended job",),
-        find=_frozen,
         decisive=True,
     ),
 )
