@@ -277,7 +277,7 @@ def _info(question: bytes) -> bytes:
         at = 16 + 72  # nlmsghdr, inet_diag_msg
         while kind == _BY_FAMILY and at + 4 <= size:
             length, what = struct.unpack_from("=HH", data, at)
-            if what == _INFO and length >= 4 + _COUNTS + 16:
+            if what == _INFO and min(length, len(data) - at) >= 4 + _COUNTS + 16:
                 return data[at + 4 : at + length]
             at += max(length + 3 & ~3, 4)
     except (OSError, struct.error):

@@ -220,25 +220,40 @@ def _imported(source: bytes) -> Iterator[str]:
 
 
 def _bare(source: bytes) -> bytes:
-    """Leave out comments and docstrings, a third of the source; what runs stays as it was."""
+    """Leave out comments, docstrings and what functions say of types: what runs stays as it was."""
     lines = source.split(b"\n")
-    texts = [
-        text
-        for text in ast.walk(ast.parse(source))
-        if isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    ]
-    for text in sorted(texts, key=lambda text: -text.lineno):
-        first, last = text.lineno - 1, (text.end_lineno or text.lineno) - 1
-        before, after = lines[first][: text.col_offset], lines[last][text.end_col_offset :]
-        lines[first : last + 1] = [before + b"''" + after]
+    for first, start, last, end, instead in sorted(
+        _unneeded(lines, ast.parse(source)), reverse=True
+    ):
+        before, after = lines[first - 1][:start], lines[last - 1][end:]
+        lines[first - 1 : last] = [before + instead + after]
     code = b"\n".join(lines)
     kept = code.decode().split("\n")
     for token in tokenize.tokenize(io.BytesIO(code).readline):
         if token.type == tokenize.COMMENT:
             kept[token.start[0] - 1] = kept[token.start[0] - 1][: token.start[1]].rstrip()
     return "\n".join(kept).encode()
+
+
+def _unneeded(lines: list[bytes], tree: ast.AST) -> Iterator[tuple[int, int, int, int, bytes]]:
+    """Yield places that can be left out: first line and column, the last ones, what stands there
+    instead."""
+    for one in ast.walk(tree):
+        if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant):
+            if isinstance(one.value.value, str):
+                yield one.lineno, one.col_offset, *_end(one), b"''"
+        elif isinstance(one, ast.arg) and one.annotation is not None:
+            name = one.col_offset + len(one.arg.encode())
+            yield one.lineno, name, *_end(one.annotation), b""
+        elif isinstance(one, ast.FunctionDef) and one.returns is not None:
+            told = one.returns
+            arrow = lines[told.lineno - 1].rfind(b"->", 0, told.col_offset)
+            if arrow >= 0:
+                yield told.lineno, arrow, *_end(told), b""
+
+
+def _end(one: ast.stmt | ast.expr) -> tuple[int, int]:
+    return one.end_lineno or one.lineno, one.end_col_offset or 0
 
 
 @functools.cache

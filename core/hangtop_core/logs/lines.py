@@ -213,6 +213,20 @@ def _first_time(data: bytes, near: float) -> float | None:
     return None
 
 
+def ends_at(path: str) -> float:
+    """When a file says its last lines were printed; else when it was last written to.
+
+    Raises:
+        OSError: when it cannot be read.
+    """
+    with open(path, "rb") as file:
+        info = os.fstat(file.fileno())
+        file.seek(max(info.st_size - PROBE, 0))
+        lines = split(file.read(PROBE).decode("utf-8", "replace"))
+    times = (stamp(line, info.st_mtime) for line in reversed(list(lines)))
+    return next((said for said in times if said is not None), info.st_mtime)
+
+
 def span(found: Found, number: int, start: int, end: int, keep: Callable[[Line], None]) -> FileLog:
     """Read one byte range of a file."""
     info = os.stat(found.path)

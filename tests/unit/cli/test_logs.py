@@ -73,6 +73,17 @@ def test_lines_around_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", RAISE, "--around", "soon"]) == 2
 
 
+def test_a_time_without_its_day_is_of_the_last_day_of_the_log(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["logs", RAISE, "--around", "11:17:40", "--rank", "2"]) == 0
+    assert "[2] 2026-11-21 11:17:50,046 INFO train: step 0" in capsys.readouterr().out
+    assert main(["logs", RAISE, "--around", "12:40:00"]) == 0
+    told = capsys.readouterr()
+    assert not told.out
+    assert "no such line within 30 s of 2026-11-20 12:40:00" in told.err
+
+
 def test_standard_input(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,16 @@ from hangtop_core.logreport import document, logs_text
 from hangtop_core.logs.conclude import conclude, names
 from hangtop_core.logs.files import MAX_FILES, Found, find, read_all, refused
 from hangtop_core.logs.judge import judge
-from hangtop_core.logs.lines import Choice, Follower, Kept, Shown, around, span, timed_within
+from hangtop_core.logs.lines import (
+    Choice,
+    Follower,
+    Kept,
+    Shown,
+    around,
+    ends_at,
+    span,
+    timed_within,
+)
 from hangtop_core.logs.stamp import stamp
 from hangtop_core.logs.whose import FileLog
 from hangtop_core.rankset import parse
@@ -130,23 +140,32 @@ def report(
 
 def print_around(found: Sequence[Found], arguments: argparse.Namespace, choice: Choice) -> int:
     """Print the lines around a time."""
-    text = arguments.around
-    at = stamp(f"{text} ", time.time())
-    if at is None:
-        raise UsageError(f"--around: {text!r} is no time", "Write 11:17:50 or 2026-11-21 11:17:50.")
+    text, found = arguments.around, found[:MAX_FILES]
+    if any(one.path == "-" for one in found):
+        raise UsageError("--around needs files that can be searched, not standard input")
     kept = Kept()
     files = []
-    for number, one in enumerate(found[:MAX_FILES]):
-        if one.path == "-":
-            raise UsageError("--around needs files that can be searched, not standard input")
-        try:
+    try:
+        # Of a time without its day the last one is meant at which the logs were written.
+        last = max(ends_at(one.path) for one in found)
+        at = stamp(f"{text} ", last + AROUND_S)
+        if at is None:
+            fix = "Write 11:17:50 or 2026-11-21 11:17:50."
+            raise UsageError(f"--around: {text!r} is no time", fix)
+        for number, one in enumerate(found):
             start, end = around(one.path, at, AROUND_S)
             near = timed_within(at, AROUND_S, at, partial(kept.add, number))
             files.append(span(one, number, start, end, near))
-        except OSError as error:
-            raise UsageError(f"cannot read {one.path}: {error.strerror}") from error
-    print_lines(kept.shown(files, choice), renamer(arguments, files))
+    except OSError as error:
+        raise UsageError(f"cannot read {error.filename}: {error.strerror}") from error
+    if not print_lines(kept.shown(files, choice), renamer(arguments, files)):
+        print(f"hangtop: no such line within {AROUND_S:.0f} s of {_day(at)}", file=sys.stderr)
+        print(f"    The last lines are of {_day(last)}", file=sys.stderr)
     return 0
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at).isoformat(" ", "seconds")
 
 
 def follow(arguments: argparse.Namespace, choice: Choice) -> int:

@@ -29,6 +29,10 @@ def without_texts(source: bytes) -> str:
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             node.value.value = ""
+        elif isinstance(node, ast.arg):
+            node.annotation = None
+        elif isinstance(node, ast.FunctionDef):
+            node.returns = None
     return ast.dump(tree)
 
 
@@ -40,8 +44,9 @@ def test_what_is_left_out_for_an_argument_does_not_run(name: str) -> None:
 
 
 def test_signs_beyond_ascii_and_in_strings_stay() -> None:
-    source = 'def f():\n    """Döc."""  # nöt\n    return "# ö", 1  # gone\n'.encode()
-    assert bundle._bare(source).decode() == "def f():\n    ''\n    return \"# ö\", 1\n"
+    source = 'def f(ö: "List[ö]" = 1) -> int:\n    """Döc."""  # nöt\n    return "# ö", 1  # gone\n'
+    bare = bundle._bare(source.encode()).decode()
+    assert bare == "def f(ö = 1) :\n    ''\n    return \"# ö\", 1\n"
 
 
 def test_what_needs_a_probe_that_can_be_told_something_is_not_pushed() -> None:
