@@ -59,6 +59,20 @@ def test_secrets_in_command_lines_are_masked(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "api_key=: connect(api_key='%s', retries=3)",
+        'secret=> connect(api_key="%s")',
+        "password: unlock('%s')",
+        "api_key == '%s'",
+        "secret::%s",
+    ],
+)
+def test_what_stands_between_a_name_and_its_value_hides_nothing(text: str) -> None:
+    assert SECRET not in mask_text(text % SECRET)
+
+
+@pytest.mark.parametrize(
     "token",
     [
         "hf_abcdefghijklmnopqrstuvwx",

@@ -125,6 +125,8 @@ def _others(case: Case, left: Sequence[Subject], blamed: Sequence[Subject]) -> t
 def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject in _gone(left):
         told, process = _about(case, subject, "oom", _KILLED), subject.rank.process
+        if told is None and own_error(case, subject) is not None:
+            continue  # another process of the node was killed just then
         node = case.nodes.get(subject.rank.node)
         counted = node.oom_killed_at if node is not None else None
         left_at = case.ended_at(subject) or case.at

@@ -338,6 +338,19 @@ def test_an_error_that_no_line_tells_the_rank_of_is_that_of_the_one_that_failed(
     assert all("most likely of" not in one.summary for one in run(world, text).verdicts)
 
 
+@pytest.mark.parametrize(("number", "cause"), [(1, "rank-exited"), (0, "rank-oom-killed")])
+def test_who_has_printed_why_it_left_is_not_who_was_killed_on_its_node_just_then(
+    number: int, cause: str
+) -> None:
+    world = World()
+    counts = {"oom_kills": 3, "oom_killed_at": build.HUNG_SINCE + 4}
+    world.nodes["n1"] = Node("n1", "ready", **counts)
+    world.waiters(1)
+    world.add(None, None, state="exited", process={"state": "X", "gone_at": build.HUNG_SINCE})
+    found = run(world, of_rank(number, OTHER))
+    assert first(found) == (cause, [1])
+
+
 def test_ranks_that_multiprocessing_has_started_die_as_children_do() -> None:
     below = situations.frame("BaseProcess._bootstrap", "py:multiprocessing/process.py", 314)
     world = World()
