@@ -184,7 +184,7 @@ def test_a_transport_that_stands_still_though_all_is_acknowledged(
             nobody = (diagnosis.state, diagnosis.verdicts[0].culprits) == ("hung", ())
             return nobody and known <= out
 
-        assert session.wait(told_apart, PATIENCE), session.latest and session.latest.diagnoses
+        assert session.wait(told_apart, PATIENCE), f"{session.latest and session.latest.diagnoses}"
 
 
 def test_an_interface_that_leads_to_no_other_node(
