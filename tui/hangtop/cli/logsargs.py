@@ -55,7 +55,7 @@ def add_logs(commands: Commands[argparse.ArgumentParser]) -> None:
     group.add_argument(
         "--around",
         metavar="TIME",
-        help="of 30 seconds before and after: 11:17:50, or 2026-11-21 11:17:50",
+        help="of 30 seconds before and after: 11:17:50 of the last day, or 2026-11-21 11:17:50",
     )
     group.add_argument(
         "-f", "--follow", action="store_true", help="as they come, until Ctrl-C; errors are told"
