@@ -317,7 +317,7 @@ def shared_lines(one: Stream) -> list[Line]:
         line(("and no line of it tells which of them did.", "dim")),
         line(("The row ", "dim"), ("-", "key"), (" has all of its lines.", "dim")),
         line(("With torchrun --tee 3, srun --label or a rank", "dim")),
-        line(("in what a logger writes they can be told apart.", "dim")),
+        line(("in nearly all lines they can be told apart.", "dim")),
     ]
 
 
