@@ -18,6 +18,7 @@ from hangtop_core.analysis.flight.evidence import (
     verdict,
 )
 from hangtop_core.analysis.flight.shift import locate
+from hangtop_core.analysis.flight.unlike import same_bytes, unlike
 from hangtop_core.analysis.flight.waits import rooted
 from hangtop_core.text import clean, plural
 
@@ -25,12 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hangtop_core.analysis.flight.patterns import Pattern
+    from hangtop_core.analysis.flight.unlike import Unlike
     from hangtop_core.analysis.flight.waits import End, Operation, Waits
     from hangtop_core.analysis.flight.world import Entry
     from hangtop_core.diagnosis import Verdict
 
 TIE = 0.45
 """Confidence where the ranks are divided into equal halves: there is no majority to trust."""
+AGREED_SINCE = 0.6
+"""Confidence where types differed before, and ranks issued the same in between, or are halves."""
 
 
 def from_operations(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
@@ -53,6 +57,8 @@ def from_operations(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
 
 def _mismatch(waits: Waits, operation: Operation, end: End) -> Verdict:
     world = waits.world
+    if (first := unlike(world, operation)) is not None:
+        return _unlike(waits, operation, end, first)
     most, rest = operation.classes[0], operation.classes[1:]
     blamed = sorted(rank for _, ranks in rest for rank in ranks)
     victims = sorted(set(end.victims) - set(blamed))
@@ -86,6 +92,30 @@ def _mismatch(waits: Waits, operation: Operation, end: End) -> Verdict:
             f"#{operation.node.seq} on {operation.label}: {said}"
         )
     return verdict(pattern, text, blamed, victims, found, None, confidence)
+
+
+def _unlike(waits: Waits, operation: Operation, end: End, first: Unlike) -> Verdict:
+    """They went on with other types before: what they disagree about now came of it."""
+    (usual, most), (odd, _) = first.classes[:2]
+    said, since = (
+        "; ".join(
+            f"{name(ranks)} issued {clean(entry.call.text, 120)}{at_site(entry)}"
+            for entry, ranks in some[:SHOWN]
+        )
+        for some in (first.classes, operation.classes)
+    )
+    alike = "as many bytes, and " if same_bytes(usual.call, odd.call) else ""
+    text = (
+        f"{name(first.odd)} issued {clean(odd.call.op, 80)} #{usual.seq} on {operation.label} with "
+        f"another data type than {'the other half' if first.tied else 'most'}, and it went on "
+        f"({alike}types are not compared): {said}. That is the first number at which they "
+        f"differ; since #{operation.node.seq} they wait in calls that do not belong together: "
+        f"{since}"
+    )
+    confidence = AGREED_SINCE if first.agreed or first.tied else None
+    victims = sorted((set(end.victims) | set(most)) - set(first.odd))
+    found = facts(waits, [operation])
+    return verdict(patterns.TYPES, text, first.odd, victims, found, None, confidence)
 
 
 def _kind_of_mismatch(most: Entry, rest: Sequence[Entry]) -> Pattern:

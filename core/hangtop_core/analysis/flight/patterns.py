@@ -63,7 +63,9 @@ SIZES = Pattern(
 TYPES = Pattern(
     "mismatched-dtype",
     "Ranks have issued the same operation with different data types (F2)",
-    "Same group, number, operation and sizes, different data types.",
+    "Same group, number, operation and sizes, different data types. Also the first number at which "
+    "ranks differ that hang in different operations later: as many bytes of another "
+    "type go through.",
     0.9,
     ("Compare the data types: autocast, a parameter that was not converted",),
 )

@@ -56,13 +56,9 @@ def locate(world: World, rank: int, group: int, others: Iterable[int]) -> Shift 
         group: index of the group.
         others: members to compare with, those that are not suspected.
     """
-    own = _sequence(world, rank, group)
-    references = [
-        _sequence(world, other, group) for other in _spread(list(others)) if other in world.traces
-    ]
-    if not own or not references:
+    own, usual = compared(world, rank, group, others)
+    if not own or not usual:
         return None
-    usual = _usual(references)
     common = sorted(own.keys() & usual.keys())
     use_sites = _comparable(own, usual, common)
     mine = {seq: _key(entry, use_sites) for seq, entry in own.items()}
@@ -82,6 +78,23 @@ def locate(world: World, rank: int, group: int, others: Iterable[int]) -> Shift 
         moved=moved,
         again=moved < 2 and at == max(mine) and mine.get(at - 1) == mine[at],
     )
+
+
+def compared(
+    world: World, rank: int, group: int, others: Iterable[int]
+) -> tuple[dict[int, Entry], dict[int, Entry]]:
+    """The collectives of a rank in a group by their numbers, and those that others usually have."""
+    references = [
+        _sequence(world, other, group) for other in _spread(list(others)) if other in world.traces
+    ]
+    return _sequence(world, rank, group), _usual(references) if references else {}
+
+
+def is_moved(own: dict[int, Entry], usual: dict[int, Entry], at: int) -> bool:
+    """Whether from a number on a rank's calls are those of the others, moved by one."""
+    mine = {seq: _key(entry, sites=False) for seq, entry in own.items()}
+    theirs = {seq: _key(entry, sites=False) for seq, entry in usual.items()}
+    return _how(mine, theirs, at)[0] != "differs"
 
 
 def _spread(others: list[int]) -> list[int]:

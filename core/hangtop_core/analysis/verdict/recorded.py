@@ -7,6 +7,7 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight import patterns
+from hangtop_core.analysis.flight.unlike import unlike
 from hangtop_core.analysis.flight.waits import kind
 from hangtop_core.analysis.verdict.base import besides
 from hangtop_core.analysis.verdict.evidence import fact
@@ -111,7 +112,11 @@ def _usual(case: Case, subject: Subject, own: Collection[int]) -> bool:
 def _other_lines(case: Case, one: Verdict) -> bool:
     """Whether all that are blamed stand at lines at which nobody else does."""
     seen = case.picture
-    if seen is not None and any(_same_call(seen, o) for o in seen.waits.operations.values()):
+    types = one.cause == patterns.TYPES.cause
+    if seen is not None and any(
+        _same_call(seen, o) or (types and unlike(seen.world, o) is not None)
+        for o in seen.waits.operations.values()
+    ):
         return False
     blamed = {culprit.rank for culprit in one.culprits}
     mixed = [members for _, members in case.waiting_classes if blamed & {s.number for s in members}]

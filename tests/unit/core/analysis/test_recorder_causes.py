@@ -458,3 +458,15 @@ def test_who_is_through_with_a_call_of_another_size_is_at_another_line_now(
     told = frames or (often, size) in ((2, 5), (2, 9))
     assert (one.cause == "mismatched-size") == told
     assert [culprit.rank for culprit in one.culprits] == [0]
+
+
+def test_another_type_before_says_more_than_where_ranks_are_now() -> None:
+    job = Job(3, backend="gloo", with_frames=False).call("all_reduce").call("barrier")
+    for _ in range(5):
+        job.call("all_reduce", [0, 1], sizes=[[64]])
+        job.call("all_reduce", [2], sizes=[[128]], dtype="Half")
+    job.call("all_reduce", [0, 1], sizes=[[64]], done=False).call("barrier", [2], done=False)
+    [one] = judge(waiting(job, {2: BARRIER}))
+    assert (one.cause, one.confidence) == ("mismatched-dtype", 0.9)
+    assert [culprit.rank for culprit in one.culprits] == [2]
+    assert "rank 2 issued all_reduce #3 on default_pg with another data type" in one.summary

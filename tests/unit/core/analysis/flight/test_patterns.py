@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from support.flight import Job, blamed, judge
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Verdict
 
 TP = {"1": ("tp", (0, 1)), "2": ("tp", (2, 3)), "3": ("dp", (0, 2)), "4": ("dp", (1, 3))}
 
@@ -46,6 +51,83 @@ def test_the_minority_is_blamed_for_a_mismatch(change: dict[str, object], cause:
     (one,) = judge(job.dumps())
     assert (one.cause, blamed(one)) == (cause, [1])
     assert set(one.victims) == {0, 2, 3}
+
+
+def mixed(rounds: int = 1, numbers: int = 2, op: str = "all_reduce") -> Job:
+    """Rank 2 reduces as many bytes as others, of half as long numbers; then they come apart."""
+    job = Job(3, backend="gloo")
+    for _ in range(3):
+        job.call("all_reduce", sizes=[[4096]]).call("all_reduce", sizes=[[4096]]).call("barrier")
+    for _ in range(rounds):
+        for _ in range(numbers):
+            job.call(op, [0, 1], sizes=[[4096]])
+            job.call(op, [2], sizes=[[8192]], dtype="BFloat16")
+    return job
+
+
+def hung(job: Job) -> Verdict:
+    job.call("all_reduce", [0, 1], sizes=[[4096]], done=False).call("barrier", [2], done=False)
+    (one,) = judge(job.dumps())
+    return one
+
+
+def test_the_first_fault_is_another_type_that_went_through() -> None:
+    one = hung(mixed())
+    assert (one.cause, blamed(one), one.victims) == ("mismatched-dtype", [2], (0, 1))
+    assert one.confidence == 0.9
+    assert one.summary.startswith(
+        "rank 2 issued all_reduce #10 on default_pg with another data type than most, and it went "
+        "on (as many bytes, and types are not compared): ranks 0-1 issued all_reduce [[4096]] "
+        "Float at user/train.py:10 (step); rank 2 issued all_reduce [[8192]] BFloat16 at"
+    )
+    assert "since #12 they wait in calls that do not belong together: ranks 0-1" in one.summary
+
+
+def test_another_type_in_the_very_first_operation() -> None:
+    job = Job(3, backend="gloo").call("all_reduce", [0, 2], sizes=[[]], dtype="Long")
+    job.call("all_reduce", [1], sizes=[[]], dtype="Double")
+    job.call("all_reduce", [0, 2], sizes=[[3, 24]], done=False).call("barrier", [1], done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("mismatched-dtype", [1])
+
+
+def test_another_type_after_which_ranks_agreed_is_less_sure() -> None:
+    one = hung(mixed().call("all_gather"))
+    assert (one.cause, blamed(one), one.confidence) == ("mismatched-dtype", [2], 0.6)
+
+
+def test_other_types_that_ranks_have_lived_with_are_not_the_fault() -> None:
+    job = mixed().call("all_gather")
+    job.call("all_reduce", [0, 1]).call("all_reduce", [2], dtype="Int").call("all_gather")
+    assert hung(job).cause == "mismatched-collective"
+
+
+@pytest.mark.parametrize("op", ["all_to_all", "scatter", "gather", "allreduce_coalesced"])
+def test_calls_that_may_differ_by_rank_are_no_fault(op: str) -> None:
+    assert hung(mixed(op=op)).cause != "mismatched-dtype"
+
+
+def test_a_rank_that_came_apart_without_another_type_is_not_of_it() -> None:
+    job = mixed().call("all_reduce", [0, 2], done=False).call("barrier", [1], done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("mismatched-collective", [1])
+
+
+def test_a_step_left_out_is_not_another_type() -> None:
+    job = Job(3)
+    for _ in range(3):
+        job.call("all_reduce", sizes=[[1]]).call("all_reduce", sizes=[[1]], dtype="Int")
+    job.call("all_reduce", [0, 1], sizes=[[1]])
+    job.call("all_reduce", [0, 1], sizes=[[1]], dtype="Int", done=False)
+    job.call("all_reduce", [2], sizes=[[1]], dtype="Int").call("barrier", [2], done=False)
+    (one,) = judge(job.dumps())
+    assert one.cause != "mismatched-dtype"
+
+
+def test_another_line_is_another_call() -> None:
+    job = mixed(0)
+    job.call("all_reduce", [0, 1]).call("all_reduce", [2], dtype="Int", line=44)
+    assert hung(job).cause == "mismatched-collective"
 
 
 def test_all_to_all_may_differ_in_sizes() -> None:
