@@ -58,6 +58,22 @@ def dead_thread(case: Case, subject: Subject, threads: Sequence[OneThread]) -> D
         own = {call.file.rpartition("/")[2] for call in record.calls if not package(call.file)}
         if (mine or own & files) and (found is None or record.order > found.order):
             found = record
+    return _told(found, subject)
+
+
+def dead_in(case: Case, subject: Subject, file: str) -> Dead | None:
+    """The last thread that has died in a file of a library, as a rank printed, or nobody knows."""
+    found = [
+        one
+        for one in _printed(case, subject.number)
+        if one.fields.get("thread") and any(file in f"/{call.file}" for call in one.calls)
+    ]
+    return _told(
+        max(found, key=lambda one: (one.rank is not None, one.order), default=None), subject
+    )
+
+
+def _told(found: Record | None, subject: Subject) -> Dead | None:
     if found is None:
         return None
     text = f"thread '{found.fields['thread']}' died of {of_what(found)}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import is_library, where
+from hangtop_core.analysis.frames import is_library, plain_name, where
 from hangtop_core.analysis.kernel import kernel_wait
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.endings import dead_in
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
 from hangtop_core.analysis.verdict.naming import thread_text
 from hangtop_core.analysis.verdict.needs import More
@@ -24,6 +26,9 @@ _FILE = "/torch/utils/data/_utils/pin_memory.py"
 def _pinning(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject in left:
         if subject.activity.kind not in ("data", "queue"):
+            continue
+        if _is_without(case, subject):
+            yield _died(case, subject)
             continue
         found = _stuck_thread(case, subject)
         if found is None:
@@ -70,11 +75,65 @@ def _stuck_thread(case: Case, subject: Subject) -> tuple[ThreadStack, tuple[Fram
     return None
 
 
+def _is_without(case: Case, subject: Subject) -> bool:
+    """Whether a rank waits for what only the thread that pins memory can give it, and has none.
+
+    Batches that are pinned come by a queue of threads, all others by one of processes. Without a
+    timeout torch looks every five seconds whether that thread lives.
+    """
+    sample = subject.rank.sample
+    threads = sample.threads if sample is not None else ()
+    stacks = [case.snapshot.stacks.get(thread.stack, ()) for thread in threads]
+    queued = stacks and any(
+        plain_name(outer.name) == "_try_get_data" and inner.file.endswith("/queue.py")
+        for inner, outer in pairwise(stacks[0])
+    )
+    # A thread of Python has a name; of those that gave no stack it may be one. Others are of torch.
+    named = [bool(thread.name) for thread in threads]
+    if not queued or not named[0] or any(n and not s for n, s in zip(named, stacks, strict=True)):
+        return False
+    return not any(_FILE in f"/{frame.file}" for stack in stacks for frame in stack)
+
+
+def _died(case: Case, subject: Subject) -> Hit:
+    dead = dead_in(case, subject, _FILE)
+    why = f": {dead.text}" if dead is not None else ""
+    return Hit(
+        subjects=(subject,),
+        summary=sentence(
+            case,
+            f"{who([subject])} waits for data that nobody can give it: the thread that pins memory "
+            f"is not there any more{why}",
+        ),
+        evidence=(
+            fact(
+                "stacks",
+                subject.number,
+                "the main thread waits in a queue.Queue that only the thread in `_pin_memory_loop` "
+                "fills, and no thread of the rank is in that",
+            ),
+            *(dead.facts if dead is not None else ()),
+            *common_facts(case, [subject]),
+        ),
+        steps=(
+            *(() if dead is not None else ("look for `Exception in thread` in the rank's output",)),
+            on(
+                subject,
+                f"ls /proc/{subject.pid}/fd | wc -l; grep 'open files' /proc/{subject.pid}/limits",
+            ),
+            "DataLoader(timeout=0), the default, raises an error when that thread has died",
+        ),
+        needs=(),
+        confidence=dead.confidence if dead is not None else None,
+    )
+
+
 PIN_MEMORY = Rule(
     cause="pin-memory-stuck",
-    title="The thread that pins memory is stuck",
+    title="The thread that pins memory is stuck, or has died",
     seen="The rank waits for its DataLoader, and the thread in `_pin_memory_loop` is inside "
-    "pin_memory and not in its queue.",
+    "pin_memory and not in its queue. Or the rank waits in the queue.Queue that only this thread "
+    "fills, and no thread is in `_pin_memory_loop`.",
     excluded="That thread waits for a worker: `dataloader-worker-stuck`, `data-starved`.",
     confidence=0.85,
     next_steps=("Run once with pin_memory=False", "Look at the native stack of that thread"),

@@ -163,6 +163,31 @@ def test_the_thread_is_named_that_died_of_an_exception(prefix: str, stack: Stack
     assert "died of" not in printing(world, *lines).verdicts[0].summary
 
 
+PINS = (
+    "Exception in thread Thread-1 (_pin_memory_loop):",
+    "Traceback (most recent call last):",
+    '  File "/usr/lib/python3.11/threading.py", line 982, in run',
+    "    self._target(*self._args, **self._kwargs)",
+    f'  File "{situations.SITE}torch/utils/data/_utils/pin_memory.py", line 61, in do_one_step',
+    "    r = in_queue.get(timeout=5)",
+    "RuntimeError: received 0 items of ancdata",
+)
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank3]: "])
+def test_of_what_the_thread_died_that_pins_memory(prefix: str) -> None:
+    world = waiting()
+    wait = situations.frame("Condition.wait", "py:threading.py", 331)
+    get = situations.frame("Queue.get", "py:queue.py", 180)
+    rank = world.add((wait, get, *situations.LOADER[4:]), FUTEX)
+    world.give_children(rank, [world.worker(rank, situations.IDLE_WORKER, situations.POLL)])
+    first = printing(world, *(prefix + line for line in PINS)).verdicts[0]
+    assert first.cause == "pin-memory-stuck"
+    assert "died of RuntimeError: received 0 items of ancdata" in first.summary
+    assert ("most likely its own" in first.summary) is (not prefix)
+    assert "died" not in printing(world, prefix + "step 7").verdicts[0].summary
+
+
 def test_of_a_traceback_that_has_no_end_no_more_is_told_than_is_known() -> None:
     world = waiting()
     world.add(situations.QUEUE, FUTEX)

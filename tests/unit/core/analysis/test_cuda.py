@@ -121,6 +121,42 @@ def test_thread_that_has_nothing_to_pin() -> None:
     assert "pin-memory-stuck" not in causes
 
 
+IN_QUEUE = (
+    frame("Condition.wait", "py:threading.py", 331),
+    frame("Queue.get", "py:queue.py", 180),
+    *LOADER[4:],
+)
+
+
+def without(stack: Stack = IN_QUEUE, *others: Any) -> World:
+    """Rank 3 waits for its DataLoader, and has these other threads."""
+    world = World()
+    world.waiters(3)
+    rank = world.add(stack, FUTEX, sample={"others": list(others)} if others else {})
+    world.give_children(rank, [world.worker(rank, IDLE_WORKER, POLL)])
+    return world
+
+
+def test_thread_that_pins_memory_and_has_died() -> None:
+    writer = (frame("writer", "train.py", 7), frame("Thread.run", "py:threading.py", 982))
+    for others in ((), (("writer", 4035, writer, True),), ((None, 4036, (), False),)):
+        first = judged(without(IN_QUEUE, *others)).verdicts[0]
+        assert (first.cause, [c.rank for c in first.culprits]) == ("pin-memory-stuck", [3])
+        assert "the thread that pins memory is not there any more" in first.summary
+
+
+def test_thread_that_pins_memory_and_is_there() -> None:
+    loop = frame("_pin_memory_loop", "torch/utils/data/_utils/pin_memory.py", 49)
+    put = frame("Queue.put", "py:queue.py", 140)
+    for stack in ((loop,), (put, loop), ()):  # the last one: it gave no stack
+        told = judged(without(IN_QUEUE, ("pt_data_pin", 4035, stack, False))).verdicts
+        assert "pin-memory-stuck" not in [one.cause for one in told]
+
+
+def test_no_thread_is_missed_where_nothing_is_pinned() -> None:
+    assert "pin-memory-stuck" not in [one.cause for one in judged(without(LOADER)).verdicts]
+
+
 def meeting(*stalled: Stalled, stack: Stack = INIT) -> Diagnosis:
     world = World()
     for number in range(2):
