@@ -184,13 +184,18 @@ def _unevenly(job: Job, update: Update) -> bool:
     """
     now, reader = follow(job, update.snapshot), Reader(update.snapshot.stacks)
     ranks = [one for one in now.ranks if not one.ended] if now is not None else []
-    if slow_one(ranks) is not None:
+    if slow_one(ranks) is not None or _all_save(ranks, reader):
         return True
     waits, at = [reader.rank(one).kind in COMMUNICATION for one in ranks], update.snapshot.at
     rest = [one for one, waiting in zip(ranks, waits, strict=True) if not waiting]
     since = [one.left_at or at for one, waiting in zip(ranks, waits, strict=True) if waiting]
     waited = at - max(since, default=at)
     return bool(rest) and (waited >= STALLED_S or all(map(by_children, rest)))
+
+
+def _all_save(ranks: list[Rank], reader: Reader) -> bool:
+    """Whether all ranks write a checkpoint: for how long is yet to be seen."""
+    return bool(ranks) and all(reader.rank(one).kind == "checkpoint" for one in ranks)
 
 
 def lacks_answers(job: Job, update: Update) -> bool:

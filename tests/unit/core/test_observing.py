@@ -22,7 +22,7 @@ from hangtop_core.observing import (
 from hangtop_core.updates import Update
 from hangtop_hook.numericsfile import VARIABLE
 from support.build import NOW, World
-from support.situations import BACKWARD, INIT, LOADER, POLL, RUN, SLEEP, Stack, user
+from support.situations import BACKWARD, INIT, LOADER, POLL, RUN, SAVE, SLEEP, Stack, user
 from support.verdicts import diagnosis
 
 if TYPE_CHECKING:
@@ -204,6 +204,22 @@ def test_ranks_for_which_others_have_waited_for_seconds_are_observed_on(
     for _ in range(2):
         world.add(BACKWARD, POLL, left_at=NOW - waited)
     world.add(user("acquire", 30), RUN)
+    whole = world.snapshot()
+    (job,) = whole.jobs
+    update = Update(whole, {job.key: diagnosis("progressing")}, 0.0)
+    assert lacking(update, job, elapsed, 1.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("stack", "elapsed", "expected"),
+    [(SAVE, 4.0, "certainty"), (user("evaluate", 40), 4.0, None), (SAVE, 31.0, None)],
+)
+def test_ranks_that_all_write_a_checkpoint_are_observed_until_it_is_told_for_how_long(
+    stack: Stack, elapsed: float, expected: Lack | None
+) -> None:
+    world = World()
+    for one in (SAVE, stack):
+        world.add(one, RUN)
     whole = world.snapshot()
     (job,) = whole.jobs
     update = Update(whole, {job.key: diagnosis("progressing")}, 0.0)

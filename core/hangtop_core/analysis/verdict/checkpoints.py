@@ -27,10 +27,13 @@ if TYPE_CHECKING:
 
 BY_NAME = 0.7
 """Confidence where only the name of a function, or of a file, tells that it is a checkpoint."""
+SAMPLES = 4
+"""Samples at least that show all ranks in the functions of torch that save."""
 
 
 def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.progress.state == "progressing" and case.waited_s < FLOOR_S:
+    short = case.progress.state == "progressing" and case.waited_s < FLOOR_S
+    if short and not _all_save(case):
         return
     named = {id(s): one for s in left if (one := saver(case, s)) is not None}
     writing = [s for s in left if id(s) in named and not saves_to_nowhere(s)]
@@ -69,10 +72,28 @@ def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
+def _all_save(case: Case) -> bool:
+    """Whether all ranks save by torch, and were met at nothing else for seconds: nobody waits then.
+
+    In one that comes again and again a job that makes steps is not met each time on all ranks.
+    """
+    return bool(case.subjects) and all(
+        s.activity.kind == "checkpoint"
+        and (sample := s.rank.sample) is not None
+        and sample.count >= SAMPLES
+        and sample.same_functions_since is not None
+        and sample.at - sample.same_functions_since >= FLOOR_S
+        and (moved := latest((s.rank.io_moved_at, s.rank.file_moved_at))) is not None
+        and case.at - moved < MOVES_S
+        for s in case.subjects
+    )
+
+
 CHECKPOINT = Rule(
     cause="checkpoint-slow",
     title="A rank is writing a checkpoint",
-    seen="torch.save or torch.distributed.checkpoint in the stack of a minority; also below a file "
+    seen="torch.save or torch.distributed.checkpoint in the stack of a minority, or for "
+    f"{FLOOR_S:.0f} s and more, while bytes move, in those of all ranks; also below a file "
     "of the program's own, where the rank has written much in the last "
     f"{MOVES_S:.0f} s. With confidence {BY_NAME} a function of the program that is named so, or a "
     "file that it writes (`model-00002-of-00040.bin`, `step-6/optim.pt.tmp`), where it reads no "

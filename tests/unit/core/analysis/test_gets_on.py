@@ -127,6 +127,29 @@ def test_a_checkpoint_whose_bytes_grow_is_progress() -> None:
 
 
 @pytest.mark.parametrize(
+    ("moved", "sample", "other", "told"),
+    [
+        (1.0, {"same_functions_since": NOW - 8.0}, None, True),
+        (1.0, {"same_functions_since": NOW - 4.0}, None, False),  # as in each tenth step
+        (1.0, {"same_functions_since": NOW - 12.0, "count": 2}, None, False),  # met by chance
+        (20.0, {}, None, False),
+        (1.0, {}, user("train_step", 40), False),
+    ],
+)
+def test_a_checkpoint_that_all_ranks_write_is_told_when_it_takes_long(
+    moved: float, sample: dict[str, Any], other: Stack | None, told: bool
+) -> None:
+    """Nobody waits: each writes its shard, file by file, to a slow disk."""
+    world = World()
+    wait, moves = ("D", "folio_wait", "write", 9, None), {"io_moved_at": NOW - moved}
+    for stack in (situations.SAVE, other or situations.SAVE):
+        world.add(stack, wait, sample=sample, moved_at=NOW - 1.0, **moves)
+    found = judged(world)
+    assert found.state == "progressing"
+    assert causes(found) == (["checkpoint-slow"] if told else [])
+
+
+@pytest.mark.parametrize(
     ("stack", "said"),
     [
         (
