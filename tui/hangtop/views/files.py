@@ -150,6 +150,7 @@ def _others(row: FileRow) -> str:
     return ", ".join(told)
 
 
+# At 120 columns there is room for the longest state and the least of a target side by side.
 FILE_COLUMNS: tuple[Column[FileRow], ...] = (
     Column(
         "fd",
@@ -185,7 +186,7 @@ FILE_COLUMNS: tuple[Column[FileRow], ...] = (
         "TARGET",
         _target,
         lambda row: row.item.target,
-        minimum=24,
+        minimum=20,
         maximum=90,
         flex=True,
         keep_end=True,
@@ -195,7 +196,7 @@ FILE_COLUMNS: tuple[Column[FileRow], ...] = (
         "OTHER END",
         lambda row: line((_others(row), "info")),
         _others,
-        minimum=14,
+        minimum=18,
         maximum=36,
         flex=True,
         optional=True,
