@@ -66,8 +66,8 @@ class Table:
         self._kernel: Set[int] = set()
         self._learned: Dict[Identity, Learned] = {}
         self._guard = Guard()
-        self._file_guard = Guard(limit=1)
-        """For files of the job: those of a server that is gone must not use up the other one."""
+        self._file_guard, self._memory_guard = Guard(limit=1), Guard(limit=1)
+        """For files and memory of the job: a server that is gone must not use up the other one."""
         self._clock = runclock.RunClock()
         self.stalled = stalled.Stalled()
         self._boot = node.boot_time()
@@ -126,7 +126,7 @@ class Table:
         pids = [stat.pid for stat in stats if stat.state != "Z"]
         known = facts.read_all(pids, self.rights, self._guard)
         for stat in stats:
-            entry = self.entries[stat.pid] = Entry(stat)
+            entry = self.entries[stat.pid] = Entry(stat, self._memory_guard)
             self._dirty = True
             self._look(entry, known.get(stat.pid))
 
@@ -299,7 +299,7 @@ class Table:
 
     def guarded_cpu(self) -> float:
         """Return the CPU seconds that reading through the guard has cost so far."""
-        return self._guard.cpu_s + self._file_guard.cpu_s
+        return self._guard.cpu_s + self._file_guard.cpu_s + self._memory_guard.cpu_s
 
     def python_processes(self) -> List[Tuple[str, ...]]:
         """Return command lines of Python processes that are no ranks, where none were named."""
