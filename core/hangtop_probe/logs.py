@@ -2,8 +2,9 @@
 
 Only files that are descriptor 1 or 2 of a process, through /proc/PID/fd, that a program like tee
 writes behind them, or that were so a look ago and lie there renamed, or that were one of a process
-of the table that has left, or differ from one in numbers only: those of other ranks. Nothing but regular files is opened for reading, nothing is ever
-written, and a file system that does not answer holds up nobody but a helper thread.
+of the table that has left, or differ from one in numbers only: those of other ranks. Nothing but
+regular files is opened for reading, nothing is ever written, and a file system that does not answer
+holds up nobody but a helper thread.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ os.write(1, b"new\\n")
 os.write(2, b"!")
 os.read(0, 1)
 """
-"""Prints to a file that it opens anew, by its name, having printed once more, when it is told to."""
+"""Prints to a file; when it is told to, prints once more and opens it anew by its name."""
 
 
 @pytest.fixture
