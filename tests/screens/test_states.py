@@ -105,13 +105,13 @@ async def test_long_states_of_open_files_stay_in_view(
     size: tuple[int, int], update_screens: bool
 ) -> None:
     update = load("skip")
-    job, whole = update.snapshot.jobs[0], 1023 << 20
+    job = update.snapshot.jobs[0]
     path = "/data/tokenized/shard-00017-of-00256.bin"
-    full = Socket("tcp", "CLOSE_WAIT", "10.0.0.1:40000", "10.0.0.2:443", 99999, 99999)
+    full = Socket("tcp", "CLOSE_WAIT", "10.0.0.1:40000", "10.0.0.2:443", 6291456)
     table = DescriptorTable(
         update.snapshot.at,
         (
-            Descriptor(1018, "file", path, "r", whole - 5, whole),
+            Descriptor(1018, "file", path, "r", 1000 << 10, 2 << 30),
             Descriptor(1019, "socket", "socket:[9]", "rw", socket=full),
             Descriptor(1020, "file", "/data/index.json", "r", 4096, 4096),
         ),
@@ -126,7 +126,7 @@ async def test_long_states_of_open_files_stay_in_view(
     app = app_for(later(update, 0.0, jobs=(replace(job, ranks=tuple(ranks)),)))
     async with app.run_test(size=size) as pilot:
         text = await keys(pilot, "3", *(("tab", "tab") if size[0] < 100 else ()))
-    assert "1023 MiB of 1023 MiB moves" in text
+    assert "1000 KiB/2.0 GiB moves" in text
     compare(f"long-states-rank-{size[0]}x{size[1]}", text, update_screens)
 
 

@@ -126,8 +126,9 @@ def _state(row: FileRow) -> Line:
         return line((f"lock {item.locked}", "warn"))
     if item.position is not None and item.size:
         whole = size(item.size)
-        far = "end of" if item.position == item.size else f"{size(item.position)} of"
-        return line(f"{far} {whole}", (" moves" if row.moves else "", "good"))
+        far = size(item.position).removesuffix(f" {whole.split()[1]}")
+        far = "end of " if item.position == item.size else f"{far}/"
+        return line(f"{far}{whole}", (" moves" if row.moves else "", "good"))
     return line((item.mode, "dim"))
 
 
@@ -178,7 +179,7 @@ FILE_COLUMNS: tuple[Column[FileRow], ...] = (
         _state,
         lambda row: "".join(s.text for s in _state(row)),
         minimum=6,
-        maximum=26,
+        maximum=22,
         drop=2,
     ),
     Column(
@@ -186,7 +187,7 @@ FILE_COLUMNS: tuple[Column[FileRow], ...] = (
         "TARGET",
         _target,
         lambda row: row.item.target,
-        minimum=20,
+        minimum=24,
         maximum=90,
         flex=True,
         keep_end=True,
@@ -196,7 +197,7 @@ FILE_COLUMNS: tuple[Column[FileRow], ...] = (
         "OTHER END",
         lambda row: line((_others(row), "info")),
         _others,
-        minimum=18,
+        minimum=14,
         maximum=36,
         flex=True,
         optional=True,
