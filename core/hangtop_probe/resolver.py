@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Callable, Dict, NamedTuple
 
 from . import procfs, table, versions
+from .guard import Guard, Hanging
 
 if TYPE_CHECKING:
     from .entry import Identity
@@ -21,6 +22,7 @@ _DELAYS = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 40.0)
 _PACE = 0.5
 """Seconds between two looks at candidates that are still to be tried."""
 _LIBRARIES = (b"libtorch_python", b"libtorch_cpu")
+_GUARD = Guard()
 
 
 class _Try(NamedTuple):
@@ -72,6 +74,9 @@ class Resolver:
 
 
 def has_torch(pid: int) -> bool:
-    """Whether libtorch is mapped into a process. Taking its memory lock may take a moment."""
-    maps = procfs.read_all("/proc/%d/maps" % pid, versions.MAX_MAPS) or b""
-    return any(name in maps for name in _LIBRARIES)
+    """Whether libtorch is mapped into a process; its memory lock may be held for ever."""
+    try:
+        maps = _GUARD.call(lambda: procfs.read_all("/proc/%d/maps" % pid, versions.MAX_MAPS))
+    except Hanging:
+        return False
+    return any(name in (maps or b"") for name in _LIBRARIES)

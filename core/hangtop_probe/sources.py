@@ -189,7 +189,7 @@ def _began(pid: int, unknown: float) -> float:
 def local_path(pid: int, path: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
     """Return the path by which ``path`` of ``pid`` is opened here; None where that could hang."""
     mount = procfs.mount_of(path, mounts)
-    root = "" if _same_mounts(pid) else "/proc/%d/root" % pid
+    root = "" if procfs.shares(pid, "mnt") else "/proc/%d/root" % pid
     if mount is None or filesystems.is_network(mount.fstype):
         return None
     return root + path if _plain(root, path, mounts, _rights(pid)) else None
@@ -251,10 +251,6 @@ def _plain(
         if not _plain(root, "/".join([whole, *parts[number:]]), mounts, rights, links - 1):
             return False
     return True
-
-
-def _same_mounts(pid: int) -> bool:
-    return procfs.link("/proc/%d/ns/mnt" % pid) == procfs.link("/proc/self/ns/mnt")
 
 
 def _line(path: str, number: int) -> Optional[Tuple[str, float]]:

@@ -51,7 +51,7 @@ def test_links_are_followed_where_the_process_sees_them(
         looked.append(path)
         return real(path.replace("/proc/7/root", str(theirs)))
 
-    monkeypatch.setattr(sources, "_same_mounts", lambda _: False)
+    monkeypatch.setattr(sources.procfs, "shares", lambda *_: False)
     monkeypatch.setattr(sources, "_rights", lambda _: None)
     monkeypatch.setattr("os.readlink", readlink)
     mounts = [
