@@ -23,6 +23,7 @@ from . import (
     procfs,
     runclock,
     stalled,
+    unconfirmed,
     versions,
 )
 from .entry import Entry, Identity, own_processes, told_apart
@@ -30,7 +31,6 @@ from .guard import Guard, Hanging
 
 _RECHECK = 20
 """Later on every so many passes."""
-_MOST_ANCESTORS = 64
 _DESCRIBE = 15
 """Passes between two readings of what rarely changes of a reported process."""
 
@@ -324,57 +324,11 @@ class Table:
                     counts[name] = counts.get(name, 0) + 1
         return counts
 
-    def spawn_candidates(self) -> List[Identity]:
+    def unconfirmed(self) -> List[Identity]:
         """Return processes that may be mp.spawn ranks, or agents of torchrun, not yet confirmed."""
         with self._lock:
-            named = self._named()
-            return [
-                entry.identity
-                for entry in self.entries.values()
-                if (self._may_be_spawned(entry) or self._may_be_agent(entry))
-                and entry.identity not in self._learned
-                and (named is None or self._is_below(entry, named))
-            ]
-
-    def _named(self) -> Optional[FrozenSet[int]]:
-        """Return whom the user named, and what started them, but no shell; None for all."""
-        if self.only is None:
-            return None
-        parents = {self.entries[pid].stat.ppid for pid in self.only if pid in self.entries}
-        return self.only.union(
-            pid for pid in parents & self.entries.keys() if self.entries[pid].facts.python
-        )
-
-    def _is_below(self, entry: Entry, pids: FrozenSet[int]) -> bool:
-        """Whether a process, or what it descends from, is one of these."""
-        for _ in range(_MOST_ANCESTORS):
-            if entry.stat.pid in pids:
-                return True
-            parent = self.entries.get(entry.stat.ppid)
-            if parent is None:
-                break
-            entry = parent
-        return False
-
-    def _may_be_spawned(self, entry: Entry) -> bool:
-        parent = self.entries.get(entry.stat.ppid)
-        role = self.roles.get(entry.stat.pid)
-        if parent is None or not entry.mine or not entry.facts.python or not parent.facts.python:
-            return False
-        if role is not None and (role.role != "rank" or role.rank is not None):
-            return False
-        if commands.helper_role(entry.stat.comm, entry.facts.cmdline):
-            return False
-        forked = entry.facts.cmdline == parent.facts.cmdline
-        return forked or commands.is_spawned(entry.facts.cmdline)
-
-    def _may_be_agent(self, entry: Entry) -> bool:
-        """Whether it may wait to start ranks: it hosts a store, or there are no ranks here."""
-        pid = entry.stat.pid
-        if not entry.mine or not entry.facts.python or pid in self.roles:
-            return False
-        hosts = any(name.startswith("pt_tcpstore") for name in entry.threads)
-        return hosts or all(role.role == "launcher" for role in self.roles.values())
+            may = unconfirmed.Unconfirmed(self.entries, self.roles, self.only)
+            return [one for one in may.identities() if one not in self._learned]
 
     def identity(self, pid: int) -> Optional[Identity]:
         """Return pid and start time of a live process."""
