@@ -71,7 +71,7 @@ def _one(row: GpuRow, gpu: Gpu, now: float) -> Iterator[tuple[str, Line | str]]:
     word = gpu.state if does == "broken" else does
     why = gpu.error or "" if does == "broken" else SAID[does]
     yield "does", line((word, DOES_ROLES[does]), (f"  {why}", "dim"))
-    if row.trouble:
+    if row.trouble not in ("", f"{word}: {why}"):
         yield "wrong", line((row.trouble, "bad"))
     if gpu.worked_at is not None:
         when = ago(gpu.worked_at, now)
