@@ -9,7 +9,6 @@ from hangtop_core import jobs
 from hangtop_core.attach.messages import MAX_PROCESSES
 from hangtop_core.model import Job
 from hangtop_core.places import Places
-from hangtop_core.tracked import adopt
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -74,7 +73,7 @@ class JobTable:
     def _group(self, nodes: Collection[NodeView]) -> None:
         self.regroup = False
         for view in nodes:
-            adopt(view.live, view.gone)
+            view.adopt()
         members = [
             jobs.Member(known.node, known.process, known.parent)
             for view in nodes

@@ -23,6 +23,7 @@ from hangtop_core.kernelline import KernelLine
 from hangtop_core.lately import Lately
 from hangtop_core.launchline import LOCAL_RANKS, number_in
 from hangtop_core.logs.output import Output
+from hangtop_core.meters import latest
 from hangtop_core.numerics import Numerics
 from hangtop_core.process import Process as Process
 from hangtop_core.process import Role as Role
@@ -184,6 +185,11 @@ class Rank(Struct, frozen=True, gc=False):
     def ended(self) -> bool:
         """Whether its process has left, or is a zombie."""
         return self.state in ("exited", "zombie")
+
+    @property
+    def data_at(self) -> float | None:
+        """When it last read, wrote or printed anything, as far as any of these tells."""
+        return latest((self.io_moved_at, self.printed_at, self.wrote_at, self.file_moved_at))
 
     @property
     def local_rank(self) -> int | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.activity import uses_cuda
 from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.idle import in_task, is_idle
+from hangtop_core.meters import latest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +87,7 @@ def given(rank: Rank, stacks: Sequence[Sequence[Frame]]) -> float | None:
 def moved_much(rank: Rank) -> float | None:
     """When it last wrote much, or read much of a file that it keeps open."""
     read = rank.read_at if rank.read_at is not None and _reads_on(rank) else None
-    return max((at for at in (rank.wrote_at, read) if at is not None), default=None)
+    return latest((rank.wrote_at, read))
 
 
 def _reads_on(rank: Rank) -> bool:
