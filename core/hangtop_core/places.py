@@ -26,6 +26,11 @@ def is_address(host: str) -> bool:
     return _ADDRESS.fullmatch(host) is not None
 
 
+def host_of(address: str) -> str:
+    """The host of `10.0.0.7:443`, or of `[fe80::1]:443`, as nodes have it among their addresses."""
+    return address.rpartition(":")[0].strip("[]")
+
+
 def port_of(address: str) -> str:
     """The port of `10.0.0.7:443`."""
     return address.rpartition(":")[2]

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import is_library, place, plain_name, where
+from hangtop_core.analysis.frames import is_library, plain_name, where
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
@@ -286,6 +286,11 @@ def in_handler(stack: Sequence[Frame]) -> str:
     return f"most likely in a signal handler, {before.join(told)}" if told else ""
 
 
+def line_of(frame: Frame, block: Block) -> str:
+    """`train.py:56`, where a block of a frame begins."""
+    return f"{frame.short or frame.file}:{block[0]}"
+
+
 def block_at(frame: Frame, block: Block) -> str:
     """`train.py:56 (`for x in loader:`)`, the block of a frame."""
-    return f"{place(frame).rpartition(':')[0]}:{block[0]} (`{block[1]}`)"
+    return f"{line_of(frame, block)} (`{block[1]}`)"

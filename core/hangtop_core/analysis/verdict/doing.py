@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis import kernel
 from hangtop_core.analysis.frames import plain_name, where
 from hangtop_core.analysis.idle import accepts, is_idle
+from hangtop_core.analysis.standing import HALTED
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.pipes import command, connected, program_below
 
@@ -35,7 +36,7 @@ def does(case: Case, subject: Subject, child: Process) -> str:
         return "has ended"
     sample = subject.rank.child_samples.get(child.pid)
     activity = case.reader.process(child, sample)
-    if activity.kind in ("stopped", "traced", "frozen", "core-dump"):
+    if activity.kind in HALTED:
         return activity.text
     if is_idle(frames_of(case, subject, child)):
         return "waits for a task"
@@ -147,7 +148,7 @@ def waits_back(subject: Subject, child: Process) -> str:
 def _at_other_end(subject: Subject, child: Process, fd: int, ends: str) -> set[int]:
     """Who has the other end of a child's descriptor, by its table or, unread, by its rank's."""
     table = subject.rank.child_descriptors.get(child.pid)
-    one = next((d for d in table.descriptors if d.fd == fd), None) if table is not None else None
+    one = table.of(fd) if table is not None else None
     if one is not None:
         return {h.pid for h in one.holders if h.how.startswith(ends)}
     worker = child.ppid in _workers(subject)

@@ -302,7 +302,7 @@ def descriptor(subject: Subject, number: int | None = None) -> Descriptor | None
         return None
     if wanted is None:
         return table.opening
-    one = next((one for one in table.descriptors if one.fd == wanted), None)
+    one = table.of(wanted)
     return None if one is None else at_work(subject.rank, one)
 
 

@@ -9,7 +9,7 @@ from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts, sentence, who
 from hangtop_core.analysis.verdict.logs import SHORTLY_S, overtaken
 from hangtop_core.logs.ended import TOLD_TO
-from hangtop_core.logs.steps import KERNEL_LOG
+from hangtop_core.logs.steps import KILLS
 from hangtop_core.rankset import fold
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _LOST = frozenset({"G1", "N6", "N10"})
 """Codes of lines that tell of a connection that the other end has closed."""
 _STEPS = (
     "Read the end of that rank's log: it says why it left, or stops where it was killed",
-    f"On its node: {KERNEL_LOG} | grep -i -e oom -e killed -e segfault -e xid",
+    f"On its node: {KILLS} -e xid",
 )
 
 

@@ -11,12 +11,12 @@ from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.owners import ELASTIC
-from hangtop_core.analysis.verdict.steps import Command, answers, as_host, thaw, word
+from hangtop_core.analysis.verdict.steps import Command, answers, thaw, who_is, word
 from hangtop_core.analysis.verdict.storehost import in_store
 from hangtop_core.analysis.verdict.storestart import lost_theirs
 from hangtop_core.joining import world_size
-from hangtop_core.logs.steps import KERNEL_LOG
-from hangtop_core.places import Places
+from hangtop_core.logs.steps import KILLS
+from hangtop_core.places import Places, host_of, port_of
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -42,8 +42,16 @@ class Tried(NamedTuple):
 
     subject: Subject
     one: Stalled
-    host: str
-    port: str
+
+    @property
+    def host(self) -> str:
+        """Where to."""
+        return host_of(self.one.remote)
+
+    @property
+    def port(self) -> str:
+        """And to which port there."""
+        return port_of(self.one.remote)
 
 
 def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -104,16 +112,13 @@ def connecting(subject: Subject) -> Iterator[Tried]:
     """Connections that a rank tries to make and that nobody has answered."""
     for one in subject.rank.process.stalled:
         if one.state == "SYN_SENT":
-            host, _, port = one.remote.rpartition(":")
-            yield Tried(subject, one, host, port)
+            yield Tried(subject, one)
 
 
 def try_again(one: Tried) -> tuple[Command, ...]:
     """A command that makes the connection; none where what the node told is no address."""
-    host = as_host(one.host.strip("[]"))
-    if host is None or not one.port.isdecimal():
-        return ()
-    return (Command(one.subject.rank.node, answers(host, one.port)),)
+    command = answers(one.one.remote)
+    return (Command(one.subject.rank.node, command),) if command else ()
 
 
 def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -150,13 +155,10 @@ def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _why_left(case: Case, subject: Subject) -> Step:
     """What the kernel of the store's node says of its end, beside its own log."""
     words = "see why the process that had the store has ended, besides by the end of its log"
-    command = f"{KERNEL_LOG} | grep -i -e oom -e killed -e segfault"
-    host = (case.job.master or "").rpartition(":")[0]
+    host = host_of(case.job.master or "")
     node = Places(case.snapshot.nodes).node_of(host, subject.rank.node) if host else None
     return (
-        Command(node, command, words)
-        if node and node in case.nodes
-        else f"{words}, there: {command}"
+        Command(node, KILLS, words) if node and node in case.nodes else f"{words}, there: {KILLS}"
     )
 
 
@@ -217,8 +219,9 @@ def _let_run(one: Process) -> tuple[Command, ...]:
         return thaw(one, one.node)
     if one.state == "T":
         return (Command(one.node, f"kill -CONT {one.pid}"),)
-    command = f"ps -o pid,user,etime,args -p {one.tracer_pid}"
-    return (Command(one.node, command, "see who traces it"),) if one.tracer_pid else ()
+    if not one.tracer_pid:
+        return ()
+    return (Command(one.node, who_is(one.tracer_pid), "see who traces it"),)
 
 
 def socket_text(one: Stalled) -> str:
@@ -248,7 +251,7 @@ def port_holder(case: Case) -> PortHolder | None:
         return PortHolder(
             f"{name} has it",
             (fact("network", None, f"{name} listens on {one.socket.local}"),),
-            (Command(node, f"ps -o pid,user,etime,args -p {others[0].pid}"),),
+            (Command(node, who_is(others[0].pid)),),
         )
     return None
 

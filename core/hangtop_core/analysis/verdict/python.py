@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.activity import DISTRIBUTED_BREAKPOINT
 from hangtop_core.analysis.dictionary import EDITOR
+from hangtop_core.analysis.reading import DISTRIBUTED_BREAKPOINT
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.doing import does, waits_back
 from hangtop_core.analysis.verdict.endings import awaited
@@ -28,6 +28,7 @@ from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.steps import on, sockets_step, strace_step, tails
+from hangtop_core.places import host_of
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ def _guess(case: Case, subject: Subject, hosts: Container[str]) -> Descriptor | 
         and one.socket.state in ("ESTABLISHED", "SYN_SENT")
         and not subject.rank.process.meets_at(one.socket.remote)
         and not case.owners.has(subject.rank.node, one.socket.peer_pid)
-        and (one.socket.peer_pid is not None or one.socket.remote.rpartition(":")[0] not in hosts)
+        and (one.socket.peer_pid is not None or host_of(one.socket.remote) not in hosts)
     ]
     return open_[0] if len(open_) == 1 else None
 

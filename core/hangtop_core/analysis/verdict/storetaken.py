@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.steps import Command
-from hangtop_core.analysis.verdict.storehost import hosts_store, in_store, listens_at, open_sockets
+from hangtop_core.analysis.verdict.steps import Command, who_is
+from hangtop_core.analysis.verdict.storehost import hosts_store, in_store, listens_at, tcp_sockets
 from hangtop_core.places import port_of
 from hangtop_core.text import clean
 
@@ -59,7 +59,7 @@ def taken(case: Case) -> Iterator[Hit]:
             for s, one in found[:SHOWN]
         ),
         steps=(
-            Command(subject.rank.node, f"ps -o pid,user,etime,args -p {socket.peer_pid}"),
+            Command(subject.rank.node, who_is(socket.peer_pid or 0)),
             "end that process, or choose another MASTER_PORT"
             + (", the same for all: a rank must not choose one alone" if host is not None else ""),
         ),
@@ -69,10 +69,9 @@ def taken(case: Case) -> Iterator[Hit]:
 def _to_store(subject: Subject) -> Iterator[Socket]:
     """Connections of a rank to the port of its store."""
     process = subject.rank.process
-    for one in open_sockets(subject):
-        socket = one.socket
-        if socket and socket.state == "ESTABLISHED" and process.meets_at(socket.remote):
-            yield socket
+    for one in tcp_sockets(subject):
+        if one.state == "ESTABLISHED" and process.meets_at(one.remote):
+            yield one
 
 
 TAKEN = Rule(

@@ -104,7 +104,7 @@ def _waited_on(subject: Subject, worker: Worker) -> Descriptor | None:
     main = worker.activity.main
     if table is None or main is None or main.fd is None:
         return None
-    one = next((one for one in table.descriptors if one.fd == main.fd), None)
+    one = table.of(main.fd)
     return None if one is None else at_work(subject.rank, one)
 
 
