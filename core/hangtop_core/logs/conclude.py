@@ -14,7 +14,7 @@ from hangtop_core.logs.ended import TOLD_TO
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.steps import STEPS, TOLD_TO_END
 from hangtop_core.logs.whose import MAX_DIGITS
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import names
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -61,11 +61,6 @@ def _once(found: Iterable[Verdict]) -> Iterator[Verdict]:
         if key not in seen:
             seen.add(key)
             yield one
-
-
-def names(ranks: Sequence[int]) -> str:
-    """`rank 2`, `ranks 0-1,3`."""
-    return f"rank{'s' * (len(set(ranks)) > 1)} {fold(ranks)}"
 
 
 def who(one: Fold) -> str:
