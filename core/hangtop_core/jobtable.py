@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 KEEP_GONE = 600.0
 """Seconds a process that left stays listed, where nothing else keeps it."""
 KEEP_GONE_SUBPROCESS = 60.0
+"""The same of what a rank has started: there may be ever new ones."""
 
 
 class JobTable:

@@ -21,6 +21,11 @@ def is_loopback(host: str) -> bool:
     return _LOOPBACK.fullmatch(host) is not None
 
 
+def stays_here(address: str) -> bool:
+    """Whether `127.0.0.1:443`, or what it is for IPv6, leads to no other machine."""
+    return address.startswith(("127.", "[::1]"))
+
+
 def is_address(host: str) -> bool:
     """Whether a host is given as an IP address."""
     return _ADDRESS.fullmatch(host) is not None

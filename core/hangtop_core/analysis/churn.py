@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SHORT_S = 10.0
 """A child that ends within this has had no time to do much."""
 LATELY_S = 60.0
+"""Seconds for which one that has left counts among those that come and go."""
 _POOL, _TASK_LINE = "/multiprocessing/pool.py", 115
 """Where `worker` calls tasks, below where it calls the initializer: CPython 3.8 to 3.14."""
 STARTS = 2

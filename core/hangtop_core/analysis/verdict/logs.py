@@ -12,10 +12,10 @@ from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.endings import by_segment
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
 from hangtop_core.analysis.verdict.leftover import apart
-from hangtop_core.analysis.verdict.meeting import Binder, binder, port_holder
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import as_host, on
 from hangtop_core.analysis.verdict.storeaway import known_who
+from hangtop_core.analysis.verdict.storetaken import Binder, binder, port_holder
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.logs.conclude import conclude
 from hangtop_core.logs.judge import Judged, judge

@@ -10,7 +10,7 @@ from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts, se
 from hangtop_core.analysis.verdict.logs import SHORTLY_S, overtaken
 from hangtop_core.logs.ended import TOLD_TO
 from hangtop_core.logs.steps import KILLS
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,14 +55,14 @@ def _left_others(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     victims = tuple(subject for subject, _ in found)
     one = len(some) == 1
-    ranks = f"rank{'' if one else 's'} {fold(seat.rank for seat in some)}"
     yield Hit(
         subjects=(),
         absent=absent(some),
         explained=(*victims, *case.waiters),
         summary=sentence(
             case,
-            f"{ranks} {'is' if one else 'are'} not among the processes that were found, and "
+            f"{names(seat.rank for seat in some)} {'is' if one else 'are'} not among the processes "
+            "that were found, and "
             f"{who(victims)} lost the connection to a rank: {'it has' if one else 'one has'} left",
         ),
         evidence=(

@@ -14,7 +14,7 @@ from hangtop_core.analysis.verdict.storehost import in_store, tcp_sockets
 from hangtop_core.logs.known import LOCAL_INTERFACE
 from hangtop_core.logs.steps import STEPS
 from hangtop_core.nodestates import OBSERVED
-from hangtop_core.places import Places, host_of, is_loopback
+from hangtop_core.places import Places, host_of, is_loopback, stays_here
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -315,7 +315,7 @@ def _leads_nowhere(subject: Subject) -> str:
             return f"{name} is {clean(told, 60)}"
     listening = [one.local for one in tcp_sockets(subject) if one.state == "LISTEN"]
     own = [one for one in listening if not subject.rank.process.meets_at(one)]
-    if own and all(one.startswith(("127.", "[::1]", "::1")) for one in own):
+    if own and all(map(stays_here, own)):
         return f"listening on {own[0]} only; the name of the node may be 127.0.1.1 in /etc/hosts"
     return ""
 
