@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from hangtop_core.cgroups import Cgroup
+from hangtop_core.descriptors import Descriptor, Mount
 from hangtop_core.descriptors import DescriptorTable as DescriptorTable
 from hangtop_core.descriptors import Failure as Failure
-from hangtop_core.descriptors import Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
@@ -185,6 +185,11 @@ class Rank(Struct, frozen=True, gc=False):
     def ended(self) -> bool:
         """Whether its process has left, or is a zombie."""
         return self.state in ("exited", "zombie")
+
+    @property
+    def opened(self) -> tuple[Descriptor, ...]:
+        """What it has open, as far as that was read."""
+        return self.descriptors.descriptors if self.descriptors is not None else ()
 
     @property
     def data_at(self) -> float | None:

@@ -108,7 +108,7 @@ def _wanted(
     rank: Rank, found: Mapping[End, Peer], fd: int | None, untold: Mapping[str, list[int]]
 ) -> dict[str, list[int]]:
     nodes: dict[str, None] = {}
-    for item in rank.descriptors.descriptors if rank.descriptors is not None else ():
+    for item in rank.opened:
         if fd not in (None, item.fd):
             continue
         peer = found.get(End(rank.node, rank.process.pid, item.fd))

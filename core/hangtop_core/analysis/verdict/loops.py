@@ -121,8 +121,7 @@ def _asked(case: Case, subject: Subject, loop: Descriptor) -> tuple[str, list[De
 
     Who called at a port of its own asks it, and ranks wait for one another by other means.
     """
-    table = subject.rank.descriptors
-    some = table.descriptors if table is not None else ()
+    some = subject.rank.opened
     serves = {port_of(s.local) for d in some if (s := d.socket) is not None and s.state == "LISTEN"}
     ends: dict[str, list[Descriptor]] = defaultdict(list)
     for one in some:

@@ -61,7 +61,7 @@ def connections(rank: Rank, pid: int) -> list[Descriptor]:
     table, parent = rank.child_descriptors.get(pid), rank.descriptors
     if table is None or (parent is None and pid not in commands(rank)):
         return []
-    inherited = {one.target for one in (parent.descriptors if parent is not None else ())}
+    inherited = {one.target for one in rank.opened}
     return [
         one
         for one in table.descriptors

@@ -28,6 +28,7 @@ from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.steps import on, sockets_step, strace_step, tails
+from hangtop_core.analysis.verdict.storehost import open_sockets
 from hangtop_core.places import host_of
 from hangtop_core.text import clean
 
@@ -214,14 +215,10 @@ def _silence(subject: Subject, socket: Socket) -> str:
 
 def _guess(case: Case, subject: Subject, hosts: Container[str]) -> Descriptor | None:
     """The one connection that leads neither to the store nor to a process or node of the job."""
-    table = subject.rank.descriptors
-    if table is None:
-        return None
     open_ = [
         one
-        for one in table.descriptors
+        for one in open_sockets(subject)
         if one.socket is not None
-        and one.socket.family == "tcp"
         and one.socket.state in ("ESTABLISHED", "SYN_SENT")
         and not subject.rank.process.meets_at(one.socket.remote)
         and not case.owners.has(subject.rank.node, one.socket.peer_pid)

@@ -39,8 +39,7 @@ def by_torchrun(subject: Subject) -> bool:
 
 def open_sockets(subject: Subject) -> tuple[Descriptor, ...]:
     """Its TCP sockets, as far as its descriptors were read."""
-    table = subject.rank.descriptors
-    some = table.descriptors if table is not None else ()
+    some = subject.rank.opened
     return tuple(one for one in some if one.socket is not None and one.socket.family == "tcp")
 
 
