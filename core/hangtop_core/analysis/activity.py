@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from hangtop_core.analysis import kernel, native
+from hangtop_core.analysis import native
 from hangtop_core.analysis.dictionary import Kind
 from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.kernel import waits_in
 from hangtop_core.analysis.native import WAITS_FOR_GPU
 from hangtop_core.analysis.reading import Reading, read
 from hangtop_core.analysis.sourcelines import (
@@ -47,7 +48,7 @@ class Activity(Struct, frozen=True, gc=False):
     top: Frame | None = None
     op: str | None = None
     family: str | None = None
-    """What it sleeps on in the kernel, see `kernel.kernel_wait`."""
+    """What it sleeps on in the kernel, see `kernel.waits_in`."""
     main: Thread | None = None
     running: bool = False
     loading: bool = False
@@ -177,7 +178,7 @@ def doing(
     letter: str,
 ) -> Activity:
     """What a thread does, of what its frames and the kernel say."""
-    family = kernel.kernel_wait(main.wchan, main.syscall) if main and letter != "R" else None
+    family = waits_in(main) if letter != "R" else None
     running = letter == "R" or bool(stack and stack.active and family is None)
     if read_ is None or stack is None or sample is None:
         return _without_stack(sample, main, family, running)

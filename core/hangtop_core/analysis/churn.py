@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.idle import is_idle
-from hangtop_core.analysis.kernel import kernel_wait
+from hangtop_core.analysis.kernel import waits_in
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -77,7 +77,7 @@ def _feed(rank: Rank, others: set[int]) -> bool:
     if not any(one.startswith("pipe:") and one not in rank.process.outputs for one in writers):
         return False
     mains = (c.main_thread for c in rank.children if c.pid not in others)
-    return any(one and kernel_wait(one.wchan, one.syscall) == "pipe-read" for one in mains)
+    return any(waits_in(one) == "pipe-read" for one in mains)
 
 
 def only_looks(rank: Rank, child: Process) -> bool:
@@ -88,7 +88,7 @@ def only_looks(rank: Rank, child: Process) -> bool:
     main = child.main_thread
     if main is None or len(child.threads) > 1 or (child.thread_count or 1) > 1:
         return False
-    waits = kernel_wait(main.wchan, main.syscall) == "poll"
+    waits = waits_in(main) == "poll"
     return waits and rank.child_cpu_share.get(child.pid, 1.0) < LOOKS_SHARE
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis import kernel
 from hangtop_core.analysis.frames import plain_name, where
 from hangtop_core.analysis.idle import accepts, is_idle
+from hangtop_core.analysis.kernel import waits_in
 from hangtop_core.analysis.standing import HALTED
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.pipes import command, connected, program_below
@@ -64,7 +64,7 @@ def does(case: Case, subject: Subject, child: Process) -> str:
         return f"{activity.text}{at}{named if activity.kind == 'child' else ''}"
     if below is not None:
         return f"waits for a program that it started itself{named}"
-    family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
+    family = waits_in(main)
     told = {
         "pipe-write": "is blocked writing to a pipe",
         "pipe-read": "is blocked reading a pipe",
@@ -126,7 +126,7 @@ def drains(stack: Sequence[Frame]) -> bool:
 def waits_back(subject: Subject, child: Process) -> str:
     """That a child waits for its rank in turn, by a pipe between them; empty where it does not."""
     main = child.main_thread
-    family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
+    family = waits_in(main)
     if main is None or main.fd is None or family not in READS | _WRITES:
         return ""
     verb, ends = ("write", "reads") if family in _WRITES - READS else ("read", "writes")
