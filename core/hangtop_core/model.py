@@ -14,15 +14,16 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from hangtop_core.cgroups import Cgroup
+from hangtop_core.descriptors import Descriptor, Mount
 from hangtop_core.descriptors import DescriptorTable as DescriptorTable
 from hangtop_core.descriptors import Failure as Failure
-from hangtop_core.descriptors import Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.lately import Lately
 from hangtop_core.launchline import LOCAL_RANKS, number_in
 from hangtop_core.logs.output import Output
+from hangtop_core.meters import latest
 from hangtop_core.numerics import Numerics
 from hangtop_core.process import Process as Process
 from hangtop_core.process import Role as Role
@@ -184,6 +185,16 @@ class Rank(Struct, frozen=True, gc=False):
     def ended(self) -> bool:
         """Whether its process has left, or is a zombie."""
         return self.state in ("exited", "zombie")
+
+    @property
+    def opened(self) -> tuple[Descriptor, ...]:
+        """What it has open, as far as that was read."""
+        return self.descriptors.descriptors if self.descriptors is not None else ()
+
+    @property
+    def data_at(self) -> float | None:
+        """When it last read, wrote or printed anything, as far as any of these tells."""
+        return latest((self.io_moved_at, self.printed_at, self.wrote_at, self.file_moved_at))
 
     @property
     def local_rank(self) -> int | None:

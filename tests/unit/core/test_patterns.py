@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.analysis.dictionary import _SOURCES
 from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.native import called
+from hangtop_core.analysis.sourcelines import _SOURCES
 from hangtop_core.analysis.verdict.callers import rank_conditions
 from hangtop_core.attach.reasons import COMMANDS, PDSH, TABLE, Context, explain_login
 from hangtop_core.model import Frame

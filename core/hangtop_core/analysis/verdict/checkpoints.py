@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.standing import FLOOR_S, latest
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     MOVES_S,
@@ -19,6 +19,7 @@ from hangtop_core.analysis.verdict.positions import position_text
 from hangtop_core.analysis.verdict.saving import saver
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.analysis.verdict.storage import WHY_SLOW, saves_to_nowhere
+from hangtop_core.meters import latest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -30,7 +30,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.naming import name_ranks, thread_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails
-from hangtop_core.logs.steps import KERNEL_LOG
+from hangtop_core.logs.steps import KILLS
 from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ def _lost(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 *(on(subject, text) for text in tails(subject.rank)),
-                on(subject, f"{KERNEL_LOG} | grep -i -e oom -e killed -e segfault"),
+                on(subject, KILLS),
                 "a pool does not notice a worker that dies: concurrent.futures does",
             ),
         )

@@ -16,7 +16,7 @@ from hangtop_core.analysis.verdict.steps import on, trace_steps
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.activity import Reading
+    from hangtop_core.analysis.reading import Reading
     from hangtop_core.analysis.verdict.case import Case
 
 _ALLOCATES = re.compile(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis import kernel
 from hangtop_core.analysis.frames import plain_name, where
 from hangtop_core.analysis.idle import accepts, is_idle
+from hangtop_core.analysis.kernel import waits_in
+from hangtop_core.analysis.standing import HALTED
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.pipes import command, connected, program_below
 
@@ -35,7 +36,7 @@ def does(case: Case, subject: Subject, child: Process) -> str:
         return "has ended"
     sample = subject.rank.child_samples.get(child.pid)
     activity = case.reader.process(child, sample)
-    if activity.kind in ("stopped", "traced", "frozen", "core-dump"):
+    if activity.kind in HALTED:
         return activity.text
     if is_idle(frames_of(case, subject, child)):
         return "waits for a task"
@@ -63,7 +64,7 @@ def does(case: Case, subject: Subject, child: Process) -> str:
         return f"{activity.text}{at}{named if activity.kind == 'child' else ''}"
     if below is not None:
         return f"waits for a program that it started itself{named}"
-    family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
+    family = waits_in(main)
     told = {
         "pipe-write": "is blocked writing to a pipe",
         "pipe-read": "is blocked reading a pipe",
@@ -125,7 +126,7 @@ def drains(stack: Sequence[Frame]) -> bool:
 def waits_back(subject: Subject, child: Process) -> str:
     """That a child waits for its rank in turn, by a pipe between them; empty where it does not."""
     main = child.main_thread
-    family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
+    family = waits_in(main)
     if main is None or main.fd is None or family not in READS | _WRITES:
         return ""
     verb, ends = ("write", "reads") if family in _WRITES - READS else ("read", "writes")
@@ -147,7 +148,7 @@ def waits_back(subject: Subject, child: Process) -> str:
 def _at_other_end(subject: Subject, child: Process, fd: int, ends: str) -> set[int]:
     """Who has the other end of a child's descriptor, by its table or, unread, by its rank's."""
     table = subject.rank.child_descriptors.get(child.pid)
-    one = next((d for d in table.descriptors if d.fd == fd), None) if table is not None else None
+    one = table.of(fd) if table is not None else None
     if one is not None:
         return {h.pid for h in one.holders if h.how.startswith(ends)}
     worker = child.ppid in _workers(subject)

@@ -164,8 +164,7 @@ def _of_child(error: Record) -> bool:
 def of_what(error: Record) -> str:
     """`KeyError: 'x' at train.py:7 (step)`; less of one in whose midst others printed."""
     whole = error.part != "error"
-    where = f" at {error.where.text}" if error.where is not None and whole else ""
-    return f"{error.text if whole else 'an exception'}{where}"
+    return error.text + error.from_where if whole else "an exception"
 
 
 def _live(subject: Subject) -> list[Process]:

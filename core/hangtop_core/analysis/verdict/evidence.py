@@ -258,10 +258,9 @@ def waiting_gpus(case: Case, members: Sequence[Subject]) -> Iterator[Evidence]:
 
 def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     """Connections of a subject to others on which bytes have piled up."""
-    table = subject.rank.descriptors
     piled = [
         (one, one.socket)
-        for one in (table.descriptors if table is not None else ())
+        for one in subject.rank.opened
         if one.socket is not None and (one.socket.recv_queue or one.socket.send_queue)
     ]
     for one, socket in piled[:SHOWN]:
@@ -302,7 +301,7 @@ def descriptor(subject: Subject, number: int | None = None) -> Descriptor | None
         return None
     if wanted is None:
         return table.opening
-    one = next((one for one in table.descriptors if one.fd == wanted), None)
+    one = table.of(wanted)
     return None if one is None else at_work(subject.rank, one)
 
 

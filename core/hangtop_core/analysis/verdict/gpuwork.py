@@ -18,7 +18,7 @@ from hangtop_core.analysis.gpus import (
 from hangtop_core.analysis.verdict.base import ALWAYS, AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.analysis.verdict.steps import on, trace_steps, who_is
 from hangtop_core.text import clean, duration, plural, size
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _foreign(case: Case, subject: Subject, gpu: Gpu) -> Iterator[Hit]:
             f"{is_are([subject] * len(others), 'a process', 'processes')} of no rank: {names}",
         ),
         evidence=(fact("gpu", subject.number, describe(gpu)),),
-        steps=(on(subject, f"ps -o pid,user,etime,args -p {others[0].pid}"),),
+        steps=(on(subject, who_is(others[0].pid)),),
         confidence=0.35,
     )
 

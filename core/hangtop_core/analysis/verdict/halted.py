@@ -16,7 +16,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.naming import tracer
-from hangtop_core.analysis.verdict.steps import Command, on, thaw
+from hangtop_core.analysis.verdict.steps import Command, on, thaw, who_is
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _letting_go(subject: Subject) -> tuple[Step, ...]:
     if not pid:  # so the kernel tells it where the tracer is in no namespace of this node's probe
         return ("look for the debugger outside of the container that this rank is in",)
     return (
-        on(subject, f"ps -o pid,user,etime,args -p {pid}"),
+        on(subject, who_is(pid)),
         on(subject, f"kill {pid}", words="detach in that debugger, or end it"),
     )
 

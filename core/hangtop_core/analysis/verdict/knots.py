@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.dictionary import PEER_TO_PEER
 from hangtop_core.analysis.frames import package, plain_name
-from hangtop_core.analysis.verdict.callers import stack_key, stack_of
+from hangtop_core.analysis.verdict.callers import parts_of, stack_key, stack_of
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.ownsockets import ends
 
@@ -49,8 +49,6 @@ _SENDS = re.compile(r"send|recv")
 GIVEN = "its "
 """Before the name of what torch's function was given: that says more than a line."""
 SOCKET = "at the other end of that"
-LONGEST = 200
-"""Characters of a line that are read: of more, one may be nested deeper than Python can follow."""
 
 
 class Knot(NamedTuple):
@@ -241,14 +239,8 @@ def _function(case: Case, subject: Subject, names: dict[str, str]) -> str:
 @lru_cache(maxsize=1024)
 def _argument(source: str) -> ast.expr | None:
     """To or from whom the call in a line sends or receives; None where there are several."""
-    if len(source) > LONGEST:
-        return None
-    try:
-        tree = ast.parse(source.strip() + (" pass" if source.rstrip().endswith(":") else ""))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
     found = []
-    for node in ast.walk(tree):
+    for node in parts_of(source):
         called = getattr(node, "func", None)
         name = getattr(called, "attr", getattr(called, "id", None))
         if isinstance(node, ast.Call) and name in _CALLS:

@@ -12,10 +12,10 @@ from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.endings import by_segment
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
 from hangtop_core.analysis.verdict.leftover import apart
-from hangtop_core.analysis.verdict.meeting import Binder, binder, port_holder
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import as_host, on
 from hangtop_core.analysis.verdict.storeaway import known_who
+from hangtop_core.analysis.verdict.storetaken import Binder, binder, port_holder
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.logs.conclude import conclude
 from hangtop_core.logs.judge import Judged, judge
@@ -189,8 +189,7 @@ def log_facts(case: Case, subjects: Sequence[Subject]) -> Iterator[Evidence]:
         rank = subject.number
         error = case.said.errors.get(rank)
         if error is not None:
-            where = f" at {error.where.text}" if error.where is not None else ""
-            yield fact("log", rank, f"it printed {error.text}{where}")
+            yield fact("log", rank, f"it printed {error.text}{error.from_where}")
         for one in judged.positions:
             if one.rank == rank:
                 text = f"begun #{one.enqueued} of group {one.group}, completed #{one.completed}"
@@ -212,8 +211,7 @@ def error_text(case: Case, rank: int) -> str:
     error = case.said.errors.get(rank)
     if error is None or error.code != "traceback":
         return ""
-    where = f" at {error.where.text}" if error.where is not None else ""
-    return clean(f"{error.text}{where}", 300)
+    return clean(error.text + error.from_where, 300)
 
 
 def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

@@ -88,7 +88,6 @@ def _stayed_away(case: Case) -> Iterator[Verdict]:
     errors = [e for s in case.gave_up if (e := case.said.errors.get(s.number)) is not None]
     if not errors or not silent or len(silent) * 2 > len(case.subjects):
         return
-    where = f" at {errors[0].where.text}" if errors[0].where is not None else ""
     text = f"{name_ranks(silent)} did not come where {name_ranks(case.gave_up)} waited: "
     facts = [fact("log", e.rank, f"it printed {e.text}") for e in errors[:3]]
     first = case.said.judged.first if case.said.judged is not None else None
@@ -97,7 +96,7 @@ def _stayed_away(case: Case) -> Iterator[Verdict]:
             fact("log", None, f"a process, which one is not told, logged {first.record.text}")
         )
     culprits = tuple(culprit(case, s) for s in silent)
-    said = text + (errors[0].means or errors[0].text) + where
+    said = text + (errors[0].means or errors[0].text) + errors[0].from_where
     yield Verdict("missing-collective", 0.7, culprits, (), said, tuple(facts), ())
 
 
@@ -173,8 +172,7 @@ def _went_on(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     )
     if not blamed or len(blamed) * 2 > len(case.subjects):
         return
-    where = f" at {first.record.where.text}" if first.record.where is not None else ""
-    text = (first.record.means or first.record.text) + where
+    text = (first.record.means or first.record.text) + first.record.from_where
     yield Hit(
         subjects=blamed,
         summary=sentence(
@@ -222,9 +220,9 @@ def survived_facts(case: Case, subjects: Sequence[Subject]) -> Iterator[Evidence
         before = {r.fields.get("named") for r in one.members} if not one.ranks else set()
         if named is None and len(before) == 1 and None not in before:
             who_ = f"rank {before.pop()}, as the line before says,"
-        where = f" at {one.record.where.text}" if one.record.where is not None else ""
         often = f" {one.count} times" if one.count > 1 else ""
-        yield fact("log", None, f"{who_} printed {one.record.text}{where}{often}, and went on")
+        text = f"{one.record.text}{one.record.from_where}{often}"
+        yield fact("log", None, f"{who_} printed {text}, and went on")
 
 
 RULES: tuple[Rule, ...] = tuple(_rule(cause) for cause in CAUSES)
@@ -253,19 +251,18 @@ def _left_behind(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not errors or earlier or numbers & {s.number for s in alive} or len(alive) > len(numbers):
         return
     others = name_ranks(sorted(numbers))
-    where = f" at {errors[0].where.text}" if errors[0].where is not None else ""
     for group in alike(alive, lambda s: (s.activity.text, s.activity.at)):
         activity = group[0].activity
         yield Hit(
             subjects=group,
             summary=(
-                f"{who(group)} did not come where {others} waited{where}. "
+                f"{who(group)} did not come where {others} waited{errors[0].from_where}. "
                 f"{'These have' if len(numbers) > 1 else 'That one has'} given up and left; now "
                 f"{is_are(group, 'it', 'they')} {several(activity.text, group)} at "
                 f"{activity.at}"
             ),
             evidence=(
-                *(fact("log", e.rank, f"it printed {e.text}{where}") for e in errors[:3]),
+                *(fact("log", e.rank, f"it printed {e.text}{e.from_where}") for e in errors[:3]),
                 *common_facts(case, group),
             ),
             steps=(

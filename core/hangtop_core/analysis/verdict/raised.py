@@ -166,8 +166,7 @@ def left_by(found: Raised, past: Sequence[Subject], inside: Sequence[Subject]) -
     said = f"left {where(found.here)}, where {name_ranks(inside)} still "
     said += f"{is_are(inside, 'is', 'are')}, by an exception"
     if found.error is not None:
-        at = found.error.where
-        said += f", {found.error.text.rstrip('.')}{f' at {at.text}' if at is not None else ''}"
+        said += f", {found.error.text.rstrip('.')}{found.error.from_where}"
     if found.handler:
         said += f", and {is_are(past, 'is', 'are')} in what handles that, {found.handler}"
     return said

@@ -168,16 +168,13 @@ def _perhaps_full(case: Case, some: Sequence[Subject]) -> Iterator[Hit]:
 
 def _full_file(subject: Subject) -> Descriptor | None:
     """A file the rank has open for writing where there is no room."""
-    table = subject.rank.descriptors
-    found = (d for d in (table.descriptors if table is not None else ()) if d.full)
-    return next((d for d in found if d.mount and d.fd > 2), None)
+    return next((d for d in subject.rank.opened if d.full and d.mount and d.fd > 2), None)
 
 
 def _full_mounts(case: Case, subject: Subject) -> tuple[str, ...]:
     """The full file systems on one of which the rank has its directory, or any file."""
     node = case.nodes.get(subject.rank.node)
-    table = subject.rank.descriptors
-    used = {d.mount for d in (table.descriptors if table is not None else ()) if d.fd > 2}
+    used = {d.mount for d in subject.rank.opened if d.fd > 2}
     mounts = node.full_mounts if node is not None else ()
     process = subject.rank.process
     if subject.activity.kind == "sleep" and not wakes_up(subject.rank, subject.standing):

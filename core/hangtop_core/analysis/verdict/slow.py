@@ -9,7 +9,7 @@ from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.progress import PATIENCE
 from hangtop_core.analysis.serving import ENDS
 from hangtop_core.analysis.shares import CHILD_SHARE, FOR_CHILDREN, lags, slow_one, stays
-from hangtop_core.analysis.standing import FLOOR_S, latest
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.alone import by_design
 from hangtop_core.analysis.verdict.base import LIKELY, STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.children import programs, told_children
@@ -125,8 +125,7 @@ def _shown(case: Case, subject: Subject) -> bool:
     """Whether anything but its functions shows that a rank gets on while the others wait."""
     if subject.activity.kind != "busy":
         return True
-    rank = subject.rank
-    moved = latest((rank.io_moved_at, rank.printed_at, rank.wrote_at, rank.file_moved_at))
+    moved = subject.rank.data_at
     return moved is not None and moved > case.at - case.waited_s
 
 

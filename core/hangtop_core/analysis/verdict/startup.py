@@ -103,10 +103,9 @@ def _died_first(case: Case, some: Sequence[Seat]) -> tuple[str, Evidence] | None
         return None
     if set(first.ranks) - missing or overtaken(case, [record.at if record.exact else None]):
         return None
-    where = f" at {record.where.text}" if record.where is not None else ""
     they = "it" if len(some) == 1 else "one of them"
     whose = f"of {name_ranks(first.ranks)}" if first.ranks else "without saying whose it is"
-    told = f"a log has, {whose}, {record.text}{where}"
+    told = f"a log has, {whose}, {record.text}{record.from_where}"
     return f"most likely {they} was started and died: {told}", fact("log", None, told)
 
 
@@ -122,11 +121,10 @@ def _store(case: Case) -> str:
 
 def _reach(case: Case, node: str | None) -> Step:
     """Try from where ranks are missing whether the store answers."""
-    host, _, port = _store(case).rpartition(":")
-    name = as_host(host.strip("[]"))
-    if name is None or not (port.isascii() and port.isdecimal()):
-        return f"check from there that {host}:{port} can be reached"
-    command, words = answers(name, port), "try from there whether the store can be reached"
+    store, words = _store(case), "try from there whether the store can be reached"
+    command = answers(store)
+    if not command:
+        return f"check from there that {store} can be reached"
     there = node is not None and node in case.nodes
     return Command(node or "", command, words) if there else f"{words}: {command}"
 

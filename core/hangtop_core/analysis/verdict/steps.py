@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from hangtop_core.places import host_of, port_of
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -56,9 +57,20 @@ def as_host(name: str) -> str | None:
     return name if _HOST.fullmatch(name) else None
 
 
-def answers(host: str, port: str | int) -> str:
-    """Try to connect; bash does it by itself, where nc is not installed."""
+def answers(address: str) -> str:
+    """Try to connect to `HOST:PORT`; bash does it by itself, where nc is not installed.
+
+    Empty where that is no host and port.
+    """
+    host, port = as_host(host_of(address)), port_of(address)
+    if host is None or not (port.isascii() and port.isdecimal()) or port == "0":
+        return ""
     return f"timeout 5 bash -c '</dev/tcp/{host}/{port}' && echo connected"
+
+
+def who_is(pid: int) -> str:
+    """See whose a process is, since when it runs, and by which command."""
+    return f"ps -o pid,user,etime,args -p {pid}"
 
 
 def sockets_step(subject: Subject, pid: int, words: str = "") -> Command:
@@ -103,7 +115,7 @@ def strace_step(subject: Subject, pid: int) -> Command:
     tracer = _tracer(subject, pid)
     if tracer:
         words = "no second one can trace it: see what writes its system calls already, and where to"
-        return on(subject, f"ps -o pid,user,etime,args -p {tracer}", words)
+        return on(subject, who_is(tracer), words)
     return on(subject, f"timeout 10 strace -f -p {pid}")
 
 

@@ -206,8 +206,7 @@ def _opened(lock: Descriptor) -> str:
 
 def locked_by_others(subject: Subject) -> list[Descriptor]:
     """Files that it has open and that other processes have locked."""
-    table = subject.rank.descriptors
-    return [one for one in table.descriptors if one.locked == "by others"] if table else []
+    return [one for one in subject.rank.opened if one.locked == "by others"]
 
 
 def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

@@ -6,9 +6,9 @@ import re
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.dictionary import by_source
 from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.idle import FUTURES, accepts
+from hangtop_core.analysis.sourcelines import by_source
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject

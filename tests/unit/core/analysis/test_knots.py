@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from hangtop_core.analysis.verdict.callers import parts_of
 from hangtop_core.analysis.verdict.knots import _step, _way
 from hangtop_core.model import Local
 from support import situations
@@ -256,3 +258,15 @@ def test_a_line_that_is_nested_beyond_measure_tells_nothing(opens: str) -> None:
     for depth in (40, 90, 1000, 20_000):
         nested = f"dist.recv(x, src={opens * depth}1{closes * depth})"
         assert told(passing(*[("recv", 1, nested)] * 3))[1] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "line", ["el.send(x, 1)", "elif send(x, 1):", "else: send(x, 1)", "if send(x, 1):"]
+)
+def test_a_line_is_read_whatever_it_begins_with(line: str) -> None:
+    assert any(isinstance(one, ast.Call) for one in parts_of(line))
+
+
+def test_of_a_line_that_python_would_warn_of_nothing_is_read(recwarn: Any) -> None:
+    assert not parts_of(r"send(x, dst=peers['\d'])")
+    assert not recwarn.list

@@ -100,6 +100,12 @@ def test_at_work_alone_after_all_others_have_given_up_waiting_is_who_they_waited
     assert "left; now it is busy at" in found.verdicts[0].summary
 
 
+def test_of_each_that_gave_up_its_own_line_is_told() -> None:
+    found = alone(raised(0, GAVE_UP, 7) + raised(2, GAVE_UP, 8) + raised(3, GAVE_UP, 9))
+    told = {e.rank: e.text for e in found.verdicts[0].evidence if e.source == "log"}
+    assert all(f":{line} (" in told[rank] for rank, line in ((0, 7), (2, 8), (3, 9)))
+
+
 @pytest.mark.parametrize("text", ["", raised(0, "KeyError: 'a'"), raised(1, GAVE_UP)])
 def test_at_work_alone_tells_nothing_where_nobody_has_waited_for_it(text: str) -> None:
     assert not [v for v in alone(text).verdicts if v.cause == "missing-collective"]
