@@ -234,7 +234,7 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
                     fact("process", seat.rank, text),
                     *place_facts([seat]),
                 ),
-                steps=(*(core if kind == "fault" else ()), *exit_steps(rank)),
+                steps=(*(core if kind == "fault" else ()), *exit_steps(case, rank)),
                 confidence=0.9 if fits else 0.85,
                 decisive=not ends,  # it shows soon whether its launcher ends the others
             )
