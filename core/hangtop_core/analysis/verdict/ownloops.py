@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.standing import wakes_up
+from hangtop_core.analysis.endless import moves
+from hangtop_core.analysis.standing import latest, wakes_up
 from hangtop_core.analysis.verdict.callers import block_at
 
 if TYPE_CHECKING:
@@ -53,3 +54,21 @@ def _circle(case: Case, subject: Subject) -> tuple[Loop, float] | None:
     if subject.activity.kind != "busy" or not subject.rank.sample or not subject.rank.sample.loops:
         return None
     return case.waiters_stacks.circle(subject.rank)
+
+
+def left_in_loops(case: Case) -> float | None:
+    """Since when all that are left go round in a `while`, where the others have waited in vain.
+
+    Those have left, so that nobody waits any more. None where one of them may get on.
+    """
+    since: list[float] = []
+    for subject in case.live:
+        told, rank = _circle(case, subject), subject.rank
+        if told is None:
+            return None
+        last = latest((told[1], *moves(rank)))
+        if last is None or case.at - last < case.hang_after:
+            return None
+        since.append(last)
+    given_up = case.said.gave_up - {s.number for s in case.live} if since else frozenset()
+    return max(since) if given_up else None
