@@ -10,6 +10,7 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, DescriptorTable, Socket
 from hangtop_core.logs.output import Output
+from hangtop_core.observing import decided
 from support import build, situations
 from support.build import World
 from support.logs import parsed
@@ -119,6 +120,7 @@ def test_who_is_left_in_a_while_after_all_others_have_given_up_hangs(
     text = "".join(raised(rank, GAVE_UP if said else "KeyError: 'a'") for rank in (0, 2, 3))
     found = judged(world, text, 4)
     assert found.state == state
+    assert decided(found, 6.0) == (state == "hung" or not said)
     if said:
         assert first(found) == ("missing-collective", [1])
 
