@@ -12,9 +12,9 @@ from typing import Protocol
 from hangtop_core.logs import drawn
 from hangtop_core.logs.known import LAUNCHERS, Part, recognise
 from hangtop_core.logs.life import BAR
+from hangtop_core.logs.ownwords import named_alone
 from hangtop_core.logs.record import Call, Record, ending, fill, kept
 from hangtop_core.logs.stamp import stamp
-from hangtop_core.logs.whose import named_alone
 from hangtop_core.text import clean
 
 MAX_LINES = 2000

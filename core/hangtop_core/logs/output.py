@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct, field
 
+from hangtop_core.logs.ownwords import in_own_words
 from hangtop_core.logs.parse import Parser
 from hangtop_core.logs.siblings import siblings
-from hangtop_core.logs.whose import FileLog, Place, by_own_words, in_own_words
+from hangtop_core.logs.whose import FileLog, Place, by_own_words
 from hangtop_core.text import Text
 
 if TYPE_CHECKING:

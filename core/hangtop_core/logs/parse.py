@@ -17,10 +17,11 @@ from hangtop_core.logs import drawn
 from hangtop_core.logs.blocks import Block, Crash, Summary, Traceback
 from hangtop_core.logs.known import FRAME, LAUNCHERS, NEEDLES, SUMMARY, recognise
 from hangtop_core.logs.life import SURVIVABLE, Life, Watch, process_of
+from hangtop_core.logs.ownwords import OwnWords, in_own_words
 from hangtop_core.logs.prefix import Origin, Prefixes
 from hangtop_core.logs.record import Again, Record, ending, fill, kept
 from hangtop_core.logs.stamp import stamp
-from hangtop_core.logs.whose import FileLog, Place, Stream, in_own_words
+from hangtop_core.logs.whose import FileLog, Place, Stream
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class Parser:
         self._keep = keep
         self._prefixes: Prefixes | None = None
         """Told from the first text."""
+        self._words: OwnWords | None = None
+        """Of lines whose prefixes tell no rank, where words do; told from it, too."""
         self._streams: dict[Origin, _Stream] = {}
         self._lives: dict[object, Life] = {}
         self._watches: dict[int, Watch] = {}
@@ -144,14 +147,12 @@ class Parser:
         left: tuple[tuple[int, int], ...] = (),
     ) -> FileLog:
         """What was made of the file; ``left`` are the byte ranges that were not read."""
+        last = [(origin, stream.count, stream.last) for origin, stream in self._streams.items()]
+        said = self._words.ranks if self._words is not None else {}
+        last += [(Origin(said=rank), *told) for rank, told in said.items()]
         streams = (
-            Stream(
-                origin,
-                stream.count,
-                clean(stream.last, 300),
-                stamp(stream.last, self.near),
-            )
-            for origin, stream in self._streams.items()
+            Stream(origin, count, clean(line, 300), stamp(line, self.near))
+            for origin, count, line in last
         )
         records = [
             msgspec.structs.replace(record, after=self._watches[index].after())
@@ -179,8 +180,9 @@ class Parser:
             text = text.replace("\0", "")
         if self._prefixes is None:
             self._prefixes = Prefixes(text[:SAMPLE])
+            self._words = _words(text[:SAMPLE], self._prefixes)
         prefixes = self._prefixes
-        take, hot = prefixes.take, _hot(text)
+        take, hot, words = prefixes.take, _hot(text), self._words
         before = self._ends + 1
         for number, raw in prefixes.split(text):
             if not raw:
@@ -191,11 +193,13 @@ class Parser:
             stream = self._streams.get(origin)
             if stream is None:
                 stream = self._stream(origin)
-            stream.count += 1
             if line:
                 stream.before, stream.last = stream.last, line
+            said = words.take(line) if words is not None and not _is_told(origin) else None
+            stream.count += said is None
             if self._keep is not None:
-                self._keep(Line(origin, line, prefixes.time))
+                whose = origin if said is None else origin._replace(said=said)
+                self._keep(Line(whose, line, prefixes.time))
             if stream.block is not None:
                 if stream.block.take(line):
                     continue
@@ -312,6 +316,20 @@ class Parser:
                     if at is not None:
                         return at, False
         return None, False
+
+
+def _is_told(origin: Origin) -> bool:
+    """Whether a prefix tells the rank, or will with what else is known."""
+    return (origin.rank, origin.local, origin.task) != (None, None, None)
+
+
+def _words(sample: str, prefixes: Prefixes) -> OwnWords | None:
+    """The words by which the lines of a sample tell their ranks, if they do."""
+    if "rank" not in sample.lower():
+        return None
+    taken = (prefixes.take(row) for _, row in prefixes.split(sample) if row)
+    words = OwnWords([line for origin, line in taken if line and not _is_told(origin)])
+    return words if words.shapes else None
 
 
 def _hot(text: str) -> list[str]:

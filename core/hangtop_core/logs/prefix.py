@@ -69,7 +69,7 @@ _ROLE_PARTS = re.compile(r"\[(.*?)(\d+)(?:/(\d+))?\]:?")
 _RAY_PARTS = re.compile(r"pid=(\d+)(?:, ip=([\d.]+))?")
 _NO_HOST = re.compile(
     r"(?i)(?:info|debug|warn(?:ing)?|err(?:or)?|fatal|critical|notice|trace|note|hint|[a-z]"
-    r"|.*(?:error|exception|warning|interrupt)|https?|file|time|host|step|epoch|loss|rank)"
+    r"|.*(?:error|exception|warning|interrupt)|https?|file|time|host|step|epoch|loss|rank\d*)"
 )
 _GLUED = re.compile(r"(?<=[^\s\]:\[(])(?=\[rank\d{1,7}\]:)")
 """Where a progress line without an end has torch's prefix behind it."""
@@ -93,6 +93,8 @@ class Origin(NamedTuple):
     """Whether the line carries torch's own `[rank3]:`."""
     group: str | None = None
     """What else tells streams apart: role, pod, pid of a Ray worker."""
+    said: int | None = None
+    """The rank by the program's own words, which stand in the line: see `ownwords`."""
 
 
 class Prefixes:

@@ -6,13 +6,13 @@ where a line of the same stream says it (`[rank9]:`), or a file does.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from hangtop_core.logs.known import LAUNCHERS
+from hangtop_core.logs.ownwords import in_own_words
 from hangtop_core.logs.prefix import Origin
 from hangtop_core.logs.record import Record
 
@@ -28,39 +28,7 @@ MAX_DIGITS = 9
 """Of the number of a rank: longer ones are made up, and no format for numbers takes them."""
 _KERNEL = frozenset({"K1", "K2", "K3", "K4", "K5"})
 """Lines of a kernel tell of processes by pid, whoever has printed them."""
-
-
 _OTHERS = _ABOUT | _OF_GROUP | _KERNEL
-_AT, _LEVEL = (
-    r"(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?",
-    r"(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)",
-)
-_OWN_WORDS = re.compile(
-    rf"(?:\[{_AT}\]|{_AT})?[ |,-]{{0,4}}"
-    rf"(?:(?:\[{_LEVEL}\]|{_LEVEL})(?::[\w.]{{1,80}})?[ |:-]{{0,8}})?"
-    r"[\[(]rank[ =:]?(\d{1,7})(?:/\d{1,7})?[\])](?!:)",
-    re.IGNORECASE,
-)
-
-
-def in_own_words(text: str) -> int | None:
-    """The rank in brackets that a program writes before its lines: `12:00:01 ERROR [rank 3] ...`.
-
-    Only after a time and a level: `waits for [rank 3]` and `rank 3 timed out` tell of another one,
-    as may `rank 3: no answer`; and `[Rank 3]` after torch's own header counts within a group.
-    """
-    found = _OWN_WORDS.match(text)
-    return int(found[1]) if found is not None else None
-
-
-_NAMED = re.compile(r"\brank[\s:=#]{0,2}(\d{1,7})\b", re.IGNORECASE)
-"""A rank in a line of a log, as most programs put it."""
-
-
-def named_alone(text: str) -> int | None:
-    """The only rank that a line names; None where it names several, or none."""
-    found = {int(number) for number in _NAMED.findall(text)}
-    return found.pop() if len(found) == 1 else None
 
 
 def by_own_words(record: Record, ranks: Iterable[int]) -> Record:
@@ -169,7 +137,8 @@ class Whose:
             known = self._known.get((node, origin.task, local))
             return local if known is None and self._one_node else known
         # Where torchrun is inside, srun's label is a node.
-        return origin.task if not self._launched[file] else None
+        task = origin.task if not self._launched[file] else None
+        return task if task is not None else origin.said
 
     def local(self, file: int, origin: Origin) -> int | None:
         """The rank on its node of who prints, where told."""

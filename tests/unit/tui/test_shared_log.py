@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from hangtop.spans import plain
@@ -33,6 +35,21 @@ def test_what_no_line_tells_whose_it_is(prefix: str, shared: int) -> None:
         told = " ".join(plain(one) for one in shared_lines(ranks[0]))
         assert "4 ranks of" in told
         assert f"{PATH}, and no line of it tells which of them did. The row - has" in told
+
+
+@pytest.mark.parametrize(("off", "ago"), [(0.0, [0, 7, 7, 7]), (5 * 3600.0, [0, 0, 0, 0])])
+def test_when_each_rank_printed_is_told_by_its_lines(off: float, ago: list[float]) -> None:
+    """Where their clock is that of the file, and not of another time zone."""
+    changed = with_log("x\n").snapshot.outputs[0].changed
+    clock = [(changed - off - 7.0 * (n % 4 > 0), n % 4) for n in (1, 2, 3, 0)]
+    text = "".join(
+        f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))} rank {rank} step 1\n"
+        for at, rank in clock * 2
+    )
+    update = with_log(text)
+    logs = Logs(update.snapshot, update.snapshot.jobs[0])
+    told = [one.changed for one in logs.streams if one.rank is not None]
+    assert [round(changed - (at or 0.0)) for at in told] == ago
 
 
 def test_an_exception_of_nobody_that_was_caught() -> None:

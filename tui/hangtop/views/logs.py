@@ -39,6 +39,8 @@ FIRST = "▶ first"
 PATH_CELLS = 60
 """Of a path at most; the name of the file stands at its end."""
 _QUIET = re.compile(r"\[?(?:INFO|DEBUG)\b[\]\s:|-]+(?=\S)")
+SAME_CLOCK_S = 60.0
+"""The time in a file's last line is at most so far from that at which it was written."""
 SEARCHED = 2000
 """Characters of a line in which a pattern is searched."""
 PATTERN_S = 0.3
@@ -99,12 +101,23 @@ class Logs:
             else:
                 owned.setdefault(file.place.rank, []).append(one)
         sharing = Counter(rank.node for rank in job.ranks if rank.rank not in owned)
+        # Of a file of several ranks only their lines tell when each printed, if the times in them
+        # are those of the file, and not of another time zone.
+        newest_at: dict[str, float] = {}
+        for rank in job.ranks:
+            at = self.judged.last.get(rank.rank, ("", None))[1]
+            if at is not None and rank.rank not in owned:
+                newest_at[rank.node] = max(at, newest_at.get(rank.node, 0.0))
         for rank in job.ranks:
             own = owned.get(rank.rank, [])
             # What it printed last matters, not which of its files that is.
             some = own or shared.get(rank.node, [])
             newest = max(some, key=lambda one: (one.size > 0, one.changed), default=None)
-            last = self.judged.last.get(rank.rank, ("", None))[0]
+            last, at = self.judged.last.get(rank.rank, ("", None))
+            changed = newest.changed if newest is not None else None
+            if not own and at is not None and changed is not None:
+                same = abs(changed - newest_at[rank.node]) < SAME_CLOCK_S
+                changed = at if same else changed
             yield Stream(
                 rank_key(rank),
                 rank.rank,
@@ -113,7 +126,7 @@ class Logs:
                 parts.get(rank.rank, ""),
                 first is not None and first.record.rank == rank.rank,
                 sum(file.size for file in own),
-                newest.changed if newest is not None else None,
+                changed,
                 last,
                 why.get(rank.rank, "") if newest is None else "",
                 0 if own or newest is None or last else sharing[rank.node],
@@ -317,7 +330,7 @@ def shared_lines(one: Stream) -> list[Line]:
         line(("and no line of it tells which of them did.", "dim")),
         line(("The row ", "dim"), ("-", "key"), (" has all of its lines.", "dim")),
         line(("With torchrun --tee 3, srun --label or a rank", "dim")),
-        line(("in what a logger writes they can be told apart.", "dim")),
+        line(("in nearly all lines they can be told apart.", "dim")),
     ]
 
 

@@ -23,8 +23,8 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import trace_steps
 from hangtop_core.diagnosis import Verdict
 from hangtop_core.logs.known import KNOWN
+from hangtop_core.logs.ownwords import named_alone
 from hangtop_core.logs.steps import STEPS
-from hangtop_core.logs.whose import named_alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

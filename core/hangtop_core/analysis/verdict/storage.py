@@ -324,8 +324,7 @@ def _mount_of(subject: Subject, one: Descriptor | None) -> str:
 
 def _io_steps(subject: Subject, one: Descriptor | None) -> tuple[Step, ...]:
     main = subject.activity.main
-    number = main.fd if main is not None and main.fd is not None else ""
-    steps: list[Step] = [on(subject, f"ls -l /proc/{subject.pid}/fd/{number}")]
+    steps: list[Step] = []
     pipe = subject.activity.family in _PIPES or (one is not None and one.kind in ("pipe", "fifo"))
     if pipe and one is not None and one.target.startswith("/") and (path := word(one.target)):
         steps.append(
@@ -334,6 +333,10 @@ def _io_steps(subject: Subject, one: Descriptor | None) -> tuple[Step, ...]:
     elif not pipe and (mount := word(_mount_of(subject, one))):
         told = f"timeout 5 stat {mount} || echo the file system does not answer"
         steps.append(on(subject, told))
+    if main is not None and main.fd is not None:
+        steps.append(on(subject, f"ls -l /proc/{subject.pid}/fd/{main.fd}"))
+    elif not steps:  # what is being opened is no descriptor yet
+        steps.append(on(subject, f"ls -l /proc/{subject.pid}/fd/"))
     steps.append(on(subject, f"cat /proc/{subject.pid}/stack"))
     if main is not None and main.state == "D":
         return (*steps, on(subject, f"{KERNEL_LOG} | tail -n 50"))

@@ -212,6 +212,17 @@ def test_other_blocking_input(facts: situations.Facts) -> None:
     assert (verdict.cause, blamed(verdict)) == ("io-wait", [3])
 
 
+def test_a_fifo_that_is_being_opened_is_asked_first_who_has_it() -> None:
+    # GIVEN it is no descriptor yet, so that nothing in /proc/PID/fd could be looked at
+    world = World()
+    world.waiters(3)
+    table = DescriptorTable(NOW, (), opening=Descriptor(-1, "fifo", "/run/marker", "r"))
+    world.add(user("load", 83), FIFO_OPEN, descriptors=table)
+    steps = hung(world).next_steps
+    assert "fuser -v /run/marker" in steps[0]
+    assert not any("/fd/" in step for step in steps)
+
+
 def test_a_blocking_read_inside_the_dataset_is_input_before_it_is_data() -> None:
     world = World()
     world.waiters(3)

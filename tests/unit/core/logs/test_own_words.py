@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from hangtop_core.logs.judge import judge
 from hangtop_core.logs.output import Output, of_job
-from hangtop_core.logs.whose import in_own_words
+from hangtop_core.logs.ownwords import in_own_words
+from hangtop_core.logs.parse import Parser
+from hangtop_core.logs.whose import Place
 from support.build import HUNG_SINCE, World
 from support.logs import parsed
 from support.verdicts import printing
@@ -113,3 +117,80 @@ def test_whom_a_line_is_of_is_told_by_the_verdict(line: str, blamed: list[int]) 
     found = printing(world, "[rank 0] step 7", line)
     (verdict,) = [one for one in found.verdicts if one.cause == "gpu-ecc"]
     assert [one.rank for one in verdict.culprits if one.rank is not None] == blamed
+
+
+SHAPES = [
+    "[04:26:29] rank {} step {}",
+    "2026-11-23 04:18:45,186 rank {} step {} loss 1.2",
+    "2026-11-23 04:18:45,186 INFO train.py:40 [Rank {}] step {}",
+    "rank{}: step {}",
+    "(RANK={}) step {}",
+    '{{"time": "04:18:45", "rank": {}, "step": {}}}',
+    "I1123 04:18:45 global_rank={} step={}",
+]
+
+
+def told(text: str) -> list[int | None]:
+    """The ranks of the lines of a text, as far as they are told."""
+    found: list[int | None] = []
+    parser = Parser(0, 0.0, lambda line: found.append(line.origin.said))
+    parser.feed(text)
+    parser.finish()
+    return found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_rank_that_nearly_all_lines_name_has_printed_them(shape: str) -> None:
+    lines = [shape.format(step % 3, step) for step in range(30)]
+    frames = ['  File "a.py", line 3, in f', "    x()"] * 20
+    lines[10:10] = ["Traceback (most recent call last):", *frames, "KeyError: 1"]
+    assert told("\n".join(lines)) == [n % 3 for n in range(10)] + [None] * 42 + [
+        n % 3 for n in range(10, 30)
+    ]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # one rank alone: of what it prints about itself, or about the first
+        [f"10:00:0{n} rank 0: {n}" for n in range(9)],
+        # the rank on its node is no global one
+        [f"10:00:0{n} local_rank {n % 2}: {n}" for n in range(9)],
+        # too few of its lines
+        [f"step {n}" for n in range(9)] + ["rank 1: bad", "rank 2: bad", "rank 3: bad"],
+        # every line in other words is prose
+        [
+            "rank 1 joined", "waiting for rank 2", "no answer from rank 3", "all but rank 1: done",
+            "the slowest is: rank 2", "(best) rank 3",
+        ],
+    ],
+)  # fmt: skip
+def test_other_lines_tell_of_a_rank(lines: list[str]) -> None:
+    assert set(told("\n".join(lines))) == {None}
+
+
+def test_a_line_about_another_rank_in_other_words_is_nobodys() -> None:
+    lines = [f"10:00:0{n} rank {n % 3}: step {n}" for n in range(9)]
+    assert told("\n".join([*lines, "waiting for the answer of rank 2"]))[-1] is None
+
+
+def test_the_last_line_of_every_rank_is_known_where_several_print_to_one_file() -> None:
+    text = "".join(f"10:00:0{n} rank {n % 3}: step {n}\n" for n in range(9))
+    assert {rank: last for rank, (last, _) in judge([parsed(text)]).last.items()} == {
+        rank: f"10:00:0{6 + rank} rank {rank}: step {6 + rank}" for rank in range(3)
+    }
+
+
+def test_a_file_of_one_rank_is_that_ranks_whatever_it_prints() -> None:
+    text = "".join(f"10:00:0{n} rank {n % 3}: throughput {n}\n" for n in range(9))
+    file = parsed(text)
+    own = msgspec.structs.replace(file, place=Place(rank=0))
+    assert set(judge([own]).last) == {0}
+
+
+def test_a_traceback_is_still_of_the_rank_that_the_line_before_it_names() -> None:
+    lines = [f"10:00:0{n} rank {n % 3}: step {n}" for n in range(9)]
+    lines += ["10:00:10 rank 1: failed", "Traceback (most recent call last):"]
+    lines += ['  File "a.py", line 3, in f', "    x()", "KeyError: 1"]
+    (record,) = (r for r in parsed("\n".join(lines) + "\n").records if r.code == "traceback")
+    assert record.fields["named"] == "1"
