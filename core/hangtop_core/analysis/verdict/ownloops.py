@@ -28,7 +28,7 @@ def loop_told(case: Case, subject: Subject) -> str:
             return ""
         return (
             f"is in the loop at {loop}, in all samples {case.ago(told[1])}, by the same calls, and "
-            "its memory has not changed; no rank that waits is in it"
+            f"its memory has not changed{'; no rank that waits is in it' if case.waiters else ''}"
         )
     if loop and wakes_up(subject.rank, subject.standing):
         return f"is in the loop at {loop}, which only a line in it ends; no rank that waits is"
