@@ -62,12 +62,13 @@ class Activity(Struct, frozen=True, gc=False):
     """That thread answers a call of another rank by torch.distributed.rpc."""
     awaited: str = ""
     """`waits in result at train.py:9 (f)`, what the main thread does meanwhile."""
+    unseen: str = ""  # why no stack tells where it is, where `text` does not say so
     peer: int | None = None  # the rank at the other end of the socket of its own that it reads from
 
     @property
     def at(self) -> str:
         """Where in the user's code, for sentences."""
-        return where(self.site)
+        return where(self.site) + (f" ({self.unseen})" if self.unseen else "")
 
 
 OVER_MEMORY = "is held up by the kernel because its cgroup is over memory.high"
@@ -224,9 +225,8 @@ def _kind(
         return "io", "is in uninterruptible sleep (state D)"
     if read_.kind == "backward" and running:
         return "busy", "computes gradients"
-    if read_.kind in ("inline-data", "importing") and family in _BLOCKING:
-        return _from_kernel(read_, family, main)
-    if read_.kind == "lock" and family not in (None, "futex"):
+    elsewhere = read_.kind == "lock" and family not in (None, "futex")
+    if elsewhere or (read_.kind in ("inline-data", "importing") and family in _BLOCKING):
         return _from_kernel(read_, family, main)
     if read_.kind is not None:
         return read_.kind, read_.text
@@ -240,7 +240,6 @@ def _kind(
 _BLOCKING = frozenset(
     {"pipe-read", "pipe-write", "fifo-open", "file-lock", "child", "socket", "tty-read"}
 )
-
 _READS = frozenset({"read", "readv"})
 """Also of a terminal, in which they sleep in `wait_woken`, as in a socket."""
 _EXCHANGES = ("/torch/distributed/", "/torch/futures/", "/torch/nn/parallel/distributed.py")
@@ -302,17 +301,19 @@ def _without_stack(
     sample: StackSample | None, main: Thread | None, family: str | None, running: bool
 ) -> Activity:
     failure = sample.failure if sample is not None else None
-    why = failure.text if failure is not None else "not sampled yet"
+    why = f"no stack: {failure.text}" if failure is not None else "no stack yet"
+    kind: Kind = "io"
     if main is not None and main.state == "D":
         text = OVER_MEMORY if family == "over-memory" else "is in uninterruptible sleep (state D)"
-        return Activity("io", text, family=family, main=main)
-    if family in ("file-lock", "child", "sleep", "pipe-read", "fifo-open"):
+    elif family in ("file-lock", "child", "sleep", "pipe-read", "fifo-open"):
         kind, text = _FAMILIES[family]
-        return Activity(kind, f"{text} (no stack: {why})", family=family, main=main)
-    if running:
-        return Activity("busy", f"is busy (no stack: {why})", main=main, running=True)
-    what = f", asleep in {main.wchan or main.syscall}" if main and family else ""
-    return Activity("unknown", f"gave no stack ({why}){what}", family=family, main=main)
+    elif running:
+        kind, text = "busy", "is busy"
+    else:
+        text = "has given no stack yet" if failure is None else f"gave no stack ({failure.text})"
+        text += f", asleep in {main.wchan or main.syscall}" if main and family else ""
+        kind, why = "unknown", ""
+    return Activity(kind, text, family=family, main=main, running=running, unseen=why)
 
 
 def _with_place(found: Activity, read_: Reading) -> Activity:

@@ -28,6 +28,7 @@ from hangtop_core.analysis.verdict.helpers import FOR_THREADS, with_helper
 from hangtop_core.analysis.verdict.knots import Knot, knot
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.owners import Owners
+from hangtop_core.analysis.verdict.ownloops import left_in_loops
 from hangtop_core.analysis.verdict.presumed import with_waits
 from hangtop_core.analysis.verdict.recorded import by_recorders
 from hangtop_core.analysis.verdict.requests import awaits_requests
@@ -74,6 +75,9 @@ class Case:
         )
         if self.progress.state == "hung" and awaits_requests(self):
             self.progress = replace(self.progress, state="unknown")
+        elif self.progress.state == "progressing" and (since := left_in_loops(self)) is not None:
+            still = max(self.at - since, 0.0)
+            self.progress = replace(self.progress, state="hung", since=since, stalled_for_s=still)
 
     @property
     def at(self) -> float:

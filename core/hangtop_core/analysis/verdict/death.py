@@ -32,7 +32,7 @@ from hangtop_core.analysis.verdict.outofmemory import (
     limit_steps,
     limit_text,
 )
-from hangtop_core.analysis.verdict.owners import others_run_on
+from hangtop_core.analysis.verdict.owners import ENDS_ALL_S, began_later, ends_all, of_another
 from hangtop_core.analysis.verdict.process import exit_steps
 from hangtop_core.analysis.verdict.steps import Command
 from hangtop_core.logs.ended import CRASHES, status
@@ -209,12 +209,14 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
             continue
         beside = {rank.local_rank: rank for rank in case.by_node.get(seat.node, ())}
         names = {rank.process.comm[:15] for rank in beside.values()}
+        ends = ends_all(case, seat.node)
         for told in reversed(_told(case, seat.node, kind)):
-            fits = _fits(told.known.pid, seat.local, beside)
+            fits = _fits(case, told.known.pid, seat.local, beside)
             thread = kind == "fault" and _may_be_thread(case, told, seat.local, beside)
             if told.known.comm not in names or not (fits or thread):
                 continue
-            if others_run_on(case, seat.node, told.line.at):
+            run_on = ends and case.at - told.line.at >= ENDS_ALL_S
+            if run_on or of_another(case, seat.node, told.known.pid):
                 continue
             rank = next(iter(beside.values()))
             core = core_steps(case, rank, told.known.pid if fits else None)
@@ -224,7 +226,7 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
                 absent=absent([seat]),
                 summary=sentence(
                     case,
-                    f"{place_text([seat])} {what if fits else f'most likely {what}'} at "
+                    f"{place_text([seat])} {'' if fits and not ends else 'most likely '}{what} at "
                     f"{told.when} (pid {told.known.pid})",
                 ),
                 evidence=(
@@ -232,8 +234,9 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
                     fact("process", seat.rank, text),
                     *place_facts([seat]),
                 ),
-                steps=(*(core if kind == "fault" else ()), *exit_steps(rank)),
+                steps=(*(core if kind == "fault" else ()), *exit_steps(case, rank)),
                 confidence=0.9 if fits else 0.85,
+                decisive=not ends,  # it shows soon whether its launcher ends the others
             )
             break
 
@@ -245,7 +248,7 @@ def _may_be_thread(case: Case, told: Told, local: int, beside: Mapping[int | Non
     """
     stopped, pid = case.progress.since, told.known.pid
     below, _ = _neighbours(local, beside)
-    later = pid is not None and (below is None or pid > below[1])
+    later = pid is not None and (below is None or pid > below[1].process.pid)
     alone = sum(seat.beside for seat in case.seats) == 1
     near = stopped is not None and abs(told.line.at - stopped) <= JUST_S
     return later and alone and near and pid not in {r.process.pid for r in beside.values()}
@@ -253,27 +256,32 @@ def _may_be_thread(case: Case, told: Told, local: int, beside: Mapping[int | Non
 
 def _neighbours(
     local: int, beside: Mapping[int | None, Rank]
-) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-    """Local rank and pid of the nearest ranks that were started before and after one."""
-    pids = sorted((at, rank.process.pid) for at, rank in beside.items() if at is not None)
-    below = [one for one in pids if one[0] < local]
-    above = [one for one in pids if one[0] > local]
+) -> tuple[tuple[int, Rank] | None, tuple[int, Rank] | None]:
+    """Local rank and rank of the nearest that were started before and after one."""
+    known = sorted(at for at in beside if at is not None)
+    below = [(at, beside[at]) for at in known if at < local]
+    above = [(at, beside[at]) for at in known if at > local]
     return (below[-1] if below else None, above[0] if above else None)
 
 
-def _fits(pid: int | None, local: int, beside: Mapping[int | None, Rank]) -> bool:
+def _fits(case: Case, pid: int | None, local: int, beside: Mapping[int | None, Rank]) -> bool:
     """Whether a pid can be that of a missing rank: launchers start ranks in order, at once."""
     below, above = _neighbours(local, beside)
-    if pid is None or (below is None and above is None):
+    if pid is None:
         return False
-    low = below[1] if below is not None else (above or (0, 0))[1] - NEAR_PIDS
-    high = above[1] if above is not None else low + NEAR_PIDS
-    return low < pid < high
+    if above is not None:
+        high = above[1].process.pid
+        return (below[1].process.pid if below is not None else high - NEAR_PIDS) < pid < high
+    if below is None or not 0 < pid - below[1].process.pid < NEAR_PIDS:
+        return False
+    return not began_later(case, below[1], pid)
 
 
 def _between(local: int, beside: Mapping[int | None, Rank]) -> str:
-    below, above = _neighbours(local, beside)
-    parts = [f"local rank {at} has pid {pid}" for at, pid in filter(None, (below, above))]
+    parts = [
+        f"local rank {at} has pid {rank.process.pid}"
+        for at, rank in filter(None, _neighbours(local, beside))
+    ]
     return f"ranks are started in order: {', '.join(parts)}"
 
 

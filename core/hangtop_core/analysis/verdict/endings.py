@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.frames import package, plain_name
@@ -129,6 +130,19 @@ def error_of_somebody(case: Case, number: int) -> Record | None:
     if not by_multiprocessing(started) or any(map(lost_children, case.subjects)):
         some = [one for one in some if not _of_child(one)]
     return max(some, key=lambda one: (one.file, one.order), default=None)
+
+
+def aborted(case: Case) -> tuple[Subject, ...]:
+    """The one rank that C++ has aborted, of which no line has a number; empty where several may.
+
+    By its status; where none was read, it is the only one whose end nothing else tells.
+    """
+    found = [s for s in case.subjects if s.rank.process.exit_code == -signal.SIGABRT]
+    if not found and not case.seats:
+        gone = (s for s in case.subjects if s.activity.kind in GONE)
+        found = [s for s in gone if s.rank.process.exit_code is None]
+        found = [s for s in found if s.number not in case.said.errors]
+    return tuple(found) if len(found) == 1 else ()
 
 
 def _long_before(case: Case, subject: Subject, error: Record) -> bool:

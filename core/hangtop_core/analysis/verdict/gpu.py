@@ -108,16 +108,26 @@ class _Bad(NamedTuple):
 
 
 def _hits(case: Case, bad: Iterable[_Bad]) -> Iterator[Hit]:
-    """One verdict on all GPUs that fail for one reason."""
+    """One verdict on all GPUs that fail for one reason.
+
+    Who is on one that fails is not told as one that only waits in any of them.
+    """
     alike: dict[Hashable, list[_Bad]] = {}
     for one in bad:
         why = one.event.text if one.event is not None else None
         alike.setdefault((one.common or one.text, one.confidence, why), []).append(one)
+    failing = _all_failing(case) if alike else ()
     for some in sorted(alike.values(), key=lambda group: -len(group)):
-        yield _hit(case, some)
+        yield _hit(case, some, failing)
 
 
-def _hit(case: Case, bad: Sequence[_Bad]) -> Hit:
+def _all_failing(case: Case) -> tuple[Subject, ...]:
+    """All that are on a GPU which fails in any way."""
+    ways = (_lost_ones(case), _defective(case), _unlinked(case), _reported(case))
+    return tuple({id(one.subject): one.subject for way in ways for one in way}.values())
+
+
+def _hit(case: Case, bad: Sequence[_Bad], failing: Sequence[Subject]) -> Hit:
     subjects = tuple({id(one.subject): one.subject for one in bad}.values())
     gpus = {(one.subject.rank.node, one.gpu.index): one for one in bad}
     nodes = {node for node, _ in gpus}
@@ -135,7 +145,7 @@ def _hit(case: Case, bad: Sequence[_Bad]) -> Hit:
         subjects=subjects,
         summary=sentence(
             case, f"{name} on {nodesets.fold(nodes)} {text}", when, f"and {on_them}",
-            blamed=subjects,
+            blamed=failing,
         ),
         evidence=(
             *(found for one in bad[:SHOWN] for found in _event_facts(case, one.event)),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.endings import by_segment
+from hangtop_core.analysis.verdict.endings import aborted, by_segment
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
 from hangtop_core.analysis.verdict.leftover import apart
 from hangtop_core.analysis.verdict.needs import More
@@ -237,8 +236,7 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         blamed = tuple(s for s in case.subjects if s.number in ranks)
         if not ranks and cause in _ABORTS:
             # What the C++ runtime prints as it aborts has no rank before it.
-            aborted = [s for s in case.subjects if s.rank.process.exit_code == -signal.SIGABRT]
-            blamed = tuple(aborted) if len(aborted) == 1 else ()
+            blamed = aborted(case)
         away = [s for s in case.seats if s.rank in ranks and s.unseen is None]
         owner, whose = by_segment(case, one) if not ranks else (None, "")
         blamed = blamed or ((owner,) if owner is not None else ())

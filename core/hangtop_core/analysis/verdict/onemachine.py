@@ -44,7 +44,7 @@ def _left_here(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{meets}, which leads to no other machine; {len(case.subjects)} are there",
             ),
         ),
-        steps=exit_steps(case.subjects[0].rank),
+        steps=exit_steps(case, case.subjects[0].rank),
     )
 
 

@@ -22,7 +22,7 @@ from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.lost import lost, own_error
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.network import leads_to
-from hangtop_core.analysis.verdict.steps import Command, tails
+from hangtop_core.analysis.verdict.steps import Command, first_errors, tails
 from hangtop_core.launchline import starts_together
 from hangtop_core.logs.ended import LATER, TOLD_TO
 from hangtop_core.logs.steps import KILLS
@@ -81,7 +81,7 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *(fact("process", s.number, f"pid {s.pid} {s.activity.text}") for s in group[:4]),
                 *_told(case, group),
             ),
-            steps=exit_steps(group[0].rank),
+            steps=exit_steps(case, group[0].rank),
             confidence=confidence,
         )
     if case.progress.state != "exited":
@@ -191,9 +191,10 @@ def _told(case: Case, group: Sequence[Subject]) -> Iterator[Evidence]:
             return
 
 
-def exit_steps(rank: Rank) -> tuple[Step, ...]:
+def exit_steps(case: Case, rank: Rank) -> tuple[Step, ...]:
     """Where it is told why a rank, or one beside it, has left."""
-    return tuple(Command(rank.node, step) for step in (*tails(rank), KILLS))
+    steps = (Command(rank.node, step) for step in (*tails(rank), KILLS))
+    return (*first_errors(rank, case.by_node[rank.node]), *steps)
 
 
 def together(case: Case, seat: Seat) -> bool:
@@ -234,7 +235,7 @@ def _vanished(case: Case) -> Iterator[Hit]:
                 _guessed(case, some[0].rank),
             ),
             evidence=(fact("environment", None, text), *to_it, *place_facts(some)),
-            steps=exit_steps(beside[0]) if beside else (Command(node, KILLS),),
+            steps=exit_steps(case, beside[0]) if beside else (Command(node, KILLS),),
             confidence=0.9 if some[0].beside else 0.6 if some[0].named and not to_it else 0.8,
             decisive=not some[0].named,
         )

@@ -66,7 +66,8 @@ def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterato
         return
     if one.cause != pattern.cause:
         return
-    blamed = {culprit.rank for culprit in one.culprits}
+    circles = [one, *_other_circles(case, pattern, one)]
+    blamed = {culprit.rank for circle in circles for culprit in circle.culprits}
     found = tuple(s for s in case.waiters if s.number in blamed)
     others = [s for s in case.waiters if s.number not in blamed]
     alone = found and pattern in (patterns.SKIPPED, patterns.ALONE)
@@ -74,12 +75,22 @@ def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterato
     yield Hit(
         subjects=found,
         explained=case.waiters,
-        summary=one.summary + (branch(case, found, others) if alone else ""),
-        evidence=one.evidence,
+        summary=one.summary
+        + "".join(f". {other.summary[:1].upper()}{other.summary[1:]}" for other in circles[1:])
+        + (branch(case, found, others) if alone else ""),
+        evidence=tuple(fact for circle in circles for fact in circle.evidence),
         steps=_moved_by(case) if transport else (*pattern.next_steps, *unused(case, found)),
         # That a loop is over says more: it is why an operation was left out.
         confidence=min(one.confidence, 0.75) if sure else one.confidence,
     )
+
+
+def _other_circles(case: Case, pattern: Pattern, one: Verdict) -> list[Verdict]:
+    """Other ranks that wait for one another in a circle, and have nothing to do with the first."""
+    if pattern not in (patterns.P2P_CIRCLE, patterns.INVERSION) or case.picture is None:
+        return []
+    told = case.picture.diagnosis.verdicts
+    return [other for other in told if other is not one and other.cause == one.cause]
 
 
 def _moved_by(case: Case) -> tuple[Step, ...]:

@@ -11,6 +11,8 @@ from hangtop_core.analysis.dictionary import match
 from hangtop_core.analysis.frames import is_library, plain_name, where
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.evidence import MOVES_S
+from hangtop_core.analysis.verdict.helpers import thread_activity
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
@@ -96,6 +98,24 @@ def saver(case: Case, subject: Subject) -> Saver | None:
             return None if _DATA.search(name) else Saver(where(frame), named)
     brings = _lately(case, rank.read_at) or any(_BRINGS.search(frame.name) for frame in stack)
     return Saver(file=True) if named and not brings else None
+
+
+def writes(case: Case, subject: Subject) -> str:
+    """What a rank does that saves now: `saves at train.py:30 (put)`; or its thread; or empty."""
+    rank, by = subject.rank, saver(case, subject)
+    if by is not None:
+        what = by.what or (" a checkpoint" if not by.function else "")
+        return f"writes{what} at {subject.activity.at}"
+    most, own = rank.cpu_share or 0.0, rank.main_cpu_share
+    sample = rank.sample
+    if sample is None or own is None or 2 * own > most:
+        return ""
+    for thread in sample.threads[1:]:
+        what_it_does = thread_activity(rank.process, sample, thread, case.reader)
+        if what_it_does.kind == "checkpoint" and what_it_does.running:
+            name = clean(thread.name or str(thread.tid), 60)
+            return f"writes a checkpoint in its thread {name!r} at {what_it_does.at}"
+    return ""
 
 
 def _saves(frame: Frame) -> bool:

@@ -90,6 +90,18 @@ def tails(rank: Rank) -> list[str]:
     return [f"tail -n 50 {one}" for one in filter(None, map(word, dict.fromkeys(paths)))]
 
 
+def first_errors(rank: Rank, others: Iterable[Rank]) -> list[Command]:
+    """The first traceback in a file that others print to as well: its end may be all theirs."""
+    shared = {path for one in others if one is not rank for path in one.process.outputs}
+    ends = [one.removeprefix("tail -n 50 ") for one in tails(rank)]
+    words = "see the first error in the log that ranks share: its end may be of those that waited"
+    return [
+        Command(rank.node, f"grep -n -m 1 -A 30 Traceback {one}", words)
+        for one in ends
+        if one in {word(path) for path in shared}
+    ]
+
+
 def thaw(process: Process, node: str) -> tuple[Command, ...]:
     """See who is in the frozen group of a process, and thaw it; version 1 has its own freezer."""
     folder = process.frozen_by or ""

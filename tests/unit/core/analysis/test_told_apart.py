@@ -10,6 +10,7 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, DescriptorTable, Socket
 from hangtop_core.logs.output import Output
+from hangtop_core.observing import decided
 from support import build, situations
 from support.build import World
 from support.logs import parsed
@@ -90,6 +91,38 @@ def alone(text: str) -> Diagnosis:
     world.add(situations.user("spin", 8), ("R", "0", None, None, None), moved_at=build.NOW)
     world.ranks = [msgspec.structs.replace(world.ranks[0], rank=1)]
     return judged(world, text, 4)
+
+
+@pytest.mark.parametrize(
+    ("said", "since", "printed", "state"),
+    [
+        (True, 40.0, None, "hung"),
+        # It may get on, or not be one that others have waited for.
+        (True, 20.0, None, "progressing"),
+        (True, 40.0, build.NOW - 5.0, "progressing"),
+        (False, 40.0, None, "progressing"),
+    ],
+)
+def test_who_is_left_in_a_while_after_all_others_have_given_up_hangs(
+    *, said: bool, since: float, printed: float | None, state: str
+) -> None:
+    world = World()
+    spins = msgspec.structs.replace(
+        situations.user("spin", 8)[0], within=((7, "while not self.done:"),), line=8
+    )
+    stack = (spins, *situations.BASE)
+    facts = ("R", "0", None, None, None)
+    one = world.add(stack, facts, moved_at=build.NOW, printed_at=printed)
+    assert one.sample is not None
+    loops = ((spins.file, spins.name, 7, build.NOW - since),)
+    sample = msgspec.structs.replace(one.sample, loops=loops)
+    world.ranks = [msgspec.structs.replace(one, rank=1, sample=sample)]
+    text = "".join(raised(rank, GAVE_UP if said else "KeyError: 'a'") for rank in (0, 2, 3))
+    found = judged(world, text, 4)
+    assert found.state == state
+    assert decided(found, 6.0) == (state == "hung" or not said)
+    if said:
+        assert first(found) == ("missing-collective", [1])
 
 
 def test_at_work_alone_after_all_others_have_given_up_waiting_is_who_they_waited_for() -> None:
