@@ -13,6 +13,7 @@ from hangtop_core.analysis.verdict.doing import (
     POOLS,
     QUEUES,
     READS,
+    asked,
     does,
     drains,
     frames_of,
@@ -28,7 +29,8 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.naming import name_ranks, thread_text
-from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.needs import OF_CHILD, WHY_LEFT, More
+from hangtop_core.analysis.verdict.outofmemory import child_facts
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails
 from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import clean, duration
@@ -142,6 +144,17 @@ def _piped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
+def asked_first(case: Case, subject: Subject, children: Sequence[Process]) -> tuple[More, ...]:
+    """What would tell more of the first of the children that a rank may wait for."""
+    live = [child for child in children if not child.ended][:1]
+    samples = subject.rank.child_samples
+    return tuple(
+        more
+        for child in live
+        for more in asked(subject, child, case.reader.process(child, samples.get(child.pid)))
+    )
+
+
 def _end(one: Descriptor) -> str:
     return f"fd {one.fd}, {clean(one.target, 60)}"
 
@@ -188,6 +201,7 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 else "give subprocess a timeout",
             ),
             confidence=None if sure else 0.8,
+            needs=asked_first(case, subject, awaited(subject, children)),
         )
 
 
@@ -313,6 +327,7 @@ def _lost(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=(
                 *_child_facts(case, subject, workers),
+                *child_facts(case, subject, short_lived(subject.rank, case.at)),
                 *_gone_facts(case, subject),
                 *common_facts(case, [subject]),
             ),
@@ -344,6 +359,7 @@ SHORT = Rule(
     next_steps=("Read what they print", "See with what status they end"),
     find=_short,
     states=frozenset({"progressing"}),
+    complete="it is told of jobs that get on, and who is gone cannot be asked",
 )
 PIPED = Rule(
     cause="child-process-wait",
@@ -366,6 +382,7 @@ LOST = Rule(
     confidence=0.9,
     next_steps=("Look for a worker that was killed", "Use concurrent.futures, which notices that"),
     find=_lost,
+    needs=WHY_LEFT,
 )
 CHILD = Rule(
     cause="child-process-wait",
@@ -378,4 +395,5 @@ CHILD = Rule(
     confidence=0.92,
     next_steps=("Look at what the child does", "Give subprocess a timeout"),
     find=_child,
+    needs=OF_CHILD,
 )

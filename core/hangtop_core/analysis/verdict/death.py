@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from hangtop_core.logs.record import Record
     from hangtop_core.model import Rank
 
+_BEFORE = (More("logs", "what it said before"),)
 _STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting", "exited"})
 _CRASHES = frozenset(-one for one in CRASHES)
 _KILLED = frozenset({-signal.SIGKILL})
@@ -376,7 +377,7 @@ CRASHED = Rule(
     find=_crashed,
     states=_STATES,
     decisive=True,
-    needs=(More("logs", "what it said before"),),
+    needs=_BEFORE,
 )
 DUMPING = Rule(
     cause="rank-dumping-core",
@@ -387,5 +388,6 @@ DUMPING = Rule(
     next_steps=("Wait, then `hangtop core` on its core file", "Next time: ulimit -c 0"),
     find=_dumping,
     decisive=True,
+    needs=_BEFORE,
 )
 RULES = (DUMPING, OOM_KILLED, CRASHED)

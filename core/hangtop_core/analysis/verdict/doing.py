@@ -8,11 +8,13 @@ from hangtop_core.analysis import kernel
 from hangtop_core.analysis.frames import plain_name, where
 from hangtop_core.analysis.idle import accepts, is_idle
 from hangtop_core.analysis.verdict.callers import stack_of
+from hangtop_core.analysis.verdict.needs import OF_CHILD, More, of_child
 from hangtop_core.analysis.verdict.pipes import command, connected, program_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hangtop_core.analysis.activity import Activity
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.logs.record import Call
@@ -26,7 +28,23 @@ _WORKS = (*POOLS, "/concurrent/futures/process.py")
 _WORKERS = ("worker", "_process_worker")
 READS = frozenset({"pipe-read", "read", "socket"})
 _WRITES = frozenset({"pipe-write", "write", "socket"})
+CONNECTED = frozenset({"poll", "socket"})
+"""Families of waits in which connections tell for whom."""
 _SENDS = frozenset({"sendto", "sendmsg"})
+
+
+def asked(subject: Subject, child: Process, activity: Activity) -> tuple[More, ...]:
+    """What would tell more of a child that its rank waits for: asked of it, by how it sleeps.
+
+    What it has inherited is told from what is its own by what the rank has open.
+    """
+    if child.ended:
+        return ()
+    connections, native = OF_CHILD
+    if activity.family in CONNECTED:
+        return (*of_child([connections], child.pid), connections)
+    python = child.pid in subject.rank.child_samples
+    return of_child([native], child.pid) if activity.family == "futex" and python else ()
 
 
 def does(case: Case, subject: Subject, child: Process) -> str:
@@ -60,7 +78,8 @@ def does(case: Case, subject: Subject, child: Process) -> str:
         if main is not None and main.syscall in _SENDS and activity.kind == "remote":
             to = connected(subject.rank, [child.pid])
             return f"is itself blocked in sending{at}{to}, where nobody takes it"
-        return f"{activity.text}{at}{named if activity.kind == 'child' else ''}"
+        to = connected(subject.rank, [child.pid]) if activity.family in CONNECTED else ""
+        return f"{activity.text}{at}{to}{named if activity.kind == 'child' else ''}"
     if below is not None:
         return f"waits for a program that it started itself{named}"
     family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None

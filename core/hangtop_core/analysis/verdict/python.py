@@ -328,6 +328,8 @@ COMPILING = Rule(
     next_steps=("Wait, or compile before training",),
     find=_compiling,
     states=ALWAYS,
+    complete="its stack and its children say what is compiled and by whom; how long it takes, "
+    "nothing",
 )
 TEARDOWN = Rule(
     cause="teardown",
@@ -338,4 +340,8 @@ TEARDOWN = Rule(
     confidence=0.8,
     next_steps=("Read the first traceback in its log",),
     find=_teardown,
+    needs=(
+        More("logs", "after which error it leaves"),
+        More("native stacks", "which C function it waits in"),
+    ),
 )
