@@ -30,6 +30,7 @@ READS = frozenset({"pipe-read", "read", "socket"})
 _WRITES = frozenset({"pipe-write", "write", "socket"})
 CONNECTED = frozenset({"poll", "socket"})
 """Families of waits in which connections tell for whom."""
+_INHERITED = More("descriptors", "which of its connections that child has inherited")
 _SENDS = frozenset({"sendto", "sendmsg"})
 
 
@@ -42,7 +43,7 @@ def asked(subject: Subject, child: Process, activity: Activity) -> tuple[More, .
         return ()
     connections, native = OF_CHILD
     if activity.family in CONNECTED:
-        return (*of_child([connections], child.pid), connections)
+        return (*of_child([connections], child.pid), _INHERITED)
     python = child.pid in subject.rank.child_samples
     return of_child([native], child.pid) if activity.family == "futex" and python else ()
 
