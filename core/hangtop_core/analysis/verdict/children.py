@@ -13,10 +13,11 @@ from hangtop_core.analysis.verdict.doing import (
     POOLS,
     QUEUES,
     READS,
-    asked,
+    asked_first,
     does,
     drains,
     frames_of,
+    in_c,
     waits_back,
 )
 from hangtop_core.analysis.verdict.evidence import (
@@ -106,7 +107,8 @@ def _child_facts(case: Case, subject: Subject, children: Sequence[Process]) -> I
         yield fact(
             "process",
             subject.number,
-            f"child {name_process(child)}{kernel_says}{f': {text}' if text else ''}",
+            f"child {name_process(child)}{kernel_says}{f': {text}' if text else ''}"
+            f"{in_c(case, subject, child)}",
         )
 
 
@@ -142,17 +144,6 @@ def _piped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 ),
             ),
         )
-
-
-def asked_first(case: Case, subject: Subject, children: Sequence[Process]) -> tuple[More, ...]:
-    """What would tell more of the first of the children that a rank may wait for."""
-    live = [child for child in children if not child.ended][:1]
-    samples = subject.rank.child_samples
-    return tuple(
-        more
-        for child in live
-        for more in asked(subject, child, case.reader.process(child, samples.get(child.pid)))
-    )
 
 
 def _end(one: Descriptor) -> str:

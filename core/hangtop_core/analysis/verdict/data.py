@@ -9,7 +9,7 @@ from hangtop_core.analysis.frames import library_run, where
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import ALWAYS, LIKELY, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.doing import CONNECTED, asked, frames_of, name_child
+from hangtop_core.analysis.verdict.doing import CONNECTED, asked, frames_of, in_c, name_child
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
@@ -149,7 +149,8 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     fact(
                         "stacks",
                         subject.number,
-                        f"child pid {child.pid} is in {where(activity.top)}{lock}",
+                        f"child pid {child.pid} is in {where(activity.top)}{lock}"
+                        f"{in_c(case, subject, child)}",
                     ),
                     fact(
                         "process",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import kernel
 from hangtop_core.analysis.frames import plain_name, where
 from hangtop_core.analysis.idle import accepts, is_idle
+from hangtop_core.analysis.native import called
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.needs import OF_CHILD, More, of_child
 from hangtop_core.analysis.verdict.pipes import command, connected, program_below
@@ -46,6 +48,17 @@ def asked(subject: Subject, child: Process, activity: Activity) -> tuple[More, .
         return (*of_child([connections], child.pid), _INHERITED)
     python = child.pid in subject.rank.child_samples
     return of_child([native], child.pid) if activity.family == "futex" and python else ()
+
+
+def asked_first(case: Case, subject: Subject, children: Sequence[Process]) -> tuple[More, ...]:
+    """What would tell more of the first of the children that a rank may wait for."""
+    live = [child for child in children if not child.ended][:1]
+    samples = subject.rank.child_samples
+    return tuple(
+        more
+        for child in live
+        for more in asked(subject, child, case.reader.process(child, samples.get(child.pid)))
+    )
 
 
 def does(case: Case, subject: Subject, child: Process) -> str:
@@ -124,6 +137,12 @@ def name_child(case: Case, subject: Subject, child: Process) -> str:
 def by_multiprocessing(calls: Iterable[Call | Frame]) -> bool:
     """Whether frames are those of a process that multiprocessing has started."""
     return any("/multiprocess" in one.file and plain_name(one.name) in _BEGINS for one in calls)
+
+
+def in_c(case: Case, subject: Subject, child: Process) -> str:
+    """`; its C frames are in GOMP_parallel (team.c:9)`, where a child was asked for them."""
+    inside = called(list(takewhile(lambda one: one.native, frames_of(case, subject, child))))
+    return f"; its C frames are {inside}" if inside else ""
 
 
 def frames_of(case: Case, subject: Subject, child: Process) -> tuple[Frame, ...]:

@@ -304,8 +304,8 @@ STORE_DEAD = Rule(
     next_steps=("End the job", "Look why its host has left"),
     find=_store_dead,
     states=AT_START,
-    complete="who had the store is gone, or its state says why it does not run; logs are read by "
-    "themselves",
+    complete="who had the store is gone, or its state says why it does not run; logs and what "
+    "kernels say are read by themselves",
 )
 PORT_BLOCKED = Rule(
     cause="port-blocked",

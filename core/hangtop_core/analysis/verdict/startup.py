@@ -22,7 +22,7 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.logs import overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.needs import BY_WAIT, OPEN
+from hangtop_core.analysis.verdict.needs import BY_WAIT, OPEN, More
 from hangtop_core.analysis.verdict.network import sent_in_vain
 from hangtop_core.analysis.verdict.process import together
 from hangtop_core.analysis.verdict.recorders import SUBSET
@@ -250,8 +250,7 @@ NEVER_JOINED = Rule(
     next_steps=("Start the missing ranks", "Read why they ended"),
     find=_absent,
     states=AT_START,
-    complete="who is missing has no process, and the logs of launchers and of the others are read "
-    "by themselves",
+    needs=(More("kernel log", "whether the kernel ended it before it came"),),
 )
 UNREACHABLE = Rule(
     cause="node-unreachable",

@@ -13,8 +13,7 @@ from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import handles_signals, in_handler
-from hangtop_core.analysis.verdict.children import asked_first
-from hangtop_core.analysis.verdict.doing import does, name_child
+from hangtop_core.analysis.verdict.doing import asked_first, does, name_child
 from hangtop_core.analysis.verdict.endings import dead_child, dead_thread, lost_children
 from hangtop_core.analysis.verdict.evidence import (
     alike,

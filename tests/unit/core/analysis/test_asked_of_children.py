@@ -199,3 +199,23 @@ def test_rules_that_logs_speak_for_ask_recorders_of_who_is_there() -> None:
     found = printing(world, *lines)
     assert found.verdicts[0].cause == "missing-collective"
     assert [(one.kind, one.rank) for one in found.needs] == [("recorder", 2)]
+
+
+def test_c_frames_of_a_worker_are_evidence() -> None:
+    inside = msgspec.structs.replace(frame("decode_jpeg", "/src/codec.c", 9), native=True)
+    world, rank, worker = loading((inside, *worker_in("decode", 30, "lib.decode(raw)")), FUTEX)
+    world.give_children(rank, [worker])
+    assert "; its C frames are in decode_jpeg (/src/codec.c:9)" in told(judged(world).verdicts[0])
+
+
+def test_of_a_rank_that_never_came_the_kernel_of_its_node_is_asked() -> None:
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready", capabilities={"kernel log": Fact(True)})
+    for rank in (0, 1, 3):
+        env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "4"}
+        world.add(INIT, POLL, rank=rank, process={"env": env})
+    found = judged(world, world_size=4, launcher=None)
+    assert found.verdicts[0].cause == "rank-never-joined"
+    assert [(one.kind, one.rank, one.state) for one in found.needs] == [
+        ("kernel log", 2, "answered")
+    ]
