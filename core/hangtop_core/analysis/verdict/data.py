@@ -166,7 +166,7 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     "use multiprocessing_context='forkserver' or 'spawn', or start workers before "
                     "threads",
                 ),
-                needs=of_child(FORK_DEADLOCK.needs, child.pid),
+                needs=() if gives else of_child(FORK_DEADLOCK.needs, child.pid),
             )
             break
 

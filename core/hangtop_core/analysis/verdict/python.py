@@ -283,6 +283,8 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 strace_step(group[0], group[0].pid),
             ),
             confidence=None if case.waiters else 0.6,
+            # Who waits for threads or children of its own is not in C code that would tell.
+            needs=TEARDOWN.needs[:1] if group[0].activity.op in WAITS_FOR_ENDS else None,
         )
 
 

@@ -219,3 +219,38 @@ def test_of_a_rank_that_never_came_the_kernel_of_its_node_is_asked() -> None:
     assert [(one.kind, one.rank, one.state) for one in found.needs] == [
         ("kernel log", 2, "answered")
     ]
+
+
+def test_who_waits_for_its_threads_at_its_end_is_not_paused_for_that() -> None:
+    ends = frame("_shutdown", "py:threading.py", 1590)
+    for stack, kinds in (
+        ((ends,), {"logs"}),
+        ((frame("destroy_process_group", "torch/distributed/distributed_c10d.py", 2100),),
+         {"logs", "native stacks"}),
+    ):  # fmt: skip
+        world = World()
+        world.waiters(3)
+        world.add((*stack, *user("main", 90)) if len(kinds) > 1 else stack, FUTEX)
+        found = judged(world)
+        assert found.verdicts[0].cause == "teardown"
+        assert {one.kind for one in found.needs} == kinds
+
+
+@pytest.mark.parametrize(
+    ("stack", "kinds"),
+    [
+        (user("tokenize", 9, "with lock:"), {"native stacks"}),
+        ((frame("Future.result", "py:concurrent/futures/_base.py", 451), *user("get", 9)), set()),
+    ],
+)
+def test_a_forked_child_is_paused_for_a_lock_only(stack: Stack, kinds: set[str]) -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(CHILD, ("S", "do_wait", "wait4", None, None))
+    child = world.process(5555, FUTEX, role="subprocess", ppid=rank.process.pid)
+    child = msgspec.structs.replace(child, threads=child.threads[:1], thread_count=1)
+    world.give_children(rank, [(child, world.sample(stack, pid=5555))])
+    found = judged(world)
+    assert found.verdicts[0].cause == "fork-deadlock"
+    assert {one.kind for one in found.needs} == kinds
+    assert {one.pid for one in found.needs} <= {5555}
