@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import plain_name, where
 from hangtop_core.analysis.idle import accepts, is_idle
 from hangtop_core.analysis.kernel import waits_in
+from hangtop_core.analysis.native import called
 from hangtop_core.analysis.standing import HALTED
 from hangtop_core.analysis.verdict.callers import stack_of
+from hangtop_core.analysis.verdict.needs import OF_CHILD, More, of_child
 from hangtop_core.analysis.verdict.pipes import command, connected, program_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hangtop_core.analysis.activity import Activity
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.logs.record import Call
@@ -27,7 +31,35 @@ _WORKS = (*POOLS, "/concurrent/futures/process.py")
 _WORKERS = ("worker", "_process_worker")
 READS = frozenset({"pipe-read", "read", "socket"})
 _WRITES = frozenset({"pipe-write", "write", "socket"})
+CONNECTED = frozenset({"poll", "socket"})
+"""Families of waits in which connections tell for whom."""
+_INHERITED = More("descriptors", "which of its connections that child has inherited")
 _SENDS = frozenset({"sendto", "sendmsg"})
+
+
+def asked(subject: Subject, child: Process, activity: Activity) -> tuple[More, ...]:
+    """What would tell more of a child that its rank waits for: asked of it, by how it sleeps.
+
+    What it has inherited is told from what is its own by what the rank has open.
+    """
+    if child.ended:
+        return ()
+    connections, native = OF_CHILD
+    if activity.family in CONNECTED:
+        return (*of_child([connections], child.pid), _INHERITED)
+    python = child.pid in subject.rank.child_samples
+    return of_child([native], child.pid) if activity.family == "futex" and python else ()
+
+
+def asked_first(case: Case, subject: Subject, children: Sequence[Process]) -> tuple[More, ...]:
+    """What would tell more of the first of the children that a rank may wait for."""
+    live = [child for child in children if not child.ended][:1]
+    samples = subject.rank.child_samples
+    return tuple(
+        more
+        for child in live
+        for more in asked(subject, child, case.reader.process(child, samples.get(child.pid)))
+    )
 
 
 def does(case: Case, subject: Subject, child: Process) -> str:
@@ -61,7 +93,8 @@ def does(case: Case, subject: Subject, child: Process) -> str:
         if main is not None and main.syscall in _SENDS and activity.kind == "remote":
             to = connected(subject.rank, [child.pid])
             return f"is itself blocked in sending{at}{to}, where nobody takes it"
-        return f"{activity.text}{at}{named if activity.kind == 'child' else ''}"
+        to = connected(subject.rank, [child.pid]) if activity.family in CONNECTED else ""
+        return f"{activity.text}{at}{to}{named if activity.kind == 'child' else ''}"
     if below is not None:
         return f"waits for a program that it started itself{named}"
     family = waits_in(main)
@@ -105,6 +138,12 @@ def name_child(case: Case, subject: Subject, child: Process) -> str:
 def by_multiprocessing(calls: Iterable[Call | Frame]) -> bool:
     """Whether frames are those of a process that multiprocessing has started."""
     return any("/multiprocess" in one.file and plain_name(one.name) in _BEGINS for one in calls)
+
+
+def in_c(case: Case, subject: Subject, child: Process) -> str:
+    """`; its C frames are in GOMP_parallel (team.c:9)`, where a child was asked for them."""
+    inside = called(list(takewhile(lambda one: one.native, frames_of(case, subject, child))))
+    return f"; its C frames are {inside}" if inside else ""
 
 
 def frames_of(case: Case, subject: Subject, child: Process) -> tuple[Frame, ...]:

@@ -155,6 +155,8 @@ def stack_fact(case: Case, subject: Subject) -> Evidence | None:
     if site is not None and site.within is not None and not thread:
         handler = in_handler(stack_of(case.snapshot.stacks, subject))
         text += f"; {handler}" if handler else ""
+    inside = case.c_function(subject) if not thread else ""
+    text += f"; its C frames are {inside}" if inside else ""
     since = sample.same_since if not thread else None
     if since is not None and sample.count > 1:
         text += f"; same in {sample.count} samples over {duration(sample.at - since)}"

@@ -14,6 +14,7 @@ from hangtop_core.analysis.gpus import (
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact, is_are, sentence, who
+from hangtop_core.analysis.verdict.needs import DRIVER
 from hangtop_core.analysis.verdict.steps import Command, as_host, on
 from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import clean, duration, of_several, plural
@@ -290,6 +291,7 @@ LOST = Rule(
     find=_lost,
     states=START_OR_END,
     decisive=True,
+    needs=DRIVER,
 )
 ECC = Rule(
     cause="gpu-ecc",
@@ -302,6 +304,7 @@ ECC = Rule(
     next_steps=("nvidia-smi -q -d ECC,ROW_REMAPPER", "Drain the node, reset or replace the GPU"),
     find=_ecc,
     states=START_OR_END,
+    needs=DRIVER,
 )
 NVLINK = Rule(
     cause="gpu-nvlink",
@@ -313,6 +316,7 @@ NVLINK = Rule(
     next_steps=("nvidia-smi nvlink -s", "nvidia-smi nvlink -e", "Look at the fabric manager"),
     find=_nvlink,
     states=START_OR_END,
+    needs=DRIVER,
 )
 XID = Rule(
     cause="gpu-xid",
@@ -324,6 +328,7 @@ XID = Rule(
     next_steps=("Read the kernel log (NVRM)", "CUDA_LAUNCH_BLOCKING=1, compute-sanitizer"),
     find=_xid,
     states=START_OR_END,
+    needs=DRIVER,
 )
 FAILING = (LOST, ECC, NVLINK, XID)
 """In this order, before what only follows from them."""

@@ -18,6 +18,7 @@ from hangtop_core.analysis.gpus import (
 from hangtop_core.analysis.verdict.base import ALWAYS, AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.needs import ISSUED
 from hangtop_core.analysis.verdict.steps import on, trace_steps, who_is
 from hangtop_core.text import clean, duration, plural, size
 
@@ -184,6 +185,7 @@ KERNEL_STUCK = Rule(
     next_steps=("cuda-gdb: info cuda kernels", "compute-sanitizer"),
     find=_kernel_stuck,
     states=ALWAYS,
+    needs=ISSUED,
 )
 THROTTLED = Rule(
     cause="gpu-throttled",
@@ -195,6 +197,7 @@ THROTTLED = Rule(
     next_steps=("nvidia-smi -q -d PERFORMANCE", "Look at cooling and power supply"),
     find=_throttled,
     states=ALWAYS,
+    complete="the clock and the driver's reason for it are read again and again by themselves",
 )
 SHARED = Rule(
     cause="gpu-shared",
@@ -207,4 +210,5 @@ SHARED = Rule(
     next_steps=("torch.cuda.set_device(LOCAL_RANK) before anything touches CUDA",),
     find=_shared,
     states=AT_START,
+    complete="NVML names every process on a GPU, and how much memory it has there",
 )

@@ -151,6 +151,7 @@ RULES = (
         next_steps=("kill -CONT PID",),
         find=_stopped,
         decisive=True,
+        complete="its state says it, and who sent the signal the kernel does not keep",
     ),
     Rule(
         cause="rank-traced",
@@ -161,6 +162,7 @@ RULES = (
         next_steps=("Detach or end the debugger",),
         find=_traced,
         decisive=True,
+        complete="its state says it, and the kernel who traces it",
     ),
     Rule(
         cause="cgroup-frozen",
@@ -172,5 +174,6 @@ RULES = (
         next_steps=("Thaw the cgroup, or resume the suspended job",),
         find=_frozen,
         decisive=True,
+        complete="its group says it, and who wrote that the kernel does not keep",
     ),
 )

@@ -11,7 +11,7 @@ from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.endings import aborted, by_segment
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
 from hangtop_core.analysis.verdict.leftover import apart
-from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.linesneed import COMPLETE, NEEDS
 from hangtop_core.analysis.verdict.steps import as_host, on
 from hangtop_core.analysis.verdict.storeaway import known_who
 from hangtop_core.analysis.verdict.storetaken import Binder, binder, port_holder
@@ -44,7 +44,6 @@ SHORTLY_S = 60.0
 _KERNEL = frozenset({"K1", "K2", "K5"})
 """Lines of kernels that tell of an event of one process or GPU."""
 _ABORTS = frozenset({"mismatched-size"})
-_WHO = (More("descriptors", "which process has the port"),)
 
 
 class Said:
@@ -256,7 +255,6 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(case, "; ".join([whose or one.summary, *notes]), blamed=blamed),
             evidence=(*one.evidence, *(has.facts if has else ())),
             steps=(*(has.steps if has else ()), *live_steps(case, cause, blamed)),
-            needs=_WHO if cause == "store-port-taken" else None,
             confidence=max(one.confidence, TOLD_WHY) if told_why else one.confidence,
         )
 
@@ -297,6 +295,8 @@ def _rule(cause: str, title: str, seen: str, excluded: str, confidence: float) -
         next_steps=STEPS[cause],
         find=lambda case, left: _find(cause, case, left),
         states=START_OR_END,
+        needs=NEEDS.get(cause, ()),
+        complete=COMPLETE.get(cause, ""),
     )
 
 

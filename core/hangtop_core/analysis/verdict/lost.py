@@ -84,4 +84,6 @@ LEFT = Rule(
     confidence=0.85,
     next_steps=_STEPS,
     find=_left_others,
+    complete="the rank has neither a process nor a known node, and what the others printed was "
+    "read",
 )

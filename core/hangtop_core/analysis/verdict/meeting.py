@@ -238,6 +238,8 @@ STORE_DEAD = Rule(
     next_steps=("End the job", "Look why its host has left"),
     find=_store_dead,
     states=AT_START,
+    complete="who had the store is gone, or its state says why it does not run; logs and what "
+    "kernels say are read by themselves",
 )
 PORT_BLOCKED = Rule(
     cause="port-blocked",
@@ -249,4 +251,6 @@ PORT_BLOCKED = Rule(
     next_steps=("Connect to that port from there", "Open the ports between the nodes"),
     find=_blocked,
     states=AT_START,
+    complete="what a firewall drops leaves no trace but attempts without an answer, counted with "
+    "every pass",
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import Command, Step, as_host
 from hangtop_core.analysis.verdict.storehost import in_store, tcp_sockets
 from hangtop_core.logs.known import LOCAL_INTERFACE
@@ -333,6 +334,7 @@ WRONG_INTERFACE = Rule(
     next_steps=("Name the interface that leads to the other nodes: GLOO_SOCKET_IFNAME=eth0",),
     find=_wrong_interface,
     states=START_OR_END,
+    needs=(More("descriptors", "on which address it listens, and to whom it is connected"),),
 )
 PEER_DEAD = Rule(
     cause="tcp-peer-dead",
@@ -347,4 +349,5 @@ PEER_DEAD = Rule(
     confidence=0.9,
     next_steps=("ping with small and with full packets between the nodes", "Look at firewalls"),
     find=_peer_dead,
+    needs=(More("descriptors", "whether other connections between these nodes get through"),),
 )

@@ -10,6 +10,7 @@ from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.standing import GONE, wakes_up
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, full_facts, sentence, who
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.refusals import refusal, repeated
 from hangtop_core.analysis.verdict.retrying import (
     SERVICE,
@@ -123,4 +124,5 @@ NO_ROOM = Rule(
     confidence=0.9,
     next_steps=("On that mount: df -h; df -i", "Make room there"),
     find=_no_room,
+    needs=(More("logs", "whether each attempt fails for want of room"),),
 )

@@ -9,21 +9,16 @@ from hangtop_core.analysis.openers import names_by_node
 from hangtop_core.jobs import AGENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Job, Process, Rank
 
 ELASTIC = frozenset({"torchrun", "accelerate", AGENT})
 """Launchers that have the store themselves: torchrun's agent runs in them."""
 ENDS_ALL_S = 10.0
 """Seconds within which torchrun's agent ends all ranks once one has failed: it looks ten times a
 second (torch 2.13, torch/distributed/elastic/agent/server/api.py)."""
-
-
-STARTED_S = 5.0
-"""Seconds within which a launcher starts all ranks of a node."""
 
 
 def ends_all(case: Case, node: str) -> bool:
@@ -38,40 +33,6 @@ def ends_all(case: Case, node: str) -> bool:
         and not (one.ended or one.frozen or one.state in ("T", "t"))
         for one in case.job.launchers
     )
-
-
-def of_another(case: Case, node: str, pid: int | None) -> bool:
-    """Whether a process, or a thread, is of another job."""
-    return any(
-        pid == one.pid or any(pid == thread.tid for thread in one.threads)
-        for job in case.snapshot.jobs
-        if job is not case.job
-        for one in _processes(job, node)
-    )
-
-
-def began_later(case: Case, first: Rank, pid: int) -> bool:
-    """Whether a process was started too long after a rank to be of one start with it.
-
-    Numbers are given in the order of starts: so it is where the rank had started threads or
-    children of its own before, or something else was started much later and has a lower number.
-    """
-    rank = first.process
-    own = (*(thread.tid for thread in rank.threads), *(child.pid for child in first.children))
-    return any(rank.pid < one < pid for one in own) or any(
-        rank.pid < one.pid < pid and one.started_at - rank.started_at >= STARTED_S
-        for job in case.snapshot.jobs
-        for one in _processes(job, first.node)
-    )
-
-
-def _processes(job: Job, node: str) -> Iterator[Process]:
-    """All that are known of a job on a node."""
-    yield from (one for one in (*job.launchers, *job.unnumbered) if one.node == node)
-    for rank in job.ranks:
-        if rank.node == node:
-            yield rank.process
-            yield from rank.children
 
 
 class Owners:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.standing import latest, wakes_up
+from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.callers import block_at
+from hangtop_core.meters import latest
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.frames import Loop

@@ -363,6 +363,7 @@ P2P = Rule(
     confidence=0.85,
     next_steps=("Order send and recv by rank", "Use batch_isend_irecv"),
     find=_p2p,
+    needs=(More("recorder", "which send or receive has no other end"),),
 )
 OUTSIDE = Rule(
     cause="p2p-chain",

@@ -17,9 +17,11 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.lastseen import last_facts, last_place, last_waited
+from hangtop_core.analysis.verdict.linesneed import COMPLETE, NEEDS
 from hangtop_core.analysis.verdict.logs import SHORTLY_S, live_steps, overtaken
 from hangtop_core.analysis.verdict.lost import lost
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.needs import ISSUED, MORE_OR_LESS
 from hangtop_core.analysis.verdict.steps import trace_steps
 from hangtop_core.diagnosis import Verdict
 from hangtop_core.logs.known import KNOWN
@@ -78,6 +80,7 @@ def _printed(cause: str, case: Case) -> Iterator[Hit]:
             ),
             steps=live_steps(case, cause, blamed),
             confidence=_agreed(case, one.confidence, blamed),
+            needs=None if any(s.activity.kind not in GONE for s in blamed or waited) else (),
         )
 
 
@@ -153,6 +156,8 @@ def _rule(cause: str) -> Rule:
         find=lambda case, left: _printed(cause, case),
         states=_STATES | {"starting"} if cause in _AT_START else _STATES,
         last=True,
+        needs=NEEDS.get(cause, ()),
+        complete=COMPLETE.get(cause, ""),
     )
 
 
@@ -237,6 +242,7 @@ WENT_ON = Rule(
     next_steps=("Let a rank that has an error end, or make all ranks skip the same step",),
     find=_went_on,
     last=True,
+    needs=MORE_OR_LESS,
 )
 
 
@@ -282,6 +288,7 @@ LEFT_BEHIND = Rule(
     next_steps=("End the job", "Look at the stack of that rank"),
     find=_left_behind,
     states=STALLED | {"progressing"},
+    needs=ISSUED,
 )
 
 
@@ -309,4 +316,5 @@ IN_VAIN = Rule(
     find=_in_vain,
     states=_STATES,
     last=True,
+    complete="all have left, and what they printed was read",
 )

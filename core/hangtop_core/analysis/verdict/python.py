@@ -281,6 +281,8 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 strace_step(group[0], group[0].pid),
             ),
             confidence=None if case.waiters else 0.6,
+            # Who waits for threads or children of its own is not in C code that would tell.
+            needs=TEARDOWN.needs[:1] if group[0].activity.op in WAITS_FOR_ENDS else None,
         )
 
 
@@ -326,6 +328,8 @@ COMPILING = Rule(
     next_steps=("Wait, or compile before training",),
     find=_compiling,
     states=ALWAYS,
+    complete="its stack and its children say what is compiled and by whom; how long it takes, "
+    "nothing",
 )
 TEARDOWN = Rule(
     cause="teardown",
@@ -336,4 +340,8 @@ TEARDOWN = Rule(
     confidence=0.8,
     next_steps=("Read the first traceback in its log",),
     find=_teardown,
+    needs=(
+        More("logs", "after which error it leaves"),
+        More("native stacks", "which C function it waits in"),
+    ),
 )

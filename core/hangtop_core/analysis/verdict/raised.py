@@ -17,6 +17,7 @@ from hangtop_core.analysis.verdict.callers import block_at, loops, parting, stac
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, several, who
 from hangtop_core.analysis.verdict.logs import SHORTLY_S, overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.needs import MORE_OR_LESS, More
 from hangtop_core.analysis.verdict.recorded import apart, flight_facts, held
 from hangtop_core.logs.blocks import GOES_ON
 from hangtop_core.logs.known import KNOWN
@@ -242,4 +243,5 @@ CAUGHT = Rule(
     confidence=0.88,
     next_steps=("Mend what raised it", "Let a rank that has an error end"),
     find=lambda case, left: case.caught,
+    needs=(More("logs", "which exception that was"), *MORE_OR_LESS),
 )

@@ -17,6 +17,8 @@ from hangtop_core.analysis.verdict.doing import (
 )
 from hangtop_core.analysis.verdict.endings import dead_child, lost_children
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
+from hangtop_core.analysis.verdict.needs import WHY_LEFT
+from hangtop_core.analysis.verdict.outofmemory import child_facts
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.logs.steps import KILLS
 from hangtop_core.text import how_ended
@@ -80,6 +82,7 @@ def _dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     )
                     for one in lost[:4]
                 ),
+                *child_facts(case, subject, lost),
                 *_siblings(case, subject),
                 *common_facts(case, [subject]),
             ),
@@ -149,4 +152,5 @@ READER = Rule(
     ),
     find=_dead,
     decisive=True,
+    needs=WHY_LEFT,
 )

@@ -31,6 +31,7 @@ from hangtop_core.analysis.verdict.callers import (
 from hangtop_core.analysis.verdict.evidence import common_facts, is_are, several
 from hangtop_core.analysis.verdict.meeting import nettest
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.recorded import AGREED
 from hangtop_core.analysis.verdict.steps import on, sockets_step
 from hangtop_core.analysis.verdict.uneven import unused
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from hangtop_core.model import Frame
 
 _EXCLUDED = "A rank is outside of communication, or the recorder of a rank could not be read."
+_READ = "every number, operation and size that ranks have recorded was read"
+_DRIVERS = (More("kernel log", "whether a driver reports an error of a GPU"),)
 _PAST = (
     "A rank is outside of communication. Stacks show that one is past the line at which the others "
     "wait for it, or has left their loop: `missing-collective`."
@@ -252,6 +255,8 @@ def _rule(pattern: Pattern) -> Rule:
         confidence=pattern.confidence,
         next_steps=pattern.next_steps,
         find=partial(_concluded, pattern),
+        needs=_DRIVERS if pattern is patterns.TRANSPORT else (),
+        complete="" if pattern is patterns.TRANSPORT else _READ,
     )
 
 
@@ -323,6 +328,7 @@ SUBSET = Rule(
     confidence=0.85,
     next_steps=("Call new_group on all ranks, in the same order",),
     find=_subset,
+    complete="making a group is in no recorder: who is at it, all stacks show",
 )
 RULES = tuple(
     map(

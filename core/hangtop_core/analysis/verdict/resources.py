@@ -24,6 +24,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.outofmemory import limit_steps
 from hangtop_core.analysis.verdict.steps import Step, on, room_steps, word
 from hangtop_core.text import size
@@ -337,6 +338,10 @@ DISK_FULL = Rule(
     confidence=0.85,
     next_steps=("On that mount: df -h; df -i",),
     find=_disk_full,
+    needs=(
+        More("descriptors", "whether a file that it writes is there"),
+        More("logs", "whether a write fails for want of room"),
+    ),
 )
 THRASH = Rule(
     cause="memory-thrash",
@@ -353,6 +358,8 @@ THRASH = Rule(
     next_steps=("Look who has the memory", "Raise the limit of the cgroup"),
     find=_thrashing,
     states=ALWAYS,
+    complete="pressure, limits and what was read again are counted by the kernel, and read with "
+    "every pass",
 )
 CPU_QUOTA = Rule(
     cause="straggler",
@@ -365,4 +372,6 @@ CPU_QUOTA = Rule(
     next_steps=("Ask for more CPUs", "Fewer DataLoader workers and threads"),
     find=_held_back,
     states=ALWAYS,
+    complete="the quota and how often it was used up are counted by the kernel, and read with "
+    "every pass",
 )

@@ -343,6 +343,7 @@ REFUSED = Rule(
     confidence=0.82,
     next_steps=("Look where it connects to", "Let attempts end after some time"),
     find=_refused,
+    needs=(More("logs", "with what error its attempts fail"),),
 )
 TRIES_AGAIN = Rule(
     cause="remote-service-wait",
@@ -356,4 +357,5 @@ TRIES_AGAIN = Rule(
     confidence=0.85,
     next_steps=REFUSED.next_steps,
     find=_again,
+    needs=(More("logs", "with what error its attempts fail"),),
 )

@@ -24,6 +24,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
+from hangtop_core.analysis.verdict.needs import COMPUTES
 from hangtop_core.analysis.verdict.ownloops import loop_of_its_own
 from hangtop_core.analysis.verdict.positions import position_facts
 from hangtop_core.analysis.verdict.saving import writes
@@ -269,6 +270,7 @@ STRAGGLER = Rule(
     next_steps=("Profile it",),
     find=_straggler,
     states=_NOT_STUCK | {"unknown"},
+    needs=COMPUTES,
 )
 ALONE = Rule(
     cause="long-phase",
@@ -283,6 +285,7 @@ ALONE = Rule(
     next_steps=("Profile it", "Raise the timeout"),
     find=_alone,
     states=_NOT_STUCK | {"unknown"},
+    needs=COMPUTES,
 )
 LONG_PHASE = Rule(
     cause="long-phase",
@@ -294,4 +297,5 @@ LONG_PHASE = Rule(
     next_steps=("Wait; profile a rank",),
     find=_long_phase,
     states=STALLED | _NOT_STUCK,
+    complete="nobody waits for anybody, and how much work is left no reading says",
 )

@@ -22,6 +22,7 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.logs import overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.needs import BY_WAIT, OPEN, More
 from hangtop_core.analysis.verdict.network import sent_in_vain
 from hangtop_core.analysis.verdict.process import together
 from hangtop_core.analysis.verdict.recorders import SUBSET
@@ -148,6 +149,7 @@ def _outside(meeting: Kind, case: Case, left: Sequence[Subject]) -> Iterator[Hit
             ),
             evidence=common_facts(case, group),
             steps=trace_steps(group[0]),
+            needs=OPEN.get(group[0].activity.family or "", ()),
             # Ranks of a node that went away may be the ones that this one waits for as well.
             confidence=0.6 if case.unheard(case.subjects) else None,
         )
@@ -246,6 +248,7 @@ NEVER_JOINED = Rule(
     next_steps=("Start the missing ranks", "Read why they ended"),
     find=_absent,
     states=AT_START,
+    needs=(More("kernel log", "whether the kernel ended it before it came"),),
 )
 UNREACHABLE = Rule(
     cause="node-unreachable",
@@ -257,6 +260,8 @@ UNREACHABLE = Rule(
     confidence=0.8,
     next_steps=("Look whether the node is up", "Start the job again without it"),
     find=_unreachable,
+    complete="who does not answer can be asked for nothing; what others sent there is read with "
+    "every pass",
 )
 OUTSIDE_INIT = Rule(
     cause="rank-never-joined",
@@ -267,6 +272,7 @@ OUTSIDE_INIT = Rule(
     next_steps=NEVER_JOINED.next_steps,
     find=partial(_outside, "init"),
     states=AT_START,
+    needs=BY_WAIT,
 )
 OUTSIDE_GROUP = Rule(
     cause="subset-new-group",
@@ -277,4 +283,5 @@ OUTSIDE_GROUP = Rule(
     confidence=0.85,
     next_steps=SUBSET.next_steps,
     find=partial(_outside, "new-group"),
+    needs=BY_WAIT,
 )

@@ -377,6 +377,7 @@ READING = Rule(
     next_steps=("Look why the file system is slow", "Raise the timeout"),
     find=_reading,
     states=ALWAYS,
+    complete="the file, its server, and how far the rank is in it are read with every pass",
 )
 IO_WAIT = Rule(
     cause="io-wait",

@@ -157,4 +157,6 @@ TAKEN = Rule(
     next_steps=("End that process, or choose another MASTER_PORT",),
     find=lambda case, left: case.store_taken,
     states=AT_START,
+    complete="both ends of the connection, and which process has the other one, are all that it "
+    "rests on",
 )

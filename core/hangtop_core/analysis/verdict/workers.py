@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
 from hangtop_core.analysis.standing import Standing
-from hangtop_core.analysis.verdict.doing import does, name_child, waits_back
+from hangtop_core.analysis.verdict.doing import does, in_c, name_child, waits_back
 from hangtop_core.analysis.verdict.evidence import (
     fact,
     name_descriptor,
@@ -137,7 +137,8 @@ def worker_facts(case: Case, subject: Subject, worker: Worker) -> Iterator[Evide
     yield fact(
         "stacks",
         subject.number,
-        f"{worker.name} {worker.activity.text} at {worker.activity.at}{source} {since}",
+        f"{worker.name} {worker.activity.text} at {worker.activity.at}{source} {since}"
+        f"{in_c(case, subject, worker.process)}",
     )
     main = worker.activity.main
     if main is not None:
