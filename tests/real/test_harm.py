@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.errors import RefusedError
 from hangtop_core.session import Options, Session
 from hangtop_probe import permission
+from support.cores.image import core
 from support.probe_client import ProbeClient
 from support.processes import (
     PATIENCE,
@@ -204,6 +206,37 @@ def test_a_kill_while_a_core_is_taken_leaves_neither_gdb_nor_a_part_of_it(
     assert wait_until(lambda: not held(target)), held(target)
     assert not list(tmp_path.iterdir())
     assert is_alive(target)
+
+
+@pytest.mark.parametrize("tool", ["gzip", "gdb"])
+def test_a_kill_while_a_packed_core_is_read_leaves_no_copy_of_it(tmp_path: Path, tool: str) -> None:
+    """While gzip unpacks it, or gdb reads the copy; neither comes to its end here."""
+    if shutil.which("gzip") is None:
+        pytest.skip("gzip is not installed")
+    packed, begun = tmp_path / "core.gz", tmp_path / "begun"
+    packed.write_bytes(gzip.compress(core() + os.urandom(4 << 20), 1))
+    programs, copies = tmp_path / "programs", tmp_path / "copies"
+    programs.mkdir()
+    copies.mkdir()
+    real = f'{shutil.which("gzip")} "$@"\n' if tool == "gzip" else ""
+    script = programs / tool
+    script.write_text(f"#!/bin/sh\n{real}: >'{begun}'\nexec sleep 600\n")
+    script.chmod(0o755)
+    mark = str(time.monotonic_ns())
+    path = f"{programs}:{os.environ['PATH']}"
+    head = subprocess.Popen(
+        [sys.executable, "-m", "hangtop", "core", str(packed), sys.executable],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PATH": path, "TMPDIR": str(copies), OWN: mark},
+    )
+    try:
+        assert wait_until(lambda: begun.exists() or head.poll() is not None)
+        assert head.poll() is None
+    finally:
+        head.kill()
+        head.wait()
+    assert wait_until(lambda: not with_variable(OWN, mark)), with_variable(OWN, mark)
+    assert not list(copies.iterdir())
 
 
 def test_a_kill_of_whatever_else_looks_leaves_nothing(target: int, tmp_path: Path) -> None:
