@@ -21,7 +21,7 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.errors import RefusedError
 from hangtop_core.session import Options, Session
 from hangtop_probe import permission
-from support.cores.image import core
+from support.cores import image
 from support.probe_client import ProbeClient
 from support.processes import (
     PATIENCE,
@@ -214,7 +214,7 @@ def test_a_kill_while_a_packed_core_is_read_leaves_no_copy_of_it(tmp_path: Path,
     if shutil.which("gzip") is None:
         pytest.skip("gzip is not installed")
     packed, begun = tmp_path / "core.gz", tmp_path / "begun"
-    packed.write_bytes(gzip.compress(core() + os.urandom(4 << 20), 1))
+    packed.write_bytes(gzip.compress(image.core() + os.urandom(4 << 20), 1))
     programs, copies = tmp_path / "programs", tmp_path / "copies"
     programs.mkdir()
     copies.mkdir()
