@@ -208,6 +208,41 @@ def test_a_kill_while_a_core_is_taken_leaves_neither_gdb_nor_a_part_of_it(
     assert is_alive(target)
 
 
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
+@pytest.mark.parametrize("victim", ["head", "probe and head"])
+def test_a_gdb_that_hangs_at_a_core_ends_with_who_is_killed(
+    target: int, tmp_path: Path, victim: str
+) -> None:
+    """One that would never end by itself, and holds the rank meanwhile."""
+    folder, begun, mark = tmp_path / "cores", tmp_path / "begun", str(time.monotonic_ns())
+    folder.mkdir()
+    script = tmp_path / "gdb"
+    hangs = f"-ex 'shell : >{begun}; exec sleep 600'"
+    script.write_text(f'#!/bin/sh\nexec {shutil.which("gdb")} {hangs} "$@"\n')
+    take = ["core", "--take", "--yes", "--rank", "0", "--pid", str(target), "--to", str(folder)]
+    script.chmod(0o755)
+    head = subprocess.Popen(
+        [sys.executable, "-m", "hangtop", *take],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", OWN: mark},
+    )
+    try:
+        assert wait_until(lambda: head.poll() is not None or begun.exists())
+        assert head.poll() is None
+        assert held(target)
+        if victim == "probe and head":
+            os.kill(probe_of(head.pid), signal.SIGKILL)
+    finally:
+        head.kill()
+        head.wait()
+    freed = wait_until(lambda: not held(target))
+    for pid in with_variable(OWN, mark):  # what gdb itself has started
+        os.kill(pid, signal.SIGKILL)
+    assert freed
+    assert is_alive(target)
+    assert not list(folder.iterdir())
+
+
 @pytest.mark.parametrize("tool", ["gzip", "gdb"])
 def test_a_kill_while_a_packed_core_is_read_leaves_no_copy_of_it(tmp_path: Path, tool: str) -> None:
     """While gzip unpacks it, or gdb reads the copy; neither comes to its end here."""
