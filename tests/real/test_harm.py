@@ -177,7 +177,7 @@ def test_a_kill_while_a_core_is_taken_leaves_neither_gdb_nor_a_part_of_it(
     target: int, tmp_path: Path, victim: str
 ) -> None:
     mark = str(time.monotonic_ns())
-    take = ["core", "--take", "--yes", "--rank", "0", "--pid", str(target), "--to", str(tmp_path)]
+    take = ["core", "--take", "--yes", "--pid", str(target), "--to", str(tmp_path)]
     for _ in range(9):
         head = subprocess.Popen(
             [sys.executable, "-m", "hangtop", *take],
@@ -219,7 +219,7 @@ def test_a_gdb_that_hangs_at_a_core_ends_with_who_is_killed(
     script = tmp_path / "gdb"
     hangs = f"-ex 'shell : >{begun}; exec sleep 600'"
     script.write_text(f'#!/bin/sh\nexec {shutil.which("gdb")} {hangs} "$@"\n')
-    take = ["core", "--take", "--yes", "--rank", "0", "--pid", str(target), "--to", str(folder)]
+    take = ["core", "--take", "--yes", "--pid", str(target), "--to", str(folder)]
     script.chmod(0o755)
     head = subprocess.Popen(
         [sys.executable, "-m", "hangtop", *take],
