@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_NODES = 16_384
+MAX_HOSTFILE = 16 << 20
+"""Bytes."""
 MAX_SPANS = 4 * MAX_NODES
 """Numbers in all ranges of an expression, of which some may be taken out again."""
 
@@ -122,9 +124,15 @@ def read_hostfile(path: Path) -> tuple[str, ...]:
         UsageError: when it cannot be read or a line names no host.
     """
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        with path.open("rb") as file:
+            data = file.read(MAX_HOSTFILE + 1)
     except OSError as error:
         raise UsageError(f"--hostfile {path}: {error.strerror}") from error
+    if len(data) > MAX_HOSTFILE:
+        raise UsageError(
+            f"--hostfile {path}: has over {MAX_HOSTFILE >> 20} MiB: it is no host file"
+        )
+    lines = data.decode("utf-8", "replace").splitlines()
     found: dict[str, None] = {}
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].split()
