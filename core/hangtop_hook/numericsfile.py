@@ -59,7 +59,7 @@ def from_environment(environ: Mapping[str, str]) -> Optional[Settings]:
         return Settings(
             int(told["frames"]), trace, None if after is None else int(after), bool(told["stop"])
         )
-    except (TypeError, KeyError, OverflowError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise ValueError("%s is none of ours: %r" % (VARIABLE, error)) from None
 
 

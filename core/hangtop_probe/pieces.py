@@ -261,7 +261,7 @@ def listed(known: bytes) -> List[str]:
     found: List[str] = []
     at = known.find(end)
     while at >= 0 and len(found) < 16:
-        start = known.find(b"/", known.rfind(b"\0", max(0, at - 4096), at) + 1)
+        start = known.find(b"/", max(at - 4096, known.rfind(b"\0", 0, at) + 1))
         found.append(known[start : at + len(end) - 1].decode("utf-8", "replace"))
         at = known.find(end, at + 1)
     return found

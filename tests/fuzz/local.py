@@ -137,7 +137,9 @@ def path_in_memory(data: bytes) -> None:
         mock.patch.object(procfs, "read", return_value=line),
         mock.patch.object(procfs, "numbers", return_value=[1, 2]),
         mock.patch.object(procfs, "link", return_value="/cwd"),
-        mock.patch.object(opening, "open", lambda *_, **__: Endless(memory), create=True),
+        mock.patch.object(
+            opening, "open", side_effect=lambda *_, **__: Endless(memory), create=True
+        ),
     ):
         found = opening.read(1, procfs.parse_mountinfo(memory))
         frames.encode({"found": found})

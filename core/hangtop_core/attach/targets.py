@@ -38,12 +38,12 @@ _WITH_GROUPS = re.compile(r"(?!.*[@:]-)[A-Za-z0-9_.:%@,!&^\[\]*?/+-]+")
 """A site's groups.conf may have commands that groups come from (`map: ... $GROUP`): ClusterShell
 hands them to a shell with the group's name in them. So there is nothing in it that means something
 there, and it is no option."""
-_BETWEEN = re.compile(r"\s*([,!&^])\s*")
 # Each begins where a run does, so that a long one costs no quadratic time.
+_BETWEEN = re.compile(r"(?<!\s)\s*([,!&^])\s*")
 _LOGIN = re.compile(r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]+@[A-Za-z0-9_.\[\]-]+")
 """`alice@n1`, as for ssh; NodeSet would take the second half for a group."""
 _INSIDE = re.compile(r"\[[^\]]*")
-_BLANKS = re.compile(r"\s*([\[,/-])\s*")
+_BLANKS = re.compile(r"(?<!\s)\s*([\[,/-])\s*")
 _SLOTS = re.compile(r"^([^:\s]+):\d+$")
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _IN_PIECES = frozenset({"sleep", "waiting", "busy", "io"})
 _VERB = r"(?:save|write|dump|(?<!re)store|persist|commit|flush)"
 _SAVES = re.compile(
-    rf"{_VERB}\w*(?:checkpoint|ckpt|snapshot|model|state|weights|params|optimizer|shards)"
-    rf"|(?:checkpoint|ckpt|snapshot)\w*\.\w*(?:{_VERB}|take)|take_snapshot"
+    rf"{_VERB}\w{{0,60}}(?:checkpoint|ckpt|snapshot|model|state|weights|params|optimizer|shards)"
+    rf"|(?:checkpoint|ckpt|snapshot)\w{{0,60}}\.\w{{0,60}}(?:{_VERB}|take)|take_snapshot"
     r"|\._?save$",
     re.IGNORECASE,
 )
