@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 _IN_PIECES = frozenset({"sleep", "waiting", "busy", "io"})
 _VERB = r"(?:save|write|dump|(?<!re)store|persist|commit|flush)"
 _SAVES = re.compile(
-    rf"{_VERB}\w*(?:checkpoint|ckpt|snapshot|model|state|weights|params|optimizer|shards)"
-    rf"|(?:checkpoint|ckpt|snapshot)\w*\.\w*(?:{_VERB}|take)|take_snapshot"
+    rf"{_VERB}\w{{0,60}}(?:checkpoint|ckpt|snapshot|model|state|weights|params|optimizer|shards)"
+    rf"|(?:checkpoint|ckpt|snapshot)\w{{0,60}}\.\w{{0,60}}(?:{_VERB}|take)|take_snapshot"
     r"|\._?save$",
     re.IGNORECASE,
 )
 """Names of functions of the program that save checkpoints, and of methods that save what they are
 of."""
-_SAVE = re.compile(r"\((?!.*(?:checkpoint|ckpt|snapshot)).*\._?save\)$", re.IGNORECASE)
+_SAVE = re.compile(r"\((?![^(]*(?:checkpoint|ckpt|snapshot))[^(]*\._?save\)$", re.IGNORECASE)
 """Of those what does not tell what it saves, as `where` spells it."""
 _MODULE = re.compile(r"(?:^|[/_])(?:checkpoint|ckpt)\w*(?:/\w+)?\.py$", re.IGNORECASE)
 _OF_MODULE = re.compile(rf"_*{_VERB}", re.IGNORECASE)
@@ -48,6 +48,8 @@ _UNFINISHED = re.compile(
     re.IGNORECASE,
 )
 """What files are named while they are not complete."""
+_NAME_MAX = 255
+"""Characters at the end of a path that may be a name."""
 _KEEPS = r"\.(?:bin|pt|pth|npz|npy|h5|msgpack|pkl|pickle|tar|zst|gz|xz|ckpt|safetensors|distcp)$"
 _FILE = re.compile(
     r"\.(?:ckpt|safetensors|distcp|pth)$"
@@ -127,7 +129,8 @@ def _saves(frame: Frame) -> bool:
 
 def _of_checkpoint(path: str) -> bool:
     """Whether a file is named like a part of a checkpoint."""
-    return _FILE.search(_UNFINISHED.sub("", path)) is not None
+    end = max(len(path) - _NAME_MAX, 0)
+    return _FILE.search(path[:end] + _UNFINISHED.sub("", path[end:])) is not None
 
 
 def _lately(case: Case, at: float | None) -> bool:
