@@ -220,9 +220,9 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
                 continue
             rank = next(iter(beside.values()))
             core = core_steps(case, rank, told.known.pid if fitting else None)
-            text = (
-                between(seat.local, beside) if fitting else "the other ranks stopped at that time"
-            )
+            text = "the other ranks stopped at that time"
+            text = between(seat.local, beside) if fitting else text
+            likely = "" if fitting and not ends else "most likely "
             yield Hit(
                 subjects=(),
                 absent=absent([seat]),
