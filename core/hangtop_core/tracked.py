@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hangtop_core.analysis.waking import met_asleep
-from hangtop_core.fileway import IO_NOISE, Way
+from hangtop_core.filerate import IO_NOISE, Way
 from hangtop_core.lately import Looker
 from hangtop_core.meters import grown, latest, only_waited, sent_back
 from hangtop_core.model import DescriptorTable, Process, Rank, Recorder, StackSample

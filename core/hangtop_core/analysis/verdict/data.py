@@ -9,6 +9,7 @@ from hangtop_core.analysis.frames import library_run, where
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import ALWAYS, LIKELY, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.busyloops import loop_of_its_own
 from hangtop_core.analysis.verdict.doing import CONNECTED, asked, frames_of, in_c, name_child
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
@@ -20,7 +21,6 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.needs import BY_WAIT, OF_CHILD, OPEN, WHY_LEFT, More, of_child
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.outofmemory import child_facts
-from hangtop_core.analysis.verdict.ownloops import loop_of_its_own
 from hangtop_core.analysis.verdict.pipes import connected
 from hangtop_core.analysis.verdict.steps import on, sockets_step
 from hangtop_core.analysis.verdict.workers import (

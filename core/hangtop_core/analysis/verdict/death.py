@@ -21,6 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.exited import exit_steps
 from hangtop_core.analysis.verdict.lost import own_error
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.outofmemory import (
@@ -33,7 +34,6 @@ from hangtop_core.analysis.verdict.outofmemory import (
     limit_text,
 )
 from hangtop_core.analysis.verdict.owners import ENDS_ALL_S, ends_all
-from hangtop_core.analysis.verdict.process import exit_steps
 from hangtop_core.analysis.verdict.startorder import between, fits, neighbours, of_another
 from hangtop_core.analysis.verdict.steps import Command
 from hangtop_core.logs.ended import CRASHES, status

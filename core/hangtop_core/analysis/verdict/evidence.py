@@ -12,9 +12,9 @@ from hangtop_core.analysis.gpus import describe, doing
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.standing import JITTER_S, left_at, wakes_up
+from hangtop_core.analysis.verdict.busyloops import loop_told
 from hangtop_core.analysis.verdict.callers import in_handler, stack_of
 from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks, name_subject
-from hangtop_core.analysis.verdict.ownloops import loop_told
 from hangtop_core.analysis.verdict.pipes import at_work, command
 from hangtop_core.diagnosis import Culprit, Evidence, Source
 from hangtop_core.rankset import fold

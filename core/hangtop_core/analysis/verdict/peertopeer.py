@@ -17,16 +17,16 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.handles import made, made_at
-from hangtop_core.analysis.verdict.knots import SOCKET, told_as, told_by, unread, ways
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import OPEN, More
+from hangtop_core.analysis.verdict.p2pwaits import SOCKET, told_as, told_by, unread, ways
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.knots import Knot
+    from hangtop_core.analysis.verdict.p2pwaits import Knot
 
 ABSENT = frozenset({"sleep", "waiting", "inline-data"})
 """What keeps a rank outside communication where nothing says more of it."""

@@ -18,7 +18,7 @@ from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, s
 from hangtop_core.analysis.verdict.logs import SHORTLY_S, overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import MORE_OR_LESS, More
-from hangtop_core.analysis.verdict.recorded import apart, flight_facts, held
+from hangtop_core.analysis.verdict.recorderfacts import apart, flight_facts, held
 from hangtop_core.logs.blocks import GOES_ON
 from hangtop_core.logs.known import KNOWN
 

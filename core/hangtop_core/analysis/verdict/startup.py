@@ -20,12 +20,12 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.exited import together
 from hangtop_core.analysis.verdict.logs import overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import BY_WAIT, OPEN, More
 from hangtop_core.analysis.verdict.network import sent_in_vain
-from hangtop_core.analysis.verdict.process import together
-from hangtop_core.analysis.verdict.recorders import SUBSET
+from hangtop_core.analysis.verdict.recorderrules import SUBSET
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, trace_steps
 from hangtop_core.joining import master, size_name
 from hangtop_core.nodestates import AWAY, OBSERVED

@@ -33,7 +33,7 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import MORE_OR_LESS
-from hangtop_core.analysis.verdict.recorded import AGREED, apart, flight_facts, held
+from hangtop_core.analysis.verdict.recorderfacts import AGREED, apart, flight_facts, held
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.callers import parts_of
-from hangtop_core.analysis.verdict.knots import _step, _way
+from hangtop_core.analysis.verdict.p2pwaits import _step, _way
 from hangtop_core.model import Local
 from support import situations
 from support.build import World, judged

@@ -32,7 +32,7 @@ from hangtop_core.analysis.verdict.evidence import common_facts, is_are, several
 from hangtop_core.analysis.verdict.meeting import nettest
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.recorded import AGREED
+from hangtop_core.analysis.verdict.recorderfacts import AGREED
 from hangtop_core.analysis.verdict.steps import on, sockets_step
 from hangtop_core.analysis.verdict.uneven import unused
 from hangtop_core.logs.steps import KERNEL_LOG
