@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _GET = 0x800007 << 8
 _USER, _GROUP = 0, 1
 _ENFORCED = (("usrquota", "quota", "usrjquota"), ("grpquota", "grpjquota"))
-"""Options of mounts by type, as the kernel writes them; not `uqnoenforce` (XFS), which only counts."""
+"""Options of mounts by type, as the kernel writes them. XFS's `uqnoenforce` only counts."""
 _ANSWER = struct.Struct("=8Q2I")
 
 
