@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 import uuid
 from contextlib import contextmanager
@@ -89,6 +90,25 @@ def without_inodes(tmp_path: Path) -> Iterator[Path]:
         yield point
     finally:
         subprocess.run(["umount", "--lazy", str(point)], check=True)
+
+
+@contextmanager
+def silent_server(tmp_path: Path, source: str, kind: str = "fuse.sshfs") -> Iterator[Path]:
+    """A remote file system whose server does not answer who reads `shard`; killed at the end."""
+    point = tmp_path / "remote"
+    point.mkdir()
+    script = str(Path(__file__).with_name("silent_server.py"))
+    argv = [sys.executable, script, source, kind, str(point)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as server:
+        assert server.stdout is not None
+        said = server.stdout.readline().decode().strip()
+        try:
+            if said != "mounted":
+                raise NoPlaceError(f"FUSE cannot be mounted here: {said}")
+            yield point
+        finally:
+            server.kill()
+            subprocess.run(["umount", "--lazy", str(point)], check=False, capture_output=True)
 
 
 class Disk:

@@ -1,4 +1,4 @@
-"""Ranks that find no room where the disk has space: without inodes, or over a quota."""
+"""Ranks that their file system holds up: no inodes, a quota used up, a server that is silent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
 from hangtop_probe import procfs, quotas
 from support.launch import SUPPORT, Started, free_port
-from support.places import NoPlaceError, with_quotas, without_inodes
+from support.places import NoPlaceError, silent_server, with_quotas, without_inodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,12 +32,12 @@ UID = os.getuid()
 
 
 @contextmanager
-def saving(how: str, where: Path, gate: Path) -> Iterator[Started]:
-    """A job whose rank 1 cannot save there, and tries again; the others wait for it."""
+def saving(how: str, *words: Path, gate: Path) -> Iterator[Started]:
+    """A job whose rank 1 is held up there; the others wait for it."""
     port, script = free_port(), str(SUPPORT / "kernel_job.py")
     env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "DYING_GATE": str(gate)}
     gate.touch()
-    with Started(sys.executable, script, "LAUNCH", how, str(where), env=env) as started:
+    with Started(sys.executable, script, "LAUNCH", how, *map(str, words), env=env) as started:
         yield started
 
 
@@ -46,15 +46,13 @@ def first(update: Update) -> Verdict | None:
     return found[0] if found else None
 
 
-def told(started: Started, wanted: str) -> Verdict:
+def told(started: Started, wanted: str, cause: str = "disk-full") -> Verdict:
     """What is said first of a job, once that is this."""
     with Session(Options(hang_after=4.0, pids=(started.pid,)), diagnose) as session:
 
         def says(update: Update) -> bool:
             verdict = first(update)
-            return (
-                verdict is not None and verdict.cause == "disk-full" and wanted in verdict.summary
-            )
+            return verdict is not None and verdict.cause == cause and wanted in verdict.summary
 
         seen = session.wait(says, 90.0)
         assert seen is not None, session.latest and first(session.latest)
@@ -66,7 +64,10 @@ def told(started: Started, wanted: str) -> Verdict:
 
 
 def test_no_inodes_are_left_where_there_is_space(tmp_path: Path) -> None:
-    with without_inodes(tmp_path) as point, saving("disk", point, tmp_path / "gate") as started:
+    with (
+        without_inodes(tmp_path) as point,
+        saving("disk", point, gate=tmp_path / "gate") as started,
+    ):
         assert shutil.disk_usage(point).free > 8 << 20
         verdict = told(started, f"no inodes, for one more file, are left on {point}")
         assert verdict.next_steps[0] == f"df -h {point}; df -i {point}"
@@ -96,10 +97,24 @@ def test_a_quota_is_used_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert [one.type for one in places] == [0, 1]
         # No quota is set here, whatever formats this kernel has: that is no error.
         assert quotas.used_up(places, [os.getpid()]) == []
-        started = stack.enter_context(saving("limited", point, tmp_path / "gate"))
+        started = stack.enter_context(saving("limited", point, gate=tmp_path / "gate"))
         monkeypatch.setenv("LD_PRELOAD", library(tmp_path))
         monkeypatch.setenv("QUOTA", f"{places[0].device} {UID}")
         user = "root" if UID == 0 else str(UID)
         verdict = told(started, f"the quota of user {user} on {point} is used up")
         assert "(its limit is 20.0 GiB)" in verdict.summary
         assert verdict.next_steps[0] == f"quota -s -u {UID}"
+
+
+def test_a_remote_file_system_is_named_with_its_server(tmp_path: Path) -> None:
+    """Mounted for real by FUSE as sshfs is; its server answers until the file is read."""
+    with ExitStack() as stack:
+        try:
+            point = stack.enter_context(silent_server(tmp_path, "ada@filer:/export"))
+        except NoPlaceError as error:
+            pytest.skip(str(error))
+        words = (tmp_path / "members", point / "shard")
+        started = stack.enter_context(saving("read", *words, gate=tmp_path / "gate"))
+        verdict = told(started, f"{point}/shard", "io-wait")
+        assert "filer" in verdict.summary
+        assert "fuse.sshfs" in verdict.summary
