@@ -31,6 +31,7 @@ from hangtop_core.process import Thread as Thread
 from hangtop_core.ras import Ras
 from hangtop_core.recorder import Recorder as Recorder
 from hangtop_core.recorder import RecorderWay as RecorderWay
+from hangtop_core.room import FullQuota
 from hangtop_core.samples import Local as Local
 from hangtop_core.samples import StackSample as StackSample
 from hangtop_core.samples import ThreadStack as ThreadStack
@@ -105,6 +106,10 @@ class Node(Struct, frozen=True, gc=False):
     """Telling lines of the kernel log, oldest first; `capabilities` says when it is unreadable."""
     mounts: tuple[Mount, ...] = ()
     full_mounts: tuple[Text, ...] = ()
+    no_inodes: tuple[Text, ...] = ()
+    """Those of them that may have space, and no room for one more file."""
+    full_quotas: Annotated[tuple[FullQuota, ...], Meta(max_length=256)] = ()
+    """Of the users and groups of its processes, on local file systems."""
     addresses: tuple[Text, ...] = ()
     """IP addresses others may reach it by, without loopback and link-local ones."""
     capabilities: Mapping[str, Fact] = field(default_factory=dict)

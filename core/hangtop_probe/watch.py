@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Set, Tuple
 
-from . import cgroupload, filesystems, kernellog, node, secrets
+from . import cgroupload, filesystems, kernellog, node, procfs, quotas, secrets
 from .delta import Differ, Steady, Strings
 from .guard import Guard, Hanging
 from .requests import clock
@@ -69,6 +69,7 @@ class Watch:
         self._budget = min(max(budget, 0.0001), BUDGET)
         processes.stalled.share = self._budget / 3
         self._guard = Guard()
+        self._quotas: List[quotas.Place] = []
         self._kernel = kernellog.KernelLog()
         self._groups = cgroupload.Groups()
         self._strings = Strings()
@@ -102,7 +103,11 @@ class Watch:
         whole = self._differ.whole
         minor = self._is_due("minor", max(HELD_S, self._promised - self.interval)) or whole
         delta = self._differ.delta(processes, minor)
-        parts = {"set": delta.set, "gone": delta.gone, "node": self._node_changes(minor, folders)}
+        parts = {
+            "set": delta.set,
+            "gone": delta.gone,
+            "node": self._node_changes(minor, folders, processes),
+        }
         parts.update(self.hardware.changes())
         parts["strings"] = self._strings.take_new()
         piece = {"at": at, **{name: part for name, part in parts.items() if part}}
@@ -172,14 +177,17 @@ class Watch:
         needed = self._cost / self._budget
         return min(max(self.interval, needed), max(_MAX_INTERVAL, self.interval))
 
-    def _node_changes(self, minor: bool, folders: Set[str]) -> Dict[str, Any]:
+    def _node_changes(self, minor: bool, folders: Set[str], pids: Iterable[int]) -> Dict[str, Any]:
         if self._is_due("mounts", 60.0):
             self._add_mounts()
             self._facts["addresses"] = node.addresses()
         if self._is_due("memory", 5.0):
             self._facts.update(node.memory())
             self._facts["python_processes"] = self._python_processes()
-            self._facts["full_mounts"] = self._full_mounts()
+            full = self._full_mounts()
+            self._facts["full_mounts"] = list(full)
+            self._facts["no_inodes"] = [one for one, what in full.items() if what == "inodes"]
+            self._facts["full_quotas"] = self._full_quotas(pids)
             self._facts["cgroups"] = self._groups.read(folders)
         self._facts["kernel_lines"] = self._kernel.read()
         self._facts["processes"] = self.table.total
@@ -204,13 +212,21 @@ class Watch:
         """The mount table is locked while a file system is being mounted or unmounted."""
         try:
             self._facts["mounts"] = self._guard.call(filesystems.mounts)
+            self._quotas = self._guard.call(lambda: quotas.places(procfs.mounts("self")))
         except Hanging:
             self._facts.setdefault("mounts", [])
 
-    def _full_mounts(self) -> List[str]:
+    def _full_mounts(self) -> Dict[str, str]:
         mounts = self._facts.get("mounts", [])
         try:
             return self._guard.call(lambda: filesystems.full_mounts(mounts))
+        except Hanging:
+            return {}
+
+    def _full_quotas(self, pids: Iterable[int]) -> List[Dict[str, Any]]:
+        some = self._quotas
+        try:
+            return self._guard.call(lambda: quotas.used_up(some, pids)) if some else []
         except Hanging:
             return []
 

@@ -102,7 +102,7 @@ class Watcher:
         self.began = snapshot.observed_since
         self._reader = reader
         self._slots = Slots(snapshot.nodes)
-        self._full = {node.name for node in snapshot.nodes if node.full_mounts}
+        self._full = {node.name for node in snapshot.nodes if node.full_mounts or node.full_quotas}
         self._seen = {
             node.name: min(node.last_seen, snapshot.at)
             for node in snapshot.nodes

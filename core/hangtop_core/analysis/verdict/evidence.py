@@ -6,6 +6,7 @@ from collections import defaultdict
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from hangtop_core import room
 from hangtop_core.analysis import cgroups
 from hangtop_core.analysis.frames import ENDLESS, where
 from hangtop_core.analysis.gpus import describe, doing
@@ -227,9 +228,15 @@ def full_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     """
     node = case.nodes.get(subject.rank.node)
     mounts = node.full_mounts[:SHOWN] if node is not None else ()
-    if mounts and subject.activity.kind == "sleep" and wakes_up(subject.rank, subject.standing):
+    used_up = room.of(node, subject.rank.process)[:SHOWN]
+    if subject.activity.kind != "sleep" or not wakes_up(subject.rank, subject.standing):
+        return
+    if mounts:
         text = f"{subject.rank.node}: no space or inodes are left on {', '.join(mounts)}"
         yield fact("process", subject.number, text)
+    for one in used_up:
+        told = room.describe(one, subject.rank.process.user)
+        yield fact("process", subject.number, f"{subject.rank.node}: {told}")
 
 
 def gpu_facts(case: Case, subject: Subject) -> Iterator[Evidence]:

@@ -210,7 +210,9 @@ def _of_one_version(case: Case) -> str | None:
 
 def _not_full(case: Case) -> str | None:
     nodes = [node for node in case.seen_nodes if node.mounts]
-    if not nodes or len(nodes) < len(case.job.nodes) or any(node.full_mounts for node in nodes):
+    if not nodes or len(nodes) < len(case.job.nodes):
+        return None
+    if any(node.full_mounts or node.full_quotas for node in nodes):
         return None
     return f"none of {plural(sum(len(node.mounts) for node in nodes), 'mount')} is full"
 

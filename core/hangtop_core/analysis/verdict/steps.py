@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from hangtop_core import room
 from hangtop_core.places import host_of, port_of
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from hangtop_core.analysis.verdict.base import Subject
+    from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Node, Process, Rank
 
 MAX_WORD = 300
@@ -112,10 +114,13 @@ def thaw(process: Process, node: str) -> tuple[Command, ...]:
     return (Command(node, f"cat {members}"), Command(node, f"echo {text} > {file}"))
 
 
-def room_steps(subject: Subject, mounts: Iterable[str]) -> tuple[Command, ...]:
-    """See how full file systems of a rank's node are."""
-    shown = " ".join(filter(None, map(word, mounts)))
-    return (on(subject, f"df -h {shown}; df -i {shown}"),) if shown else ()
+def room_steps(case: Case, subject: Subject, mounts: Collection[str]) -> tuple[Command, ...]:
+    """See how full file systems of a rank's node are, or quotas of its user on them."""
+    used_up = room.of(case.nodes.get(subject.rank.node), subject.rank.process)
+    found = [on(subject, room.command(one)) for one in used_up if one.mount in mounts]
+    others = {one.mount for one in used_up}
+    shown = " ".join(filter(None, (word(one) for one in mounts if one not in others)))
+    return (*found[:2], *([on(subject, f"df -h {shown}; df -i {shown}")] if shown else ()))
 
 
 def strace_step(subject: Subject, pid: int) -> Command:
