@@ -110,11 +110,12 @@ def test_a_remote_file_system_is_named_with_its_server(tmp_path: Path) -> None:
     """Mounted for real by FUSE as sshfs is; its server answers until the file is read."""
     with ExitStack() as stack:
         try:
-            point = stack.enter_context(silent_server(tmp_path, "ada@filer:/export"))
+            point, end = stack.enter_context(silent_server(tmp_path, "ada@filer:/export"))
         except NoPlaceError as error:
             pytest.skip(str(error))
         words = (tmp_path / "members", point / "shard")
         started = stack.enter_context(saving("read", *words, gate=tmp_path / "gate"))
+        stack.callback(end)
         verdict = told(started, f"{point}/shard", "io-wait")
         assert "filer" in verdict.summary
         assert "fuse.sshfs" in verdict.summary

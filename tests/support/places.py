@@ -93,8 +93,13 @@ def without_inodes(tmp_path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def silent_server(tmp_path: Path, source: str, kind: str = "fuse.sshfs") -> Iterator[Path]:
-    """A remote file system whose server does not answer who reads `shard`; killed at the end."""
+def silent_server(
+    tmp_path: Path, source: str, kind: str = "fuse.sshfs"
+) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """A remote file system whose server does not answer who reads `shard`; and what kills it.
+
+    Who waits for an answer cannot be killed before.
+    """
     point = tmp_path / "remote"
     point.mkdir()
     script = str(Path(__file__).with_name("silent_server.py"))
@@ -105,7 +110,7 @@ def silent_server(tmp_path: Path, source: str, kind: str = "fuse.sshfs") -> Iter
         try:
             if said != "mounted":
                 raise NoPlaceError(f"FUSE cannot be mounted here: {said}")
-            yield point
+            yield point, server.kill
         finally:
             server.kill()
             subprocess.run(["umount", "--lazy", str(point)], check=False, capture_output=True)
