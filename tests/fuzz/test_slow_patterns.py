@@ -19,7 +19,6 @@ BOUNDED = {
     "hangtop_probe.worklists:": "MAX_STATEMENT",
     "attach.srun:": "used by match",
     "hangtop_probe.strace:": "texts that strace has cut have 64 characters",
-    "cores.native:": "4 * MAX_TEXT",
 }
 """Why what is slow for 4,096 characters is not where it is used."""
 
