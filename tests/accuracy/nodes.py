@@ -341,6 +341,13 @@ def fabric_off(nodes: Pair) -> None:
     nodes.cluster._ip("link", "set", "w2", "nomaster")
 
 
+def stale_neighbour(nodes: Pair) -> None:
+    """The second node sends to a hardware address that the first one had before its repair."""
+    one = nodes.cluster.node(1).address
+    gone = f"ip neigh replace {one} lladdr 02:00:00:00:00:77 nud permanent dev eth0"
+    nodes.cluster.node(2).sh(gone)
+
+
 def older_torch(nodes: Pair) -> None:
     """The second node has an older torch, as far as that tells; a second one would be 200 MB."""
     import torch
@@ -384,4 +391,5 @@ AFTER: dict[str, Callable[[Pair], None]] = {
     "suspend_coordinator": suspend_coordinator,
     "forget_store": forget_store,
     "fabric_off": fabric_off,
+    "stale_neighbour": stale_neighbour,
 }

@@ -128,6 +128,14 @@ def nowhere(here: Path, port: int) -> Iterator[Place]:
 
 
 @contextmanager
+def own_network(here: Path, port: int) -> Iterator[Place]:
+    """A network of its own, which leads nowhere, and has a firewall of its own."""
+    _as_root()
+    enter = 'ip link set lo up && exec "$@"'
+    yield Place({}, prefix=("unshare", "--net", "sh", "-c", enter, "sh"))
+
+
+@contextmanager
 def silent_program(here: Path, port: int) -> Iterator[Place]:
     """A program that is no store has the master's port, and never says a word."""
     script = f"import socket; s = socket.create_server(('127.0.0.1', {port})); input()"
@@ -238,6 +246,20 @@ def kill_child(pid: int, place: str) -> None:
             os.kill(child, signal.SIGKILL)
 
 
+def cut_off(pid: int, place: str) -> None:
+    """The firewall drops what goes between a rank and its peers; not what is for the store."""
+    inside = ["nsenter", "-t", str(pid), "-n"]
+    listed = subprocess.check_output([*inside, "ss", "-Htnp", "state", "established"], text=True)
+    store = environment(pid)["MASTER_PORT"]
+    for line in listed.splitlines():
+        ours, theirs = (end.rpartition(":")[2] for end in line.split()[2:4])
+        if f"pid={pid}," not in line or store in (ours, theirs):
+            continue
+        for ends in (("--sport", ours), ("--dport", ours)):
+            rule = ["iptables", "-A", "OUTPUT", "-p", "tcp", *ends, "-j", "DROP"]
+            subprocess.run([*inside, *rule], check=True)
+
+
 def stop(pid: int, place: str) -> None:
     """SIGSTOP."""
     os.kill(pid, signal.SIGSTOP)
@@ -322,6 +344,7 @@ INSIDE: dict[str, Callable[[Path, int], AbstractContextManager[Place]]] = {
     "sync_disk": sync_disk,
     "small_shm": small_shm,
     "nowhere": nowhere,
+    "own_network": own_network,
     "silent_program": silent_program,
     "web_server": web_server,
     "pager": pager,
@@ -333,6 +356,7 @@ INSIDE: dict[str, Callable[[Path, int], AbstractContextManager[Place]]] = {
     "slow_mirror": slow_mirror,
 }
 OUTSIDE: dict[str, Callable[[int, str], int | None]] = {
+    "cut_off": cut_off,
     "stop": stop,
     "trace": trace,
     "freeze": freeze,

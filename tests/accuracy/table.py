@@ -21,6 +21,7 @@ from accuracy.table_kept_network import NETWORK
 from accuracy.table_kept_oncall import ONCALL
 from accuracy.table_kept_operations import OPERATIONS
 from accuracy.table_kept_patient import PATIENT
+from accuracy.table_kept_platform import PLATFORM
 from accuracy.table_kept_pretraining import PRETRAINING
 from accuracy.table_kept_processes import PROCESSES
 from accuracy.table_kept_research import RESEARCH
@@ -41,6 +42,7 @@ from accuracy.table_retries import RETRIES
 from accuracy.table_rollouts import ROLLOUTS
 from accuracy.table_rounds import ROUNDS
 from accuracy.table_second import SECOND
+from accuracy.table_seldom import SELDOM
 from accuracy.table_served import SERVED
 from accuracy.table_slow import SLOW
 from accuracy.table_stops import STOPS
@@ -176,6 +178,7 @@ JOBS: tuple[Job, ...] = (
     *OWN,
     *PIECES,
     *DOUBLES,
+    *SELDOM,
     *RARE,
     *SECOND,
     *RETRIES,
@@ -203,6 +206,7 @@ JOBS: tuple[Job, ...] = (
     *WORK,
     *OPERATIONS,
     *RESEARCH,
+    *PLATFORM,
     # Not hung
     Job("gpt-healthy", "gpt.py", None, (), "DDP", ready=GPT),
     Job(

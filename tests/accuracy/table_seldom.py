@@ -1,0 +1,49 @@
+"""Further jobs of causes that are seldom met, each of which another hand has written before; in
+the two that need an accelerator or an older torch these are doubles."""
+
+from __future__ import annotations
+
+from accuracy.job import Job
+
+SELDOM: tuple[Job, ...] = (
+    Job(
+        "seeds-by-release",
+        "compat.py",
+        "version-mismatch",
+        (3,),
+        "two nodes: a compatibility layer shares seeds only where torch is new enough",
+        ready="rank 3: epoch 0 done",
+        form="nodes",
+        ranks="4 0,1,2/3",
+        inside="older_torch",
+    ),
+    Job(
+        "pin-thread-over-share",
+        "registrar.py --share 2:60",
+        "pin-memory-stuck",
+        (2,),
+        "the thread that pins memory waits for an agent's answer",
+        ready="batch 50",
+    ),
+    Job(
+        "bf16-buffers",
+        "flatgrads.py --bf16-rank 2 --bf16-from 5",
+        "mismatched-dtype",
+        (2,),
+        "a rank reduces half as many buffers of the same bytes, as its are bfloat16",
+        ready="step 4",
+        recorded=True,
+    ),
+    Job(
+        "rank-cut-off",
+        "zero.py",
+        "all-joined-transport|tcp-peer-dead",
+        (1,),
+        "the host's filter drops all traffic of one rank to others",
+        ready="update 8",
+        ranks="4",
+        inside="own_network",
+        outside="cut_off",
+        environment=(("GLOO_SOCKET_IFNAME", "lo"),),
+    ),
+)
