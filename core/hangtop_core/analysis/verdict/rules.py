@@ -54,6 +54,7 @@ from hangtop_core.analysis.verdict import (
     storewait,
     threads,
     uneven,
+    withinnode,
 )
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ RULES: tuple[Rule, ...] = (
     slow.STRAGGLER,
     atlength.AT_LENGTH,
     network.PEER_DEAD,
+    withinnode.DROPPED,
     meeting.STORE_DEAD,
     storesilent.SILENT,
     meeting.PORT_BLOCKED,
