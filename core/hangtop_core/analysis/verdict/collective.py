@@ -23,6 +23,7 @@ from hangtop_core.analysis.verdict.leftover import apart, left_over
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import OPEN, More
 from hangtop_core.analysis.verdict.outofstep import crossed, in_own_branch, out_of_step
+from hangtop_core.analysis.verdict.packages import other_folder
 from hangtop_core.analysis.verdict.peertopeer import ABSENT, heads, unmet
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts, reduced_none
@@ -92,6 +93,8 @@ def _left_to_others(case: Case) -> bool:
         return True
     if case.seats and case.passing:
         return True  # who sends or receives may wait for one that is not seen
+    if any(other_folder(case)):
+        return True  # two releases of a package issue different operations
     if apart(case) is not None or heads(case) or unmet(case) or alone_with_keys(case):
         return True
     return out_of_step(case) is not None or crossed(case) is not None
