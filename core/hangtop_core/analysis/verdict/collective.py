@@ -123,10 +123,9 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not minority or len(starting) == len(case.waiters) or told_wrong:
         return
     confidence = 0.45 if tied else 0.95 if one else 0.8 if len(classes) == 2 else 0.55
-    early = ""
-    if one is None and (op := most[0].activity.op) in ROOTED:
+    early = "" if one is not None else _early(most, minority, tied)
+    if early and most[0].activity.op in ROOTED:
         confidence = min(confidence, 0.5)
-        early = f". From {op} some may rightly be through before others"
     said = "; ".join(
         f"{name_ranks(members)} {several(f'waits {text}', members)}"
         for text, members in classes[:4]
@@ -159,6 +158,20 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective on the next run",
         ),
         confidence=confidence,
+    )
+
+
+def _early(most: Sequence[Subject], minority: Sequence[Subject], tied: bool) -> str:
+    """That who is not in a collective with a root any more may be through with it."""
+    if (op := most[0].activity.op) in ROOTED:
+        return f". From {op} some may rightly be through before others"
+    if tied or (op := minority[0].activity.op) not in ROOTED:
+        return ""
+    # Its root waits for each of the others, which go on as soon as they have their part.
+    whom = "it" if len(minority) == 1 else "they"
+    return (
+        f". From {op} some may rightly be through before others, so that {whom} may wait for one "
+        "of those, which has left it out"
     )
 
 
