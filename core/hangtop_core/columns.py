@@ -145,7 +145,7 @@ class Unpacker:
         columns = _columns(row)
         trace.raw_group, trace.raw_call, trace.raw_site, trace.raw_flag = columns[:4]
         trace.raw_seq, trace.raw_record, trace.raw_created = columns[4:]
-        _check(trace)
+        check(trace)
         if skew:
             ahead = int(skew * 1e9)
             moved = array("q", [at and at - ahead for at in trace.created])
@@ -179,16 +179,23 @@ def _columns(row: TraceRow) -> list[bytes]:
     return found
 
 
-def _check(trace: Trace) -> None:
-    """Look at what columns point to, by bytes where that will do: 8,192 ranks have 16 million."""
+def check(trace: Trace) -> None:
+    """Look at what columns point to, by bytes where that will do: 8,192 ranks have 16 million.
+
+    Raises:
+        ValueError: they are of different lengths, or point to what is not there.
+    """
     columns: Iterable[tuple[bytes, Literal["H", "I"], int]] = (
         (trace.raw_group, "H", len(trace.groups)),
         (trace.raw_call, "I", len(trace.calls)),
         (trace.raw_site, "I", len(trace.sites)),
     )
+    numbers = (trace.raw_seq, trace.raw_record, trace.raw_created)
+    raws = (trace.raw_group, trace.raw_call, trace.raw_site, trace.raw_flag, *numbers)
+    if any(len(raw) != width * trace.length for raw, width in zip(raws, _WIDTHS, strict=True)):
+        raise ValueError("its columns are not as long as it says")
     if not all(_below(raw, kind, count) for raw, kind, count in columns):
         raise ValueError("it has entries of groups, calls or stacks that are not there")
-    numbers = (trace.raw_seq, trace.raw_record, trace.raw_created)
     if any(raw[7::8].translate(None, _NEAR) for raw in numbers):
         raise ValueError("it has numbers far out of range")
 

@@ -184,6 +184,10 @@ class DescriptorTable(Struct, frozen=True, gc=False):
     moved: tuple[int, ...] = ()
     """Those whose file is the same as then, and whose position is another."""
 
+    def of(self, fd: int) -> Descriptor | None:
+        """The descriptor with this number, where it was read."""
+        return next((one for one in self.descriptors if one.fd == fd), None)
+
     def after(self, last: DescriptorTable | None) -> DescriptorTable:
         """Return the same with what has moved since ``last``."""
         if last is None or last.failure is not None:

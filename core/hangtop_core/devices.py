@@ -29,6 +29,8 @@ LINK_RATE_KB = 1024.0
 """KiB/s over NVLink that are data, and not the polling of a flag."""
 PORT_RATE = 65536.0
 """Bytes/s of a port that are more than chatter."""
+PORTS_S = 5.0
+"""Seconds between two readings of ports, at least (hangtop_probe.hardware)."""
 _OWN = frozenset({"index", "worked_at", "power_peak_w", "new_errors"})
 _OWN_PORT = frozenset({"name", "new_errors", "was_up", "moved_at"})
 _GPU = Fields({f.name: f.type for f in msgspec.structs.fields(Gpu) if f.name not in _OWN})
@@ -43,6 +45,8 @@ class Devices:
         self.nics: dict[str, Nic] = {}
         self._first_gpu: dict[int, dict[str, int]] = {}
         self._first_nic: dict[str, Mapping[str, int]] = {}
+        self._at: float | None = None
+        """When the node was read before: what has come of a port since then counts."""
 
     def fold(
         self,
@@ -76,6 +80,7 @@ class Devices:
             changed["gpus"] = tuple(self.gpus[index] for index in sorted(self.gpus))
         if piece.nics:
             changed["nics"] = tuple(self.nics[name] for name in sorted(self.nics))
+        self._at = at
         return changed
 
     def _gpu(self, index: int, fields: dict[str, Any], at: float, skew: float) -> Gpu:
@@ -100,14 +105,13 @@ class Devices:
         old = self.nics.get(name)
         new = Nic(name, **fields) if old is None else msgspec.structs.replace(old, **fields)
         first = self._first_nic.setdefault(name, new.errors)
-        moved = old is not None and grown(old.sent, new.sent) + grown(
-            old.received, new.received
-        ) > PORT_RATE * max(at - (old.moved_at or at - 5.0), 1.0)
+        span = PORTS_S if self._at is None else max(at - self._at, PORTS_S)
+        came = 0 if old is None else grown(old.sent, new.sent) + grown(old.received, new.received)
         return msgspec.structs.replace(
             new,
             new_errors=_grown(first, new.errors),
             was_up=new.was_up or new.state in UP,
-            moved_at=at if moved else new.moved_at,
+            moved_at=at if came > PORT_RATE * span else new.moved_at,
         )
 
 

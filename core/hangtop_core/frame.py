@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from hangtop_core.text import Text
+from hangtop_core.text import Code, Text
 
 
 class Frame(Struct, frozen=True, gc=False):
@@ -17,14 +17,14 @@ class Frame(Struct, frozen=True, gc=False):
     """Path as py-spy shortens it, relative to its package."""
     line: int
     native: bool = False
-    source: Text | None = None
+    source: Code | None = None
     """The line of code, when the node could read it safely."""
-    within: tuple[tuple[int, Text], ...] | None = None
+    within: tuple[tuple[int, Code], ...] | None = None
     """Line and text of the loops and conditions around it in its function, outermost first.
 
     `for x in y:`, `if x:`, or `else: if x:` in the `else` of that. Known of the user's own frames,
     where the node could read their file safely; else None. Of a line with `x.wait()` also what has
     started that: `made: x = isend(y)`.
     """
-    beside: tuple[tuple[int, Text], ...] | None = None
+    beside: tuple[tuple[int, Code], ...] | None = None
     """Likewise `with x:` and `except x:` around it, and what is first in each `try` before it."""

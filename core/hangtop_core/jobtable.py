@@ -9,7 +9,6 @@ from hangtop_core import jobs
 from hangtop_core.attach.messages import MAX_PROCESSES
 from hangtop_core.model import Job
 from hangtop_core.places import Places
-from hangtop_core.tracked import adopt
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 KEEP_GONE = 600.0
 """Seconds a process that left stays listed, where nothing else keeps it."""
 KEEP_GONE_SUBPROCESS = 60.0
+"""The same of what a rank has started: there may be ever new ones."""
 
 
 class JobTable:
@@ -74,7 +74,7 @@ class JobTable:
     def _group(self, nodes: Collection[NodeView]) -> None:
         self.regroup = False
         for view in nodes:
-            adopt(view.live, view.gone)
+            view.adopt()
         members = [
             jobs.Member(known.node, known.process, known.parent)
             for view in nodes

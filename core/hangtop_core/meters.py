@@ -80,6 +80,11 @@ def grown(old: int | None, new: int | None) -> int:
     return max(new - old, 0) if old is not None and new is not None else 0
 
 
+def latest(times: Iterable[float | None]) -> float | None:
+    """The latest time that is known."""
+    return max((time for time in times if time is not None), default=None)
+
+
 def only_waited(old: Meters, new: Meters) -> bool:
     """Whether nothing but the time since the main thread ran differs."""
     return replace(new, main_last_ran_s=old.main_last_ran_s) == old

@@ -14,15 +14,16 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from hangtop_core.cgroups import Cgroup
+from hangtop_core.descriptors import Descriptor, Mount
 from hangtop_core.descriptors import DescriptorTable as DescriptorTable
 from hangtop_core.descriptors import Failure as Failure
-from hangtop_core.descriptors import Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.lately import Lately
 from hangtop_core.launchline import LOCAL_RANKS, number_in
 from hangtop_core.logs.output import Output
+from hangtop_core.meters import latest
 from hangtop_core.numerics import Numerics
 from hangtop_core.process import Process as Process
 from hangtop_core.process import Role as Role
@@ -30,6 +31,7 @@ from hangtop_core.process import Thread as Thread
 from hangtop_core.ras import Ras
 from hangtop_core.recorder import Recorder as Recorder
 from hangtop_core.recorder import RecorderWay as RecorderWay
+from hangtop_core.room import FullQuota
 from hangtop_core.samples import Local as Local
 from hangtop_core.samples import StackSample as StackSample
 from hangtop_core.samples import ThreadStack as ThreadStack
@@ -104,6 +106,10 @@ class Node(Struct, frozen=True, gc=False):
     """Telling lines of the kernel log, oldest first; `capabilities` says when it is unreadable."""
     mounts: tuple[Mount, ...] = ()
     full_mounts: tuple[Text, ...] = ()
+    no_inodes: tuple[Text, ...] = ()
+    """Those of them that may have space, and no room for one more file."""
+    full_quotas: Annotated[tuple[FullQuota, ...], Meta(max_length=256)] = ()
+    """Of the users and groups of its processes, on local file systems."""
     addresses: tuple[Text, ...] = ()
     """IP addresses others may reach it by, without loopback and link-local ones."""
     capabilities: Mapping[str, Fact] = field(default_factory=dict)
@@ -184,6 +190,16 @@ class Rank(Struct, frozen=True, gc=False):
     def ended(self) -> bool:
         """Whether its process has left, or is a zombie."""
         return self.state in ("exited", "zombie")
+
+    @property
+    def opened(self) -> tuple[Descriptor, ...]:
+        """What it has open, as far as that was read."""
+        return self.descriptors.descriptors if self.descriptors is not None else ()
+
+    @property
+    def data_at(self) -> float | None:
+        """When it last read, wrote or printed anything, as far as any of these tells."""
+        return latest((self.io_moved_at, self.printed_at, self.wrote_at, self.file_moved_at))
 
     @property
     def local_rank(self) -> int | None:

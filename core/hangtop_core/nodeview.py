@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from hangtop_core.model import Node
     from hangtop_core.tracked import Tracked
 
+MAX_GONE_CHILDREN = 16
+"""Children of one rank that left and are still listed."""
+
 
 class NodeView:
     """Everything known of one node."""
@@ -41,3 +44,24 @@ class NodeView:
         """Those that run, then those that left."""
         yield from self.live.values()
         yield from self.gone
+
+    def adopt(self) -> None:
+        """Give every child to the rank it belongs to, those that left included, within bounds."""
+        owners = {known.process.pid: known for known in self.gone}
+        owners.update(self.live)
+        for owner in owners.values():
+            if owner.children:
+                owner.children = {}
+        gone: dict[int, int] = {}
+        for child in (*self.live.values(), *reversed(self.gone)):
+            process = child.process
+            if process.rank_pid in (None, process.pid) or process.role in ("rank", "launcher"):
+                continue
+            parent = owners.get(process.rank_pid or 0)
+            if parent is None or parent.process.start > process.start:
+                continue
+            gone[parent.process.pid] = gone.get(parent.process.pid, 0) + child.gone
+            within = not child.gone or gone[parent.process.pid] <= MAX_GONE_CHILDREN
+            if within and process.pid not in parent.children:
+                parent.children[process.pid] = child
+                parent.touch()

@@ -229,10 +229,12 @@ def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
 
 
 def _may_hang(diagnosis: Diagnosis) -> bool:
-    """Whether others wait for a rank that is busy, of which nothing shows that it gets on."""
+    """Whether others wait, or have in vain, for a rank of which nothing shows that it gets on."""
     first = next(iter(diagnosis.verdicts), None)
     if diagnosis.state != "progressing" or first is None:
         return False
+    if first.cause == "missing-collective":
+        return True  # who is left may be in a loop that it never leaves
     slow = first.cause in ("straggler", "long-phase", "data-starved")
     return slow and first.confidence <= LIKELY
 

@@ -21,9 +21,19 @@ def is_loopback(host: str) -> bool:
     return _LOOPBACK.fullmatch(host) is not None
 
 
+def stays_here(address: str) -> bool:
+    """Whether `127.0.0.1:443`, or what it is for IPv6, leads to no other machine."""
+    return address.startswith(("127.", "[::1]"))
+
+
 def is_address(host: str) -> bool:
     """Whether a host is given as an IP address."""
     return _ADDRESS.fullmatch(host) is not None
+
+
+def host_of(address: str) -> str:
+    """The host of `10.0.0.7:443`, or of `[fe80::1]:443`, as nodes have it among their addresses."""
+    return address.rpartition(":")[0].strip("[]")
 
 
 def port_of(address: str) -> str:

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct, field
 from hangtop_core.descriptors import FilePosition
 from hangtop_core.limits import Limits
 from hangtop_core.meters import Meters, Stalled
+from hangtop_core.places import port_of
 from hangtop_core.text import Text
 
 Helper = Literal[
@@ -146,7 +147,7 @@ class Process(Struct, frozen=True, gc=False):
 
     def meets_at(self, address: str) -> bool:
         """Whether an address has the port of its store: as it was told, or by its frames."""
-        port = address.rpartition(":")[2]
+        port = port_of(address)
         return bool(port) and port in (self.env.get("MASTER_PORT"), str(self.told_port or ""))
 
     @property

@@ -33,6 +33,12 @@ def fold(ranks: Iterable[int]) -> str:
     return ",".join(pieces)
 
 
+def names(ranks: Iterable[int]) -> str:
+    """`rank 2`, or `ranks 0-1,3`."""
+    numbers = set(ranks)
+    return ("rank " if len(numbers) == 1 else "ranks ") + fold(numbers)
+
+
 def _piece(first: int, last: int | None) -> str:
     return str(first) if first == last else f"{first}-{last}"
 

@@ -15,7 +15,7 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.frames import place
 from hangtop_core.analysis.layout import absent
 from hangtop_core.analysis.stacks import Merged, Row, flatten
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, names
 from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _named(one: Culprit) -> str:
 
 def blind_lines(spot: BlindSpot, width: int) -> Iterator[str]:
     """One blind spot, wrapped to a width in characters."""
-    ranks = f", rank{'s' * (len(spot.ranks) > 1)} {fold(spot.ranks)}" if spot.ranks else ""
+    ranks = f", {names(spot.ranks)}" if spot.ranks else ""
     if spot.what == "ranks":
         ranks = f" {fold(spot.ranks)}"
     nodes = f" ({shorten(nodesets.fold(spot.nodes), 60)})" if spot.nodes else ""
@@ -234,8 +234,7 @@ def merged_text(
         text = f"no stack from {fold(one.ranks)} ({on}): {one.why}{fix}"
         lines += ["", *wrap(clean(text, 600), width)]
     if lacking and job is not None:
-        named = f"rank{'s' * (len(lacking) > 1)} {fold(lacking)}"
-        lines += ["", f"no process was found of {named}: WORLD_SIZE is {job.world_size}"]
+        lines += ["", f"no process was found of {names(lacking)}: WORLD_SIZE is {job.world_size}"]
     return "\n".join(lines) + "\n"
 
 

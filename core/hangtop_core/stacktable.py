@@ -76,7 +76,7 @@ class StackTable:
         """Return two numbers: equal for equal functions and lines, and for equal functions."""
         known = self._shapes.get(key)
         if known is None:
-            python = [f for f in self._stacks.get(key, ()) if not f.native]
+            python = self._python(key)
             known = self._shapes[key] = (
                 hash(tuple((f.file, f.name, f.line) for f in python)),
                 hash(tuple((f.file, f.name) for f in python[_inside(python) :])),
@@ -86,6 +86,10 @@ class StackTable:
     def frames(self, key: str) -> tuple[Frame, ...]:
         """Return the frames of a stack, innermost first."""
         return self._stacks.get(key, ())
+
+    def _python(self, key: str) -> list[Frame]:
+        """Those of them that are no C frames."""
+        return [frame for frame in self._stacks.get(key, ()) if not frame.native]
 
     def served(self, sample: StackSample) -> tuple[tuple[int | None, int], ...]:
         """Return a number for the functions of each thread that answers a call by RPC."""
@@ -98,7 +102,7 @@ class StackTable:
         None where that one is not in a `while`: who calls from there may do so for ever, and a
         `for` goes from thing to thing.
         """
-        python = [f for f in self._stacks.get(key, ()) if not f.native]
+        python = self._python(key)
         own, caller = self.shape(key)[1], None
         loops = (
             [text for _, text in (python[1].within or ()) if text.startswith(_LOOPS)][-1:]
@@ -122,7 +126,7 @@ class StackTable:
         """Return how many frames a stack has, and a number for its functions, each taken once."""
         known = self._depths.get(key)
         if known is None:
-            python = [f for f in self._stacks.get(key, ()) if not f.native]
+            python = self._python(key)
             outermost_first = [(f.file, f.name) for f in reversed(python[_inside(python) :])]
             known = len(outermost_first), hash(tuple(dict.fromkeys(outermost_first)))
             self._depths[key] = known

@@ -28,10 +28,9 @@ _RESUMED = re.compile(r"<\.\.\. (\w+) resumed>(.*)", re.DOTALL)
 _CALL = re.compile(r"(\w+)\((.*)", re.DOTALL)
 _RESULT = re.compile(r"\)? += (-?\d+|0x[0-9a-f]+|\?)(<.*?>+)?(?: (E\w+))?.*?(?: <(\d+\.\d+)>)?$")
 _FD = re.compile(
-    r"(?:AT_FDCWD<[^>]*>, )?(\d+)<((?:[A-Za-z][\w-]*:)?\[.*?\](?=>)|[^>]*(?:->[^>]*)*)>"
+    r"(?:AT_FDCWD<[^>]*>, )?(?<!\d)(\d+)<((?:[A-Za-z][\w-]*:)?\[.*?\](?=>)|[^>]*(?:->[^>]*)*)>"
 )
-_OPENED = re.compile(r'"((?:[^"\\]|\\.)*)"')
-_ADDRESSES = re.compile(r"\[(.+)->(.+)\]$")
+_OPENED = re.compile(r'[^"]*"((?:[^"\\]|\\.)*)"')
 _SOCKET = re.compile(r"(TCP|UDP|RAW|UNIX|NETLINK|SCTP|PING|socket|DCCP|PACKET|VSOCK)\w*[-:\[]")
 _NETWORK = frozenset((
     "socket", "socketpair", "connect", "accept", "accept4", "bind", "listen", "shutdown",
@@ -189,7 +188,7 @@ def on(call: str, arguments: str) -> str:
         found = [f"{fd}<{target}>" for fd, target in _FD.findall(arguments)][:3]
         return clean(" ".join(found), 200)
     if call in _BY_NAME:
-        path = _OPENED.search(arguments)
+        path = _OPENED.match(arguments)
         if path is not None and path[1]:
             return clean(f"<{path[1]}>" if path[1].startswith("/") else path[1], 200)
     first = _FD.match(arguments)
@@ -256,9 +255,9 @@ def _without_noise(own: Sequence[Row]) -> list[Row]:
 def explained(target: str, names: Mapping[str, str]) -> str:
     """Return a target with whose the other end is, where ``names`` knows: see `ends`."""
     inner = target.partition("<")[2].removesuffix(">")
-    found = _ADDRESSES.search(inner)
-    key = f"{found[1]}->{found[2]}" if found is not None else inner.partition(" ")[0]
-    name = names.get(key)
+    # No pattern: of what a program made up that would cost cubic time.
+    addresses = inner.partition("[")[2].removesuffix("]") if inner.endswith("]") else ""
+    name = names.get(addresses if "->" in addresses else inner.partition(" ")[0])
     return f"{target} = {name}" if name else target
 
 

@@ -18,6 +18,8 @@ from msgspec import Meta
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+Code = Annotated[str, Meta(max_length=1000)]
+"""A line of code from a node, which sends some hundred characters of it: likewise."""
 Text = Annotated[str, Meta(max_length=4096)]
 """Text from a node: bounded, and untrusted until `clean` has seen it."""
 

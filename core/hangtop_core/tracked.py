@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hangtop_core.analysis.waking import met_asleep
-from hangtop_core.fileway import IO_NOISE, Way
+from hangtop_core.filerate import IO_NOISE, Way
 from hangtop_core.lately import Looker
-from hangtop_core.meters import grown, only_waited, sent_back
+from hangtop_core.meters import grown, latest, only_waited, sent_back
 from hangtop_core.model import DescriptorTable, Process, Rank, Recorder, StackSample
 from hangtop_core.rankstates import rank_state
 from hangtop_core.samples import continued
@@ -31,8 +31,6 @@ SHARE_WINDOW = 5.0
 """Seconds over which shares of a core are averaged."""
 MAX_POINTS = 64
 """Readings in that time that are remembered."""
-MAX_GONE_CHILDREN = 16
-"""Children of one rank that left and are still listed."""
 MOVE_JITTER = 0.05
 """Seconds by which two readings of one scheduler time may differ."""
 WORK_NS = 2_000_000
@@ -119,7 +117,7 @@ class Tracked:
     @property
     def much_at(self) -> float | None:
         """When it last read or wrote much."""
-        return max((at for at in (self.wrote_at, self.read_at) if at is not None), default=None)
+        return latest((self.wrote_at, self.read_at))
 
     def disturb(self, since: float) -> None:
         """Note that hangtop itself holds the process from now on: attaching wakes its threads."""
@@ -376,25 +374,3 @@ def _moved_at(old: Meters | None, new: Meters, at: float) -> float | None:
         return None
     counted = grown(old.main_switches, new.main_switches)
     return at if counted or grown(old.main_cpu_ns, new.main_cpu_ns) else None
-
-
-def adopt(live: Mapping[int, Tracked], left: Sequence[Tracked]) -> None:
-    """Give every child to the rank it belongs to, those that left included, within bounds."""
-    owners = {known.process.pid: known for known in left}
-    owners.update(live)
-    for owner in owners.values():
-        if owner.children:
-            owner.children = {}
-    gone: dict[int, int] = {}
-    for child in (*live.values(), *reversed(left)):
-        process = child.process
-        if process.rank_pid in (None, process.pid) or process.role in ("rank", "launcher"):
-            continue
-        parent = owners.get(process.rank_pid or 0)
-        if parent is None or parent.process.start > process.start:
-            continue
-        gone[parent.process.pid] = gone.get(parent.process.pid, 0) + child.gone
-        within = not child.gone or gone[parent.process.pid] <= MAX_GONE_CHILDREN
-        if within and process.pid not in parent.children:
-            parent.children[process.pid] = child
-            parent.touch()

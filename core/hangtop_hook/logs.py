@@ -17,6 +17,8 @@ import stat
 import sys
 from typing import Dict, List, Tuple
 
+from . import processes
+
 _TEE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tee.py")
 _ROOM = 64 << 20
 """Bytes that must be free for logs: on a full disk a rank could not even say why it ends."""
@@ -84,8 +86,8 @@ def _is_shared(fd: int) -> bool:
 
 
 def _attempt() -> str:
-    count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return "-attempt%s" % count if count.isdigit() and int(count) else ""
+    count = processes.count_in("TORCHELASTIC_RESTART_COUNT")
+    return "-attempt%d" % count if count else ""
 
 
 def _open(path: str) -> int:

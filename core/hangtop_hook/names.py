@@ -37,7 +37,7 @@ TABLE = (
 
 def version_of(text: str) -> Optional[Version]:
     """Return (2, 13) of "2.13.0+cpu", None of what is no version."""
-    match = re.match(r"(\d+)\.(\d+)", text)
+    match = re.match(r"(\d{1,9})\.(\d{1,9})", text)
     return (int(match.group(1)), int(match.group(2))) if match else None
 
 

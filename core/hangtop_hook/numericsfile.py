@@ -52,12 +52,15 @@ def from_environment(environ: Mapping[str, str]) -> Optional[Settings]:
     text = environ.get(VARIABLE)
     if not text:
         return None
-    told = json.loads(text)
-    trace = tuple((int(first), int(last)) for first, last in told["trace"])
-    after = told["abort_after"]
-    return Settings(
-        int(told["frames"]), trace, None if after is None else int(after), bool(told["stop"])
-    )
+    try:
+        told = json.loads(text)
+        trace = tuple((int(first), int(last)) for first, last in told["trace"])
+        after = told["abort_after"]
+        return Settings(
+            int(told["frames"]), trace, None if after is None else int(after), bool(told["stop"])
+        )
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise ValueError("%s is none of ours: %r" % (VARIABLE, error)) from None
 
 
 class File:

@@ -39,12 +39,18 @@ def rank_at_start() -> Optional[int]:
 def rank_in_environment() -> Optional[int]:
     """Return the rank that variables tell; RANK only counts beside the rendezvous."""
     for name in _NUMBERS:
-        text = os.environ.get(name, "")
+        number = count_in(name)
         if name == "RANK" and not any(other in os.environ for other in _RENDEZVOUS):
             continue
-        if text.isdigit():
-            return int(text)
+        if number is not None:
+            return number
     return None
+
+
+def count_in(name: str) -> Optional[int]:
+    """Return the number that a variable tells; None where it is not set, or none of a launcher."""
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def claim() -> bool:

@@ -125,7 +125,7 @@ def room_for_threads() -> bool:
                 most, count = limit.read().strip(), int(now.read())
         except (OSError, ValueError):
             continue
-        if most.isdigit() and int(most) - count < wanted:
+        if most.isdecimal() and int(most[:18]) - count < wanted:
             return False
     return True
 
@@ -135,7 +135,7 @@ def _pids_groups() -> Iterator[str]:
     yield "/sys/fs/cgroup"
     with contextlib.suppress(OSError), open("/proc/self/cgroup", errors="replace") as file:
         for line in file:
-            _, controllers, path = line.rstrip("\n").split(":", 2)
+            controllers, _, path = line.rstrip("\n").partition(":")[2].partition(":")
             if not controllers:
                 yield "/sys/fs/cgroup" + path
             elif "pids" in controllers.split(","):

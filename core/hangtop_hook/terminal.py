@@ -104,16 +104,18 @@ def why_not(pid: int, number: Optional[int]) -> Optional[str]:
     try:
         with open("/proc/%d/status" % pid, errors="replace") as file:
             status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
-    except OSError:
+        owner, state = int(status["Uid"].split()[0]), status["State"][:1]
+        caught, blocked = int(status["SigCgt"], 16), int(status["SigBlk"], 16)
+    except (OSError, KeyError, IndexError, ValueError):  # it ended while that was read
         return "it is not there"
-    if int(status["Uid"].split()[0]) != os.getuid():
+    if owner != os.getuid():
         return "it belongs to another user"
-    if number is not None and not int(status["SigCgt"], 16) >> (number - 1) & 1:
+    if number is not None and not caught >> (number - 1) & 1:
         return "it was not started by `hangtop run`, or with --no-signal"
-    if number is not None and int(status["SigBlk"], 16) >> (number - 1) & 1:
+    if number is not None and blocked >> (number - 1) & 1:
         return "its main thread blocks the signal"
-    if status["State"][:1] in "TtZX":
-        return "it is stopped, traced or gone (state %s)" % status["State"][:1]
+    if state in "TtZX":
+        return "it is stopped, traced or gone (state %s)" % state
     inside = "run hangtop inside (docker exec, kubectl exec)"
     if len(status.get("NSpid", "").split()) > 1:
         return "it is in a container with process ids of its own: %s" % inside
@@ -164,7 +166,7 @@ def _ran(pid: int) -> Optional[float]:
     with contextlib.suppress(OSError):
         with open("/proc/%d/task/%d/stat" % (pid, pid), errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
-        if fields[0] == "R":
+        if fields[:1] == ["R"]:
             return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return None
 

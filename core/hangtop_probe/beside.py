@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Optional
+from typing import TYPE_CHECKING, Callable, List, Optional, TypeVar
 
 from . import facts, procfs, secrets
+from .guard import Guard, Hanging
 
 if TYPE_CHECKING:
     from .descriptors import Node
@@ -21,6 +22,16 @@ LOCK_FILES = (".lock", "/lock")
 HOLDS = "holds the lock"
 INTERPRETERS = ("python", "pt_main", "bash", "sh", "perl", "ruby", "java", "node")
 """Of a program whose name begins so its command line tells what it is: torch renames Python."""
+T = TypeVar("T")
+_GUARD = Guard(4)
+
+
+def _of_memory(read: Callable[[], Optional[T]]) -> Optional[T]:
+    """Return what takes the memory lock of a process to read, or None where that is held."""
+    try:
+        return _GUARD.call(read)
+    except Hanging:
+        return None
 
 
 def holder(pid: int, how: str) -> Optional[Message]:
@@ -30,7 +41,8 @@ def holder(pid: int, how: str) -> Optional[Message]:
         return None
     name = stat.comm
     if how == HOLDS and name.startswith(INTERPRETERS):
-        words = procfs.parse_cmdline(procfs.read("/proc/%d/cmdline" % pid, 4096) or b"")
+        told = _of_memory(lambda: procfs.read("/proc/%d/cmdline" % pid, 4096))
+        words = procfs.parse_cmdline(told or b"")
         name = " ".join((name, *secrets.mask_arguments(words)[1:]))[:80]
     return {"pid": pid, "comm": name, "state": stat.state, "how": how}
 
@@ -66,7 +78,8 @@ def lock_files(pid: int, around: Node) -> List[Message]:
 
 def store_port(pid: int, around: Node) -> Optional[Message]:
     """Return who listens on the port of the store, MASTER_PORT, in the same network."""
-    port = (procfs.environ(pid) or {}).get("MASTER_PORT", "")
+    environ = _of_memory(lambda: procfs.environ(pid)) or {}
+    port = environ.get("MASTER_PORT", "")
     if not port.isdigit():
         return None
     for entry in around.sockets(pid).by_inode.values():

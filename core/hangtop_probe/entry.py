@@ -23,7 +23,7 @@ _GROWN_S = 60.0
 class Entry:
     """One process of the node that is no kernel thread."""
 
-    def __init__(self, stat: procfs.Stat) -> None:
+    def __init__(self, stat: procfs.Stat, memory: Optional[Guard] = None) -> None:
         self.stat = stat
         self.facts = facts.Facts()
         self.age = 0
@@ -31,7 +31,7 @@ class Entry:
         self.mine = True
         self.threads: FrozenSet[str] = frozenset()
         self.activity = activity.Activity(stat.pid)
-        self.flows = flows.Flows(stat.pid)
+        self.flows = flows.Flows(stat.pid, guard=memory)
         self.slow: Dict[str, Any] = {}
         self.file: Optional[fileposition.Position] = None
         self.held: Optional[Held] = None

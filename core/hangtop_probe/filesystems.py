@@ -25,7 +25,7 @@ _PSEUDO = frozenset(
 )
 MAX_MOUNTS = 64
 _READ_ONLY = frozenset(words("iso9660 erofs cramfs udf"))
-_NOTHING = 64 << 10
+NOTHING = 64 << 10
 """A file system with less than this in bytes for users is full."""
 
 
@@ -61,12 +61,13 @@ def full(path: str) -> Optional[str]:
         return None
     if fs.f_flag & os.ST_RDONLY:
         return None
-    if fs.f_blocks and fs.f_bavail * fs.f_frsize < _NOTHING:
+    if fs.f_blocks and fs.f_bavail * fs.f_frsize < NOTHING:
         return "space"
     return "inodes" if fs.f_files and not fs.f_favail else None
 
 
-def full_mounts(found: List[Dict[str, str]]) -> List[str]:
-    """Return where local file systems are full; those that may hang are not asked."""
+def full_mounts(found: List[Dict[str, str]]) -> Dict[str, str]:
+    """Return where local file systems are full, and of what; those that may hang are not asked."""
     local = [m for m in found if not is_network(m["fstype"]) and m["fstype"] not in _READ_ONLY]
-    return sorted(m["point"] for m in local if full(m["point"]))
+    told = ((m["point"], full(m["point"])) for m in local)
+    return {point: what for point, what in sorted(told) if what}

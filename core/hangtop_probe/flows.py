@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import procfs
+from .guard import Guard, Hanging
 from .sockets import inode_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ LEAST_S, MOST_S = 10.0, 30.0
 LEAST = int(LOOP_RATE * LEAST_S)
 MAX_SOCKETS = 32
 """Of one process, that are looked at."""
+MEMORY_S = 0.2
+"""Seconds in which the memory of a process is to be read: its lock may be held, see `guard`."""
 MAX_TOLD = 2048
 """Threads, and -tids, of one process: beyond it those that have ended are forgotten."""
 _IN, _OUT = 1, 4
@@ -59,7 +62,10 @@ and bytes_acked and bytes_received."""
 class Flows:
     """Follows the connections of one process."""
 
-    def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, pid: int, clock: Callable[[], float] = time.monotonic, guard: Optional[Guard] = None
+    ) -> None:
+        self._guard = guard or Guard(1)
         self._base = "/proc/%d/" % pid
         self._clock = clock
         self._due = 0.0
@@ -186,23 +192,26 @@ class Flows:
             return []
         first, second, third = call.args[:3]
         try:
-            with open(self._base + "mem", "rb", 0) as memory:
-                if name.endswith("poll"):
-                    memory.seek(first)
-                    data = memory.read(8 * min(second, MAX_SOCKETS))
-                    return [
-                        (fd, way)
-                        for fd, way, _ in struct.iter_unpack("=ihh", data[: len(data) & ~7])
-                    ]
-                found = []
-                for place, way in ((second, _IN), (third, _OUT)):
-                    if place:
-                        memory.seek(place)
-                        bits = int.from_bytes(memory.read(min(first, 1024) + 7 >> 3), "little")
-                        found += [(fd, way) for fd in range(bits.bit_length()) if bits >> fd & 1]
-                return found
-        except (OSError, ValueError, OverflowError):
+            if name.endswith("poll"):
+                data = self._memory(first, 8 * min(second, MAX_SOCKETS))
+                polled = struct.iter_unpack("=ihh", data[: len(data) & ~7])
+                return [(fd, way) for fd, way, _ in polled]
+            found = []
+            for place, way in ((second, _IN), (third, _OUT)):
+                data = self._memory(place, min(first, 1024) + 7 >> 3) if place else b""
+                bits = int.from_bytes(data, "little")
+                found += [(fd, way) for fd in range(bits.bit_length()) if bits >> fd & 1]
+            return found
+        except (OSError, ValueError, OverflowError, Hanging):
             return []
+
+    def _memory(self, place: int, size: int) -> bytes:
+        def read() -> bytes:
+            with open(self._base + "mem", "rb", 0) as memory:
+                memory.seek(place)
+                return memory.read(size)
+
+        return self._guard.call(read, MEMORY_S)
 
 
 def watched(base: str, fd: int) -> List[Tuple[int, int]]:

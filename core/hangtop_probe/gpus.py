@@ -102,10 +102,10 @@ class Gpus:
                     told = {"error": "NVML ended with %s: %s" % (done.code, last)}
         except OSError as error:
             told = {"error": "NVML could not be asked: %s" % str(error)[:200]}
-        bad = [str(index) for index, one in sorted(self.gpus.items()) if one["state"] != "ok"]
+        bad = [index for index, one in sorted(self.gpus.items()) if one.get("state") != "ok"]
         if bad:
-            first = self.gpus[int(bad[0])]
-            told["error"] = "GPU %s: %s" % (", ".join(bad), first.get("error"))
+            first = self.gpus[bad[0]]
+            told["error"] = "GPU %s: %s" % (", ".join(map(str, bad)), first.get("error"))
         return dict(told, loaded=driver_loaded())
 
     # The child, kept alive

@@ -1,9 +1,10 @@
 """What ranks and launchers have printed, where that goes to a file: bounded windows of it.
 
 Only files that are descriptor 1 or 2 of a process, through /proc/PID/fd, that a program like tee
-writes behind them, or that were one of a process of the table that has left, or differ from one in
-numbers only: those of other ranks. Nothing but regular files is opened for reading, nothing is ever
-written, and a file system that does not answer holds up nobody but a helper thread.
+writes behind them, or that were so a look ago and lie there renamed, or that were one of a process
+of the table that has left, or differ from one in numbers only: those of other ranks. Nothing but
+regular files is opened for reading, nothing is ever written, and a file system that does not answer
+holds up nobody but a helper thread.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import os
 import re
 import stat as stat_module
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import permission, pipelines, procfs, secrets
 from .guard import Guard, Hanging
@@ -26,6 +28,8 @@ MAX_FILES = 64
 """Files of one request."""
 MAX_GIVEN = 4096
 """Files and descriptors of which is remembered what was said."""
+MAX_NAMES = 10_000
+"""Of a directory, among which a file that was renamed is looked for."""
 MARK = 256
 """Bytes before the end of what was sent that are compared the next time: a file that was cut, and
 has grown beyond its old size since, has others there, unless its lines are all alike."""
@@ -60,6 +64,8 @@ class Logs:
         """What was last said of a file by a descriptor of a process, without its text."""
         self._marks: Dict[str, Tuple[int, bytes]] = {}
         """By inode, how long a file was when it was read last, and what stood before its end."""
+        self._led: Dict[Tuple[int, Optional[int], int], Dict[str, str]] = {}
+        """Which files a descriptor of a process led to, path by inode."""
 
     def handle(self, request: Request) -> Message:
         """Send a piece for every file, and for every further descriptor that leads to it.
@@ -73,16 +79,19 @@ class Logs:
         since = since if isinstance(since, dict) else {}
         told: Set[str] = set()
         for pid in pids_of(message):
+            stat = procfs.read_stat(pid)
+            start = stat.start if stat else None
             for fd in (2, 1):
-                link = "/proc/%d/fd/%d" % (pid, fd)
-                target = procfs.link(link)
-                if target is not None and target.startswith("/"):
-                    piece = self._piece(link, target, window, since, told, True)
-                    self._give(request, piece, pid, fd)
-                elif target is not None and target.startswith("pipe:"):
-                    for one in pipelines.behind(pid, target):
-                        piece = self._piece(one.link, one.path, window, since, told, True)
-                        self._give(request, piece, pid, fd)
+                some = [
+                    (self._piece(one.link, one.path, window, since, told, True), one.path)
+                    for one in _files(pid, fd)
+                ]
+                for inode, path in self._left(some, (pid, start, fd)):
+                    if inode in since and inode not in told:
+                        rest = self._renamed(pid, inode, path, window, since, told)
+                        self._give(request, rest, pid, fd, start)
+                for piece, _ in some:
+                    self._give(request, piece, pid, fd, start)
         paths = message.get("paths") or []
         # A copy, made at once: the table goes on meanwhile.
         known = tuple(self._table.outputs.items()) if paths else ()
@@ -91,18 +100,67 @@ class Logs:
             uid = owners.get(_NUMBER.sub("", path)) if isinstance(path, str) else None
             if uid is not None and self._rights.uid in (0, uid):
                 piece = self._piece(path, path, window, since, told, False, uid)
-                self._give(request, piece, None, None)
+                self._give(request, piece, None, None, None)
         return {"files": len(told)}
 
+    def _left(
+        self, some: List[Tuple[Optional[Message], str]], key: Tuple[int, Optional[int], int]
+    ) -> List[Tuple[str, str]]:
+        """Return inode and path of the files that a descriptor led to before, and now does not."""
+        led = {piece["inode"]: path for piece, path in some if piece and "inode" in piece}
+        before = self._led.get(key, {})
+        if led:
+            if len(self._led) > MAX_GIVEN:
+                self._led.clear()
+            self._led[key] = led
+        return [one for one in before.items() if led and one[0] not in led]
+
+    def _renamed(
+        self,
+        pid: int,
+        inode: str,
+        path: str,
+        window: int,
+        since: Dict[str, Any],
+        told: Set[str],
+    ) -> Optional[Message]:
+        """Read what came to a file before its program opened a new one: if it lies where it did.
+
+        So log rotation renames it. Root reads on only in what belongs to who runs the program: the
+        number of a file that is deleted may become another one's.
+        """
+        folder = os.path.dirname(path)
+        number = int(inode.partition(":")[2])
+
+        def find() -> Tuple[Optional[str], int]:
+            with os.scandir("/proc/%d/root%s" % (pid, folder)) as names:
+                some = islice(names, MAX_NAMES)
+                name = next((one.name for one in some if one.inode() == number), None)
+            return name, os.stat("/proc/%d" % pid).st_uid
+
+        try:
+            name, uid = self._guard.call(find, SECONDS)
+        except (Hanging, OSError):
+            return None
+        if name is None:
+            return None
+        path = os.path.join(folder, name)
+        here, own = "/proc/%d/root%s" % (pid, path), None if self._rights.uid else uid
+        piece = self._piece(here, path, window, since, told, False, own)
+        return piece if piece is not None and piece.get("inode") == inode else None
+
     def _give(
-        self, request: Request, piece: Optional[Message], pid: Optional[int], fd: Optional[int]
+        self,
+        request: Request,
+        piece: Optional[Message],
+        pid: Optional[int],
+        fd: Optional[int],
+        start: Optional[int],
     ) -> None:
-        if piece is None:
-            return
-        stat = procfs.read_stat(pid) if pid is not None else None
-        piece.update(pid=pid, fd=fd)
-        if not self._is_known(request, piece, stat.start if stat else None):
-            request.give(piece)
+        if piece is not None:
+            piece.update(pid=pid, fd=fd)
+            if not self._is_known(request, piece, start):
+                request.give(piece)
 
     def _is_known(self, request: Request, piece: Message, start: Optional[int]) -> bool:
         """Whether the head has this file, and was told all of this before."""
@@ -149,6 +207,15 @@ class Logs:
             text = found.data.decode("utf-8", "replace")
             piece["text"] = secrets.mask_text(text)
         return piece
+
+
+def _files(pid: int, fd: int) -> Sequence[pipelines.Behind]:
+    """Return the files that go by a descriptor, itself or behind its pipe."""
+    link = "/proc/%d/fd/%d" % (pid, fd)
+    target = procfs.link(link) or ""
+    if target.startswith("pipe:"):
+        return pipelines.behind(pid, target)
+    return [pipelines.Behind(target, link)] if target.startswith("/") else []
 
 
 def read(

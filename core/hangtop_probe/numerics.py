@@ -6,23 +6,28 @@ way of the rank's descriptor, so that it is the right one also inside a containe
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import stat as stat_module
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import permission, procfs
+from .guard import Guard, Hanging
 from .requests import Message, Request, clock, failure, pids_of
 
 SCHEMA = "hangtop.numerics/1"
 MAX_READ = 64 << 20
 """Bytes of one file: batches that are traced are long, and not what is looked for."""
+SECONDS = 10.0
+"""Time in which a file must be read: a file system may not answer."""
 MAX_LINE = 4 << 20
 MAX_LINES = 16
 MAX_FRAMES = 64
 MAX_TEXT = 400
 """Characters of one text: names of modules and files."""
 _WANTED = (b'{"type":"first"', b'{"type":"note"')
+_GUARD = Guard(4)
 _SEEN = b'{"type":"seen"'
 _NEVER = "it has no file for that: no batch is over yet, or the rank was not started with "
 _NEVER += "`hangtop run --detect-overflow`"
@@ -54,16 +59,23 @@ def piece(pid: int, rights: permission.Rights) -> Message:
         link = "/proc/%d/fd/%s" % (pid, fd)
         path = procfs.link(link) or ""
         if path.endswith(name) and "/numerics/" in path:
+            found["path"] = path
             try:
-                # Not blocking, and looked at first: what has that name may be a pipe.
-                handle = os.open(link, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-                with os.fdopen(handle, "rb") as file:
-                    if not stat_module.S_ISREG(os.fstat(handle).st_mode):
-                        raise ValueError("the file is none of this version")
-                    return dict(found, path=path, **_told(file))
+                return dict(found, **_GUARD.call(functools.partial(_read, link), SECONDS))
+            except Hanging as error:
+                return dict(found, failure=failure("timeout", "its file system: %s" % error))
             except (OSError, ValueError) as error:
-                return dict(found, path=path, failure=failure("error", str(error)[:200]))
+                return dict(found, failure=failure("error", str(error)[:200]))
     return dict(found, failure=failure("missing", _NEVER))
+
+
+def _read(link: str) -> Dict[str, Any]:
+    # Not blocking, and looked at first: what has that name may be a pipe.
+    handle = os.open(link, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not stat_module.S_ISREG(os.fstat(handle).st_mode):
+            raise ValueError("the file is none of this version")
+        return _told(file)
 
 
 def _told(file: Any) -> Dict[str, Any]:

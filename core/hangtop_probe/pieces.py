@@ -10,7 +10,6 @@ import errno
 import hashlib
 import os
 import platform
-import re
 import sys
 from importlib.util import spec_from_loader
 from typing import Any, Dict, List, Optional
@@ -253,8 +252,19 @@ def nvml_places() -> List[str]:
             known = file.read(8 << 20)
     except OSError:
         known = b""
-    pattern = rb"/[^\0]*/" + re.escape(NVML.encode("ascii")) + rb"(?=\0)"
-    return places + [place.decode("utf-8", "replace") for place in re.findall(pattern, known)]
+    return places + listed(known)
+
+
+def listed(known: bytes) -> List[str]:
+    """Return the paths of NVML in a cache of the loader: texts that end with a zero."""
+    end = b"/" + NVML.encode("ascii") + b"\0"
+    found: List[str] = []
+    at = known.find(end)
+    while at >= 0 and len(found) < 16:
+        start = known.find(b"/", max(at - 4096, known.rfind(b"\0", 0, at) + 1))
+        found.append(known[start : at + len(end) - 1].decode("utf-8", "replace"))
+        at = known.find(end, at + 1)
+    return found
 
 
 def is_pynvml(folder: str, wanted: str) -> bool:

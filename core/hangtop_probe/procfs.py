@@ -129,12 +129,12 @@ def parse_pairs(data: bytes) -> Dict[str, str]:
 
 
 def value_of(data: bytes, key: bytes) -> Optional[int]:
-    """Return the integer after the first line that begins with ``key`` and a colon.
+    """Return the integer after the colon of the first line that begins with ``key``.
 
     For a single value of a file that is read often, such as TracerPid of status.
     """
-    at = 0 if data.startswith(key) else data.find(b"\n" + key) + 1
-    if at == 0 and not data.startswith(key):
+    at = 0 if data.startswith(key) else data.find(b"\n" + key) + 1 or -1
+    if at < 0:
         return None
     end = data.find(b"\n", at)
     line = data[at:end] if end >= 0 else data[at:]
@@ -346,6 +346,11 @@ def namespace(pid: str, kind: str) -> Optional[int]:
     """Return the inode of a namespace of a process (namespaces(7)), or None; pid may be `self`."""
     found = link("/proc/%s/ns/%s" % (pid, kind)) or ""
     return number(found[len(kind) + 2 : -1].encode("utf-8", "replace"))
+
+
+def shares(pid: int, kind: str) -> bool:
+    """Whether a process is in the same namespace of this kind as we are."""
+    return namespace(str(pid), kind) == namespace("self", kind)
 
 
 def numbers(path: str) -> List[int]:

@@ -117,7 +117,7 @@ def _of_rank(
         raise Refused("missing", _SWITCHED_OFF, fixes.RAS_ENABLE)
     if THREAD not in activity.thread_names(pid).values():
         raise Refused("missing", "no thread of RAS runs in the rank: it has made no communicator")
-    if procfs.link("/proc/%d/ns/net" % pid) != procfs.link("/proc/self/ns/net"):
+    if not procfs.shares(pid, "net"):
         text = "the rank is in a network of its own, and its RAS is not reached from outside"
         raise Refused("unsupported", text, fixes.INSIDE)
     told = environment.get(_ADDRESS) or DEFAULT

@@ -238,7 +238,7 @@ class Reading:
     ) -> Optional[Message]:
         """Ask the TCP port that the rank has published, if it is one of its own."""
         host, port = facts.env.get("MASTER_ADDR"), procfs.decimal(facts.env.get("MASTER_PORT", ""))
-        if procfs.link("/proc/%d/ns/net" % self.pid) != procfs.link("/proc/self/ns/net"):
+        if not procfs.shares(self.pid, "net"):
             self.ways.append(way("debug-server", "other-network"))
             return None
         if host is None or port is None or facts.rank is None:

@@ -1,8 +1,8 @@
-"""Finds the ranks that tell nothing by themselves: those of torch.multiprocessing.spawn.
+"""Finds what tells nothing by itself: ranks of torch.multiprocessing.spawn, agents of torchrun.
 
-Their environment has no RANK; their stack has: `_wrap` of torch/multiprocessing/spawn.py holds
-the index in its local `i`. Children of Python processes that have torch loaded are sampled in
-the background until that frame was seen, a few times at most, and never in a table pass.
+Of such a rank the environment has no RANK; its stack has: `_wrap` of torch/multiprocessing/spawn.py
+holds the index in its local `i`. Those that are `unconfirmed` and have torch loaded are sampled in
+the background until such a frame was seen, a few times at most, and never in a table pass.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ import threading
 import time
 from typing import TYPE_CHECKING, Callable, Dict, NamedTuple
 
-from . import procfs, table, versions
+from . import procfs, versions
+from .guard import Guard, Hanging
 
 if TYPE_CHECKING:
     from .entry import Identity
+    from .table import Table
 
 _DELAYS = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 40.0)
 """Seconds between one try and the next: importing torch takes a while before `_wrap` runs."""
 _PACE = 0.5
 """Seconds between two looks at candidates that are still to be tried."""
 _LIBRARIES = (b"libtorch_python", b"libtorch_cpu")
+_GUARD = Guard()
 
 
 class _Try(NamedTuple):
@@ -31,7 +34,7 @@ class _Try(NamedTuple):
 class Resolver:
     """Samples candidates on its own thread; what it learns goes to the table."""
 
-    def __init__(self, processes: table.Table, take: Callable[[int], None]) -> None:
+    def __init__(self, processes: Table, take: Callable[[int], None]) -> None:
         self._table = processes
         self._take = take
         self._tries: Dict[Identity, _Try] = {}
@@ -52,7 +55,7 @@ class Resolver:
     def _run(self) -> None:
         pause = _PACE
         while not self._stop.wait(pause):
-            candidates = self._table.spawn_candidates()
+            candidates = self._table.unconfirmed()
             self._tries = {k: v for k, v in self._tries.items() if k in candidates}
             for identity in candidates:
                 if self._stop.is_set():
@@ -72,6 +75,9 @@ class Resolver:
 
 
 def has_torch(pid: int) -> bool:
-    """Whether libtorch is mapped into a process. Taking its memory lock may take a moment."""
-    maps = procfs.read_all("/proc/%d/maps" % pid, versions.MAX_MAPS) or b""
-    return any(name in maps for name in _LIBRARIES)
+    """Whether libtorch is mapped into a process; its memory lock may be held for ever."""
+    try:
+        maps = _GUARD.call(lambda: procfs.read_all("/proc/%d/maps" % pid, versions.MAX_MAPS))
+    except Hanging:
+        return False
+    return any(name in (maps or b"") for name in _LIBRARIES)

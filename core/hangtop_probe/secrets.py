@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Callable, Dict, Iterable, List, Mapping, Tuple
 
 from .procfs import words
+from .secretforms import RANDOM, TOKENS, is_random
 
 Note = Callable[[str], object]
 
@@ -61,10 +62,10 @@ _PREFIXES = (
 
 _SENSITIVE = (
     r"(?:pass(?:word|wd|phrase|code)?|pwd|pw|secret|token|api[-_]?key|access[-_]?key"
-    r"|account[-_]?key|private[-_]?key|auth(?:orization)?|credentials?|cookie|bearer|signature|dsn)"
+    r"|account[-_]?key|private[-_]?key|auth(?:orization)?|credentials?|cookie|bearer|signature|dsn|psk|bindpw|key[-_]data)"
 )
 _SENSITIVE_HINTS = tuple(
-    words("pass pw secret token key auth credential cookie bear sig dsn basic")
+    words("pass pw secret token key auth credential cookie bear sig dsn basic psk")
 )
 """What is in every text that `_SENSITIVE` or a header is in, in small letters."""
 _LONG = re.compile(r"[A-Za-z0-9/+]{40}")
@@ -82,79 +83,14 @@ _HARMLESS = re.compile(
     r"|attn|attention).*)$",
     re.IGNORECASE,
 )
-_PLAIN_VALUE = re.compile(r"^(?:[0-9][0-9_.eE+-]{0,12}|true|false|yes|no|on|off|none)?$", re.I)
+_PLAIN_VALUE = re.compile(
+    r"^(?:[0-9][0-9_.eE+-]{0,12}|true|false|yes|no|on|off|none|(?:str|bytes|int)[:)]{0,2})?$", re.I
+)
 _WORD_NAMES = frozenset(words("pass token auth signature cookie credential credentials"))
 """Names that are also words of sentences and of code: `forward pass: 12ms`, `token = next(it)`."""
 _NUMBER = re.compile(r"\d[\d.]*(?:/\d+|[mun]?s|[kKMGT]i?B?|min|h|x|%|st|nd|rd|th)?[.)\]]*$")
 _ORDINARY = re.compile(r"[A-Za-z][a-z]{0,15}[.!?:)]{0,2}$")
 _CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]")
-_TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
-    (kind, tuple(words(hints)), re.compile(form))
-    for kind, hints, form in (
-        ("token of Hugging Face", "hf_ api_org_", r"(?:hf|api_org)_[A-Za-z0-9]{16,}"),
-        (
-            "token of GitHub or GitLab",
-            "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- glrt- glcbt- glptt-",
-            r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}"
-            r"|gl(?:pat|dt|rt|cbt|ptt)-[A-Za-z0-9_-]{16,}",
-        ),
-        (
-            "API key",
-            "sk- sk_ rk_ pk_ wandb_v r8_ gsk_ nvapi- dapi SG. hvs. hvb. dop_v1_ doo_v1_ dor_v1_ "
-            "dckr_pat_ lin_api_ :AA AGE-SECRET-KEY-1 SK key-",
-            r"(?<![A-Za-z0-9])(?:[sr]k[-_]|pk_)[A-Za-z0-9_-]{16,}|wandb_v\d_[A-Za-z0-9_]{16,}"
-            r"|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|nvapi-[A-Za-z0-9_-]{30,}|dapi[0-9a-f]{32}"
-            r"|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|hv[sb]\.[A-Za-z0-9_-]{20,}"
-            r"|do[opr]_v1_[0-9a-f]{32,}|dckr_pat_[A-Za-z0-9_-]{20,}|lin_api_[A-Za-z0-9]{30,}"
-            r"|(?<!\d)\d{8,10}:AA[A-Za-z0-9_-]{33}|AGE-SECRET-KEY-1[A-Z0-9]{40,}"
-            r"|(?<![A-Za-z0-9])(?:SK|key-)[0-9a-f]{32}(?![0-9a-f])",
-        ),
-        (
-            "token of Slack or Discord",
-            "xox xapp- hooks.slack.com discord",
-            r"xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}"
-            r"|hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/_-]{16,}"
-            r"|discord(?:app)?\.com/api/webhooks/[A-Za-z0-9/_-]{16,}",
-        ),
-        (
-            "key of AWS",
-            "AKIA ASIA ABIA ACCA ZXIvYXdzE IQoJb3JpZ2lu AQoDYXdzE",
-            r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}"
-            r"|(?:F[wQ]oGZXIvYXdzE|IQoJb3JpZ2lu|AQoDYXdzE)[A-Za-z0-9/+=]{16,}",
-        ),
-        ("secret of Azure", "Q~", r"[A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,34}"),
-        (
-            "key of 60 characters or more",
-            "",
-            r"(?<![A-Za-z0-9/+=_.-])(?=[a-z0-9]{0,60}[A-Z])(?=[A-Z0-9]{0,60}[a-z])"
-            r"(?=[A-Za-z]{0,60}[0-9])[A-Za-z0-9]{60,}(?![A-Za-z0-9/+_.-])",
-        ),
-        (
-            "key of 40 characters",
-            "",
-            r"(?<![A-Za-z0-9/+=_.-])(?=[a-z0-9/+]{0,39}[A-Z])(?=[A-Z0-9/+]{0,39}[a-z])"
-            r"(?=[A-Za-z/+]{0,39}[0-9])[A-Za-z0-9+][A-Za-z0-9/+]{39}(?![A-Za-z0-9/+=_.-])",
-        ),
-        (
-            "key of Google",
-            "AIza ya29. GOCSPX-",
-            r"AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{20,}",
-        ),
-        (
-            "token of a package index",
-            "npm_ pypi- rubygems_ oy2",
-            r"npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}|rubygems_[0-9a-f]{40,}|oy2[a-z0-9]{43}",
-        ),
-        (
-            "JSON web token",
-            "eyJ",
-            r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*",
-        ),
-        ("key of 40 hex digits", "", r"(?<![/\w])[0-9a-f]{40}(?![/\w])"),
-    )
-)
-"""Forms that are known wherever they stand: keys of Weights & Biases have 40 hex digits, those of
-AWS 40 characters. With each what is in every text that has one, for looking is slow."""
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     r"[\s\S]*?(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"
@@ -163,39 +99,65 @@ _KEY_END = re.compile(r"-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/=]{16,76}$")
 MAX_KEY_LINES = 200
 # Every repetition before the value is bounded: text of a stranger must not cost quadratic time.
-_URL_LOGIN = re.compile(r"(?<=://)[^/\s]{1,400}(?=@)")
+_URL_LOGIN = re.compile(
+    r"(?<=://)(?:[^/\s]{1,400}|[^/\s:@]{0,64}:(?!\d{1,5}/)[^\s@'\"]{1,200})(?=@)"
+    r"|(?<=%3A%2F%2F)[^%\s]{1,64}%3A[^\s&]{1,200}?(?=%40)"
+)
 _LOGIN = re.compile(r"((?:^|[\s,;'\"=])[\w.+-]{1,64}:)[^\s/@:]{1,200}(?=@[\w\[])")
 _QUERY = re.compile(
-    r"([?&;][^=&?;\s]{0,64}?(?:%s|sig|key(?==))[^=&?;\s]{0,64}=)[^&\s]+" % _SENSITIVE, re.IGNORECASE
-)
-_COLOUR = r"\x1b\[[0-9;]{0,20}m"
-_INLINE = re.compile(
-    r"((?:^|[\s,;{'\"(/]|%s)-{0,2}[\w.-]{0,64}%s[\w.-]{0,64}['\"]?(?:%s)?\s{0,4}(?:[=:-]>|:=|==?|::?)\s{0,4}"
-    r"(?:%s)?)(['\"]?)[^\s'\",;]+(?:(?<=[=:(])['\"][^\s'\",;]+)?"
-    % (_COLOUR, _SENSITIVE, _COLOUR, _COLOUR),
+    r"((?:[?&;]|%%3F|%%26)[^=&?;\s]{0,64}?(?:%s|sig|key(?==))[^=&?;\s]{0,64}?(?:=|%%3D))(?:(?!%%26)[^&\s])+"
+    % _SENSITIVE,
     re.IGNORECASE,
 )
+_COLOUR = r"\x1b\[[0-9;]{0,20}m"
+_BEFORE = r"\s:,;{'\"(/\[$>"
+"""What may stand before a name."""
+_INLINE = re.compile(
+    r"((?:^|[%s]|%s)-{0,2}[\w.-]{0,64}%s[\w.-]{0,64}\\{0,3}['\"]?(?:\(\)|\])?(?:%s)?\s{0,4}"
+    r"(?:[=:-]>|:=|==?|::?|\u2192)\s{0,4}(?:%s)?(?:(?:[|>][+-]?|\\)\n[ \t]{0,16})?"
+    r"\\{0,3}(?:[bf](?=['\"]))?(?=\S))"
+    r"(['\"]?)(?:(?<=')[^'\n]{1,400}(?=')|(?<=\")[^\"\n]{1,400}(?=\")"
+    r"|[^\s'\",;]+(?:(?<=[=:(])['\"][^\s'\",;]+)?)"
+    % (_BEFORE, _COLOUR, _SENSITIVE, _COLOUR, _COLOUR),
+    re.IGNORECASE,
+)
+_ASSIGNS = re.compile(
+    r"\s{0,8}(?:[=:-]>|:=|==?|::?|\u2192)\s{0,8}(?:[|>][+-]?|\\)?\s{0,24}\\{0,3}[bf]?$"
+)
+_ELEMENT = re.compile(
+    r"(<[\w:.-]{0,64}%s[\w.-]{0,64}>)[^<\s]{1,400}(?=<)" % _SENSITIVE, re.IGNORECASE
+)
 _OPTION = re.compile(
-    r"((?:^|[\s'\"])(--?[\w.-]{0,64}%s[\w.-]{0,64})\s{1,4})([^\s'\"-][^\s'\"]*)" % _SENSITIVE,
+    r"((?:^|[\s'\"])(?:setenv\s{1,4}|set\s{1,4}-\w{1,3}\s{1,4}|(?=-))(-{0,2}[\w.-]{0,64}%s[\w.-]{0,64})"
+    r"\s{1,4}(?:\\\n\s{0,16})?)([^\s'\"-][^\s'\"]*)" % _SENSITIVE,
     re.IGNORECASE,
 )
 _LISTED = re.compile(
-    r"((?:['\"]-|\(['\"])(-?[\w.-]{0,64}%s[\w.-]{0,64})['\"]\s{0,2},\s{0,2}['\"])[^'\"\n]+"
+    r"((?:['\"]-|\(b?['\"])(-?[\w.-]{0,64}%s[\w.-]{0,64})['\"]\s{0,2},\s{0,2}b?['\"])[^'\"\n]+"
     % _SENSITIVE,
     re.IGNORECASE,
 )
 """An option and its value, or a pair, in a list that Python has written."""
 _NAMED_BEFORE = re.compile(
-    r"(\b(?:password|passphrase|(?:(?:api|secret|access)[ _-]key|"
+    r"(\b(?:password|passphrase|passcode|bindpw|(?:(?:api|secret|access)[ _-]key|"
     r"(?:access|api|auth|client|signing)[ _-](?:token|secret)))\s{1,4}(?:is\s{1,4})?['\"]?)"
     r"(?=[^\s\d]{0,100}\d)(?=[^\sA-Za-z]{0,100}[A-Za-z])[^\s'\",;]{6,}",
     re.IGNORECASE,
 )
 _SHORT_OPTION = re.compile(
     r"(\b(?:sshpass|(?:docker|podman)\s{1,4}login|mysql\w{0,9}|mariadb\w{0,9})\b(?:\s{1,4}[^\s|;&]{1,200}){0,9}?"
-    r"\s{1,4}-p\s{0,4}|\s(?:-u|--user)\s{1,4}[\w.@+-]{1,64}:(?!\d{1,9}\s))[^\s'\"-][^\s'\"]*"
+    r"\s{1,4}-p\s{0,4}|\bredis-cli\b[^|;&\n]{0,200}?\s-a\s{1,4}"
+    r"|(?:^|\s)(?:-u\s{0,4}|--user[=\s]\s{0,3})[\w.@+-]{1,64}:(?!\d{1,9}(?:\s|$)))[^\s'\"-][^\s'\"]*"
 )
 _HEADER = re.compile(r"\b(bearer|basic)[ \t]+([A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE)
+_SCHEME = re.compile(
+    r"(\bauthorization['\"]?\s{0,2}[:=,]\s{0,2}b?['\"]?[a-z][a-z-]{2,20}\s{1,2})"
+    r"(?=[^\s'\"]{0,200}\d)[^\s'\"]{6,}(?:,[^\n]{1,400})?",
+    re.IGNORECASE,
+)
+_COOKIE = re.compile(
+    r"(\bcookie['\"]?\s{0,2}:\s{0,2}['\"]?)(?=[^'\"\n=]{1,64}=)[^'\"\n]{1,4000}", re.IGNORECASE
+)
 _NETRC = re.compile(r"(\blogin\s{1,4}\S{1,100}\s{1,8}password\s{1,4})\S+")
 
 
@@ -241,12 +203,15 @@ def mask_text(value: str, note: Note = _ignore) -> str:
 
     if "PRIVATE KEY" in value:
         value = _mask_private_keys(value, note)
-    if "@" in value:
+    if "@" in value or "%40" in value:
         value = _URL_LOGIN.sub(login, value)
         value = _LOGIN.sub(tail("login"), value)
     lower = value.lower()
     if any(word in lower for word in _SENSITIVE_HINTS):
         value = _QUERY.sub(tail("signature or token in a URL"), value)
+        value = _COOKIE.sub(tail("header of a request"), value)
+        value = _SCHEME.sub(tail("header of a request"), value)
+        value = _ELEMENT.sub(tail("named value"), value)
         value = _HEADER.sub(lambda match: _mask_header(match, note), value)
         value = _INLINE.sub(lambda match: _mask_inline(match, note), value)
         value = _OPTION.sub(lambda match: _mask_option(match, note), value)
@@ -254,13 +219,13 @@ def mask_text(value: str, note: Note = _ignore) -> str:
         value = _NAMED_BEFORE.sub(tail("named value"), value)
     if "login" in value:
         value = _NETRC.sub(tail("password"), value)
-    if " -" in value:
+    if " -" in value or value.startswith(("-u", "--user=")):
         value = _SHORT_OPTION.sub(tail("option"), value)
     long = _LONG.search(value) is not None
-    for kind, hints, form in _TOKENS:
+    for kind, hints, form in TOKENS:
         if any(hint in value for hint in hints) if hints else long:
             value = form.sub(token(kind), value)
-    return value
+    return RANDOM.sub(lambda match: _mask_random(match, note), value)
 
 
 @lru_cache(maxsize=4096)
@@ -290,6 +255,13 @@ def _mask_private_keys(text: str, note: Note) -> str:
     return "\n".join(lines)
 
 
+def _mask_random(match: "re.Match[str]", note: Note) -> str:
+    if not is_random(match.group(2) or "", match.group(3)):
+        return match.group(0)
+    note("random value")
+    return match.group(1) + MASK
+
+
 def _mask_header(match: "re.Match[str]", note: Note) -> str:
     if _ORDINARY.match(match.group(2)):
         return match.group(0)
@@ -298,14 +270,22 @@ def _mask_header(match: "re.Match[str]", note: Note) -> str:
 
 
 def _mask_inline(match: "re.Match[str]", note: Note) -> str:
-    name = re.split(r"[\s,;{'\"(/]", re.sub(_COLOUR, " ", match.group(1)).rstrip(" =:'\">-"))[-1]
+    told = _ASSIGNS.sub("", re.sub(_COLOUR, " ", match.group(1)))
+    name = re.split("[%s]" % _BEFORE, told.rstrip("()]'\"\\ "))[-1]
     value = match.group(0)[len(match.group(1)) + len(match.group(2)) :]
     if not is_secret_name(name) or _PLAIN_VALUE.match(value) or value == MASK:
         return match.group(0)
-    if not match.group(2) and _is_of_a_sentence(match, name, value):
+    if not match.group(2) and (_is_code(told, value) or _is_of_a_sentence(match, name, value)):
         return match.group(0)
     note("named value")
     return match.group(1) + match.group(2) + MASK
+
+
+def _is_code(told: str, value: str) -> bool:
+    """Whether it is a line such as `kept[token] = node` or `def get_secret() -> Secret:`."""
+    if told.endswith("()"):
+        return value.endswith(":") or _CODE.match(value) is not None
+    return told.endswith("]")
 
 
 def _is_of_a_sentence(match: "re.Match[str]", name: str, value: str) -> bool:

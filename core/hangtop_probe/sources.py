@@ -1,7 +1,7 @@
 """The line of code behind a frame, read only where reading cannot hang.
 
 A file on a network file system whose server is gone would hang the probe as it hangs the rank,
-so a line is read only from a local file system, told by the longest matching mount point.
+so a line is read only from a local file system (`localpath`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 import stat
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from . import blocks, filesystems, procfs, rankflags, secrets, worklists
+from . import blocks, localpath, procfs, rankflags, secrets, worklists
 
 MAX_FILE = 2 << 20
 MAX_LINE = 200
@@ -99,7 +99,7 @@ def around(
     Then `with x:` and `except x:`, and the first statement of each `try` before it. None where the
     file cannot be read, or is newer than the process.
     """
-    path_here = local_path(pid, path, mounts) if number > 0 else None
+    path_here = localpath.of(pid, path, mounts) if number > 0 else None
     found = _of_file(path_here, blocks.MAX_FILE, _files, (), _statements) if path_here else None
     if found is None or found[1] > _began(pid, found[1]) + 1.0:
         return None
@@ -173,7 +173,7 @@ def _head(lines: List[bytes]) -> str:
 
 def line(pid: int, path: str, number: int, mounts: Sequence[procfs.Mount]) -> Optional[str]:
     """Return line ``number`` of ``path`` as ``pid`` sees it, or None."""
-    path_here = local_path(pid, path, mounts) if number > 0 else None
+    path_here = localpath.of(pid, path, mounts) if number > 0 else None
     found = _line(path_here, number) if path_here else None
     if found is None:
         return None
@@ -184,77 +184,6 @@ def line(pid: int, path: str, number: int, mounts: Sequence[procfs.Mount]) -> Op
 def _began(pid: int, unknown: float) -> float:
     about = procfs.read_stat(pid)
     return unknown if about is None else time.time() - procfs.age(about)
-
-
-def local_path(pid: int, path: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
-    """Return the path by which ``path`` of ``pid`` is opened here; None where that could hang."""
-    mount = procfs.mount_of(path, mounts)
-    root = "" if _same_mounts(pid) else "/proc/%d/root" % pid
-    if mount is None or filesystems.is_network(mount.fstype):
-        return None
-    return root + path if _plain(root, path, mounts, _rights(pid)) else None
-
-
-_Rights = Optional[Tuple[int, Set[int]]]
-"""A user and their groups; None: whoever we are, as the kernel has it."""
-
-
-def _rights(pid: int) -> _Rights:
-    """By whose rights files are read for a process: root is not to tell what that may not read.
-
-    A program calls its files whatever it wants: `compile(code, "/root/keys", "exec")`.
-    """
-    if os.geteuid() != 0:
-        return None
-    pairs = procfs.parse_pairs(procfs.read("/proc/%d/status" % pid) or b"")
-    uids, gids = ([int(one) for one in pairs.get(key, "").split()] for key in ("Uid", "Gid"))
-    if uids[1:2] == [0]:
-        return None
-    return uids[1] if uids else -1, {*gids[1:2], *map(int, pairs.get("Groups", "").split())}
-
-
-def _may(path: str, rights: _Rights, bit: int) -> bool:
-    """Whether somebody may read (4) a file, or go through (1) a directory."""
-    if rights is None:
-        return True
-    try:
-        info = os.lstat(path)
-    except OSError:
-        return False
-    own = 6 if info.st_uid == rights[0] else 3 if info.st_gid in rights[1] else 0
-    return bool(info.st_mode >> own & bit)
-
-
-def _plain(
-    root: str, path: str, mounts: Sequence[procfs.Mount], rights: _Rights, links: int = 8
-) -> bool:
-    """Whether no directory above leads by a symbolic link to a network file system.
-
-    Or out of ``root``: by way of /proc/PID/root the kernel takes `/x` of a link for ours. Nor to
-    what a program with those ``rights`` could not read.
-    """
-    current, parts = "", path.split("/")[1:]
-    for number, part in enumerate(parts, 1):
-        current += "/" + part
-        mount = procfs.mount_of(current, mounts)
-        if mount is None or filesystems.is_network(mount.fstype):
-            return False
-        try:
-            target = os.readlink(root + current)
-        except OSError:
-            if not _may(root + current, rights, 4 if number == len(parts) else 1):
-                return False
-            continue
-        if not links or (root and target.startswith("/")):
-            return False
-        whole = os.path.normpath(os.path.join(os.path.dirname(current), target))
-        if not _plain(root, "/".join([whole, *parts[number:]]), mounts, rights, links - 1):
-            return False
-    return True
-
-
-def _same_mounts(pid: int) -> bool:
-    return procfs.link("/proc/%d/ns/mnt" % pid) == procfs.link("/proc/self/ns/mnt")
 
 
 def _line(path: str, number: int) -> Optional[Tuple[str, float]]:

@@ -225,7 +225,8 @@ class Sampler:
         self._told: Set[str] = set()
         self._telling = threading.Lock()
         self._edition = 0
-        self._native = threading.Lock()
+        self._stopping = threading.Lock()
+        """Held while py-spy stops a process: one at a time."""
         self._rested: rest.Rested[Tuple[bool, Sample]] = rest.Rested()
         self._cpus = node.cpus()
         self._joining: Set[Identity] = set()
@@ -340,7 +341,7 @@ class Sampler:
         before = procfs.states(pid)
         if tracing.halted(before).busy:
             return Sample([], {}, tracing.refusal(before))
-        with self._native:
+        with self._stopping:
             result = sample(self._tools, pid, mode, wants, seconds, cancel)
         if tracing.runs(pid):
             return result

@@ -23,6 +23,7 @@ from . import (
     procfs,
     runclock,
     stalled,
+    unconfirmed,
     versions,
 )
 from .entry import Entry, Identity, own_processes, told_apart
@@ -30,7 +31,6 @@ from .guard import Guard, Hanging
 
 _RECHECK = 20
 """Later on every so many passes."""
-_MOST_ANCESTORS = 64
 _DESCRIBE = 15
 """Passes between two readings of what rarely changes of a reported process."""
 
@@ -66,8 +66,8 @@ class Table:
         self._kernel: Set[int] = set()
         self._learned: Dict[Identity, Learned] = {}
         self._guard = Guard()
-        self._file_guard = Guard(limit=1)
-        """For files of the job: those of a server that is gone must not use up the other one."""
+        self._file_guard, self._memory_guard = Guard(limit=1), Guard(limit=1)
+        """For files and memory of the job: a server that is gone must not use up the other one."""
         self._clock = runclock.RunClock()
         self.stalled = stalled.Stalled()
         self._boot = node.boot_time()
@@ -126,7 +126,7 @@ class Table:
         pids = [stat.pid for stat in stats if stat.state != "Z"]
         known = facts.read_all(pids, self.rights, self._guard)
         for stat in stats:
-            entry = self.entries[stat.pid] = Entry(stat)
+            entry = self.entries[stat.pid] = Entry(stat, self._memory_guard)
             self._dirty = True
             self._look(entry, known.get(stat.pid))
 
@@ -299,7 +299,7 @@ class Table:
 
     def guarded_cpu(self) -> float:
         """Return the CPU seconds that reading through the guard has cost so far."""
-        return self._guard.cpu_s + self._file_guard.cpu_s
+        return self._guard.cpu_s + self._file_guard.cpu_s + self._memory_guard.cpu_s
 
     def python_processes(self) -> List[Tuple[str, ...]]:
         """Return command lines of Python processes that are no ranks, where none were named."""
@@ -324,57 +324,11 @@ class Table:
                     counts[name] = counts.get(name, 0) + 1
         return counts
 
-    def spawn_candidates(self) -> List[Identity]:
+    def unconfirmed(self) -> List[Identity]:
         """Return processes that may be mp.spawn ranks, or agents of torchrun, not yet confirmed."""
         with self._lock:
-            named = self._named()
-            return [
-                entry.identity
-                for entry in self.entries.values()
-                if (self._may_be_spawned(entry) or self._may_be_agent(entry))
-                and entry.identity not in self._learned
-                and (named is None or self._is_below(entry, named))
-            ]
-
-    def _named(self) -> Optional[FrozenSet[int]]:
-        """Return whom the user named, and what started them, but no shell; None for all."""
-        if self.only is None:
-            return None
-        parents = {self.entries[pid].stat.ppid for pid in self.only if pid in self.entries}
-        return self.only.union(
-            pid for pid in parents & self.entries.keys() if self.entries[pid].facts.python
-        )
-
-    def _is_below(self, entry: Entry, pids: FrozenSet[int]) -> bool:
-        """Whether a process, or what it descends from, is one of these."""
-        for _ in range(_MOST_ANCESTORS):
-            if entry.stat.pid in pids:
-                return True
-            parent = self.entries.get(entry.stat.ppid)
-            if parent is None:
-                break
-            entry = parent
-        return False
-
-    def _may_be_spawned(self, entry: Entry) -> bool:
-        parent = self.entries.get(entry.stat.ppid)
-        role = self.roles.get(entry.stat.pid)
-        if parent is None or not entry.mine or not entry.facts.python or not parent.facts.python:
-            return False
-        if role is not None and (role.role != "rank" or role.rank is not None):
-            return False
-        if commands.helper_role(entry.stat.comm, entry.facts.cmdline):
-            return False
-        forked = entry.facts.cmdline == parent.facts.cmdline
-        return forked or commands.is_spawned(entry.facts.cmdline)
-
-    def _may_be_agent(self, entry: Entry) -> bool:
-        """Whether it may wait to start ranks: it hosts a store, or there are no ranks here."""
-        pid = entry.stat.pid
-        if not entry.mine or not entry.facts.python or pid in self.roles:
-            return False
-        hosts = any(name.startswith("pt_tcpstore") for name in entry.threads)
-        return hosts or all(role.role == "launcher" for role in self.roles.values())
+            may = unconfirmed.Unconfirmed(self.entries, self.roles, self.only)
+            return [one for one in may.identities() if one not in self._learned]
 
     def identity(self, pid: int) -> Optional[Identity]:
         """Return pid and start time of a live process."""

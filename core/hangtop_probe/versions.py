@@ -19,7 +19,7 @@ import os
 import re
 from typing import Dict, Optional, Sequence
 
-from . import procfs, sources
+from . import localpath, procfs
 
 MAX_MAPS = 8 << 20
 MAX_FILE = 64 << 10
@@ -81,7 +81,7 @@ def _python(text: str) -> Optional[str]:
 
 
 def _torch(pid: int, folder: str, mounts: Sequence[procfs.Mount]) -> Dict[str, str]:
-    path = sources.local_path(pid, folder + "/version.py", mounts)
+    path = localpath.of(pid, folder + "/version.py", mounts)
     data = procfs.read_all(path, MAX_FILE) if path is not None else None
     found = parse_version_file(procfs.text(data)) if data is not None else {}
     return found if "torch" in found else {"torch_folder": folder}
@@ -96,7 +96,7 @@ def _nccl(
         return named
     if folder is None:
         return None
-    site = sources.local_path(pid, os.path.dirname(folder), mounts)
+    site = localpath.of(pid, os.path.dirname(folder), mounts)
     try:
         names = os.listdir(site) if site is not None else []
     except OSError:

@@ -1,17 +1,20 @@
-"""The `watch` request: a delta of the process table per interval, with interned strings."""
+"""The `watch` request: what is new on a node, as often as that may cost; seldom while it rests."""
 
 from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Container, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Set, Tuple
 
-from . import activity, cgroupload, filesystems, kernellog, node, secrets, table
+from . import cgroupload, filesystems, kernellog, node, procfs, quotas, secrets
+from .delta import Differ, Steady, Strings
 from .guard import Guard, Hanging
 from .requests import clock
 
 if TYPE_CHECKING:
+    from .activity import ThreadRow
     from .hardware import Hardware
+    from .table import Table
 
 BUDGET = 0.006
 """Fraction of one core that passes may cost, unless the head says less: the probe's other threads
@@ -27,11 +30,9 @@ _STARTED = time.monotonic()
 HELD_S = 30.0
 """Seconds for which is held back what moves all the time and means little by itself. Of a job that
 hangs nothing else moves, and a thousand nodes are to cost next to nothing then."""
-POLLING_S = 0.05
-"""CPU seconds of a process whose main thread waits that are held back: threads of gloo and of
-stores that only poll take some ms each second."""
 MAX_REST_S = 60.0
-"""Longest such pause: for so long, and some seconds, it is not seen that a node stands still."""
+"""Longest pause of a node that rests: for so long, and some seconds, it is not seen that it stands
+still."""
 _TELLING = ("set", "gone", "node", "strings", "nvml", "gpus")
 """Parts of a piece that mean that something happens."""
 _MINOR = frozenset({"load1", "memory_available", "shm_free", "processes", "python_processes"})
@@ -50,132 +51,12 @@ def quiet_s(still: float, rest: float) -> float:
     return min(max(still * _QUIET_SHARE, still - _SOON_S), rest)
 
 
-class Strings:
-    """Gives every text a number, once per connection."""
-
-    def __init__(self) -> None:
-        self._numbers: Dict[str, int] = {}
-        self._new: Dict[str, str] = {}
-
-    def number(self, text: Optional[str]) -> Optional[int]:
-        """Return the number of ``text``, None for None."""
-        if text is None:
-            return None
-        known = self._numbers.get(text)
-        if known is None:
-            known = self._numbers[text] = len(self._numbers)
-            self._new[str(known)] = text
-        return known
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def take_new(self) -> Dict[str, str]:
-        """Return what was added since the last call."""
-        new, self._new = self._new, {}
-        return new
-
-    def restart(self) -> None:
-        """Forget everything: the other end is to be told anew."""
-        self._numbers, self._new = {}, {}
-
-
-class Steady:
-    """Holds back that a thread was caught running, until it is in two passes in a row.
-
-    Threads that poll for ever are, now and then. The main thread of a rank is always told.
-    """
-
-    def __init__(self) -> None:
-        self._ran: Dict[int, Set[int]] = {}
-        self._shown: Dict[int, List[activity.ThreadRow]] = {}
-
-    def rows(
-        self, pid: int, rank: bool, rows: List[activity.ThreadRow]
-    ) -> List[activity.ThreadRow]:
-        """Return the rows of a process as they are to be told."""
-        runs = {row.tid for row in rows if row.state == "R" and not (rank and row.tid == pid)}
-        new = runs - self._ran.get(pid, set())
-        if new:
-            shown = {row.tid: row for row in self._shown.get(pid, ())}
-            rows = [shown.get(row.tid, row) if row.tid in new else row for row in rows]
-        self._ran[pid], self._shown[pid] = runs, rows
-        return rows
-
-    def forget(self, present: Container[int]) -> None:
-        """Forget processes that are not there any more."""
-        for pid in [pid for pid in self._ran if pid not in present]:
-            del self._ran[pid], self._shown[pid]
-
-
-class Delta(NamedTuple):
-    """What changed between two passes."""
-
-    set: Dict[str, Dict[str, Any]]
-    gone: Dict[str, Dict[str, Any]]
-
-
-class Differ:
-    """Remembers what was sent and gives what is new."""
-
-    def __init__(self) -> None:
-        self._sent: Dict[int, Dict[str, Any]] = {}
-        self.whole = True
-        """Whether the next delta tells everything, not only what changed."""
-
-    def restart(self) -> None:
-        """Send everything whole again."""
-        self.whole = True
-
-    def delta(self, now: Dict[int, Dict[str, Any]], minor: bool = True) -> Delta:
-        """Compare with what was sent. A pid that came back as another process is in both.
-
-        Without ``minor`` the meters of those that only poll are held back. That time has passed
-        since a main thread ran is never told by itself: the other end has a clock.
-        """
-        changed: Dict[str, Dict[str, Any]] = {}
-        gone: Dict[str, Dict[str, Any]] = {}
-        for pid, old in self._sent.items():
-            if pid not in now or now[pid]["start"] != old["start"]:
-                code = old.get("exit_code")
-                gone[str(pid)] = {} if code is None else {"exit_code": code}
-        for pid, fields in now.items():
-            known = not self.whole and str(pid) not in gone
-            old = self._sent.get(pid, {}) if known else {}
-            new = {k: v for k, v in fields.items() if k not in old or old[k] != v}
-            if len(new) == 1 and "meters" in new and _is_minor(old, fields, minor):
-                now[pid] = {**fields, "meters": old["meters"]}
-            elif new:
-                if old.get("meters") and new.get("meters"):
-                    new["meters"] = _part(old["meters"], new["meters"])
-                changed[str(pid)] = new
-        self._sent, self.whole = now, False
-        return Delta(changed, gone)
-
-
-def _part(old: Dict[str, Any], new: Dict[str, Any]) -> Dict[str, Any]:
-    """Return the meters that changed, and when the main thread ran: that counts from this piece."""
-    return {k: v for k, v in new.items() if old.get(k) != v or k == "main_last_ran_s"}
-
-
-def _is_minor(old: Dict[str, Any], new: Dict[str, Any], minor: bool) -> bool:
-    """Whether a change of meters alone need not be told now."""
-    before, after = old.get("meters"), new["meters"]
-    if not before or not after:
-        return False
-    moved = {k for k, v in after.items() if before.get(k) != v} - {"main_last_ran_s"}
-    if not moved:
-        return True
-    polls = moved == {"cpu_s"} and 0 < after["cpu_s"] - before["cpu_s"] < POLLING_S
-    return not minor and (polls or new.get("role") == "launcher")
-
-
 class Watch:
     """Makes the pieces of one `watch` request."""
 
     def __init__(
         self,
-        processes: table.Table,
+        processes: Table,
         interval: float,
         machine: Hardware,
         budget: float = BUDGET,
@@ -188,6 +69,7 @@ class Watch:
         self._budget = min(max(budget, 0.0001), BUDGET)
         processes.stalled.share = self._budget / 3
         self._guard = Guard()
+        self._quotas: List[quotas.Place] = []
         self._kernel = kernellog.KernelLog()
         self._groups = cgroupload.Groups()
         self._strings = Strings()
@@ -221,7 +103,11 @@ class Watch:
         whole = self._differ.whole
         minor = self._is_due("minor", max(HELD_S, self._promised - self.interval)) or whole
         delta = self._differ.delta(processes, minor)
-        parts = {"set": delta.set, "gone": delta.gone, "node": self._node_changes(minor, folders)}
+        parts = {
+            "set": delta.set,
+            "gone": delta.gone,
+            "node": self._node_changes(minor, folders, processes),
+        }
         parts.update(self.hardware.changes())
         parts["strings"] = self._strings.take_new()
         piece = {"at": at, **{name: part for name, part in parts.items() if part}}
@@ -261,7 +147,7 @@ class Watch:
         by = round(self._clock - before, 3)
         return by if abs(by) > _CLOCK_STEP_S else 0.0
 
-    def _row(self, row: activity.ThreadRow) -> List[Optional[int]]:
+    def _row(self, row: ThreadRow) -> List[Optional[int]]:
         number = self._strings.number
         return [
             row.tid,
@@ -291,14 +177,17 @@ class Watch:
         needed = self._cost / self._budget
         return min(max(self.interval, needed), max(_MAX_INTERVAL, self.interval))
 
-    def _node_changes(self, minor: bool, folders: Set[str]) -> Dict[str, Any]:
+    def _node_changes(self, minor: bool, folders: Set[str], pids: Iterable[int]) -> Dict[str, Any]:
         if self._is_due("mounts", 60.0):
             self._add_mounts()
             self._facts["addresses"] = node.addresses()
         if self._is_due("memory", 5.0):
             self._facts.update(node.memory())
             self._facts["python_processes"] = self._python_processes()
-            self._facts["full_mounts"] = self._full_mounts()
+            full = self._full_mounts()
+            self._facts["full_mounts"] = list(full)
+            self._facts["no_inodes"] = [one for one, what in full.items() if what == "inodes"]
+            self._facts["full_quotas"] = self._full_quotas(pids)
             self._facts["cgroups"] = self._groups.read(folders)
         self._facts["kernel_lines"] = self._kernel.read()
         self._facts["processes"] = self.table.total
@@ -323,13 +212,21 @@ class Watch:
         """The mount table is locked while a file system is being mounted or unmounted."""
         try:
             self._facts["mounts"] = self._guard.call(filesystems.mounts)
+            self._quotas = self._guard.call(lambda: quotas.places(procfs.mounts("self")))
         except Hanging:
             self._facts.setdefault("mounts", [])
 
-    def _full_mounts(self) -> List[str]:
+    def _full_mounts(self) -> Dict[str, str]:
         mounts = self._facts.get("mounts", [])
         try:
             return self._guard.call(lambda: filesystems.full_mounts(mounts))
+        except Hanging:
+            return {}
+
+    def _full_quotas(self, pids: Iterable[int]) -> List[Dict[str, Any]]:
+        some = self._quotas
+        try:
+            return self._guard.call(lambda: quotas.used_up(some, pids)) if some else []
         except Hanging:
             return []
 

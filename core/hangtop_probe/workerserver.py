@@ -60,9 +60,8 @@ def reachable(pid: int, path: str) -> str:
     """Return the address to connect to: `\\0name`, or the path as the process sees it."""
     if path.startswith("@"):
         return "\0" + path[1:]
-    same = procfs.link("/proc/%d/ns/mnt" % pid) == procfs.link("/proc/self/ns/mnt")
     if path.startswith("/"):
-        return path if same else "/proc/%d/root%s" % (pid, path)
+        return path if procfs.shares(pid, "mnt") else "/proc/%d/root%s" % (pid, path)
     return "/proc/%d/cwd/%s" % (pid, path)
 
 

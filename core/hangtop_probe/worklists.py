@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 MAX_BODY = 60
 """Statements in a loop that is looked at."""
+MAX_STATEMENT = 1000
+"""Bytes of one of them."""
 _HEAD = re.compile(rb"\s*while\s+(?:len\()?([\w.]+)\)?\s*([<>:]|!=|and\b)[^#]*")
 _LEFT = re.compile(rb"^\s*([^=()\[\]]+)=[^=]")
 _ASKS = re.compile(rb"\b(?:not|in)\b")
@@ -34,6 +36,8 @@ def ends(some: List[Statement], lines: List[bytes], first: int) -> bool:
     if head is None or not 0 < len(body) <= MAX_BODY:
         return False
     code = [b" ".join(lines[one.first - 1 : one.last]).partition(b" #")[0] for one in body]
+    if any(len(text) > MAX_STATEMENT for text in code):
+        return False
     two = _ENDS.match(lines[first - 1])
     if two and _nearer(body, code, *two.groups()):
         return True

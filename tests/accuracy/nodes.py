@@ -99,11 +99,27 @@ def start(job: Job, nodes: Pair, output: Path) -> list[Started]:
     return [Started(*argv, env=env, output=output) for argv in commands(job, nodes)]
 
 
+def _only_known_ports(node: Node) -> None:
+    node.sh(f"iptables -A INPUT ! -i lo -p tcp --syn -m multiport ! --dports 22,{PORT} -j DROP")
+
+
+def _flows(one: Node, two: Node) -> Iterator[tuple[str, str]]:
+    """The connections between two nodes: the port of the first, the port of the second."""
+    for line in one.sh(f"ss -Htn state established dst {two.address}").splitlines():
+        ours, theirs = (end.rpartition(":")[2] for end in line.split()[2:4])
+        yield ours, theirs
+
+
+def _forget(one: Node, ours: str, two: Node, theirs: str) -> None:
+    """From now on nothing passes on a connection between these ports."""
+    for node, near, far in ((one, ours, theirs), (two, theirs, ours)):
+        node.sh(f"iptables -A INPUT ! -i lo -p tcp --dport {near} --sport {far} -j DROP")
+
+
 def firewall(nodes: Pair) -> None:
     """Both nodes take connections to ssh and to the store, and to nothing else."""
     for node in nodes.cluster.nodes:
-        rule = f"-p tcp --syn -m multiport ! --dports 22,{PORT} -j DROP"
-        node.sh(f"iptables -A INPUT ! -i lo {rule}")
+        _only_known_ports(node)
 
 
 def wall_before_store(nodes: Pair) -> None:
@@ -213,8 +229,7 @@ def power_off(nodes: Pair) -> None:
 
 def later_firewall(nodes: Pair) -> None:
     """The first node's firewall is turned on: what is open stays, new ones only to known ports."""
-    rule = f"-p tcp --syn -m multiport ! --dports 22,{PORT} -j DROP"
-    nodes.cluster.node(1).sh(f"iptables -A INPUT ! -i lo {rule}")
+    _only_known_ports(nodes.cluster.node(1))
 
 
 def oneway(nodes: Pair) -> None:
@@ -238,13 +253,9 @@ def nic_down(nodes: Pair) -> None:
 def forget_flows(nodes: Pair) -> None:
     """A firewall between the nodes forgot the connections that ranks have now; new ones work."""
     one, two = nodes.cluster.nodes
-    listed = one.sh(f"ss -Htn state established dst {two.address}")
-    for line in listed.splitlines():
-        ours, theirs = (end.rpartition(":")[2] for end in line.split()[2:4])
-        if {ours, theirs} & {"22", PORT}:
-            continue
-        for node, near, far in ((one, ours, theirs), (two, theirs, ours)):
-            node.sh(f"iptables -A INPUT ! -i lo -p tcp --dport {near} --sport {far} -j DROP")
+    for ours, theirs in _flows(one, two):
+        if not {ours, theirs} & {"22", PORT}:
+            _forget(one, ours, two, theirs)
 
 
 def vpn(nodes: Pair) -> None:
@@ -294,12 +305,9 @@ def dead_uplink(nodes: Pair) -> None:
     of the connections between the nodes, those of ranks 1 and 2 are on it, others are not."""
     one, two = nodes.cluster.nodes
     near, far = _rank_ports(one), _rank_ports(two)
-    for line in one.sh(f"ss -Htn state established dst {two.address}").splitlines():
-        ours, theirs = (end.rpartition(":")[2] for end in line.split()[2:4])
-        if (near.get(ours), far.get(theirs)) != ("1", "2"):
-            continue
-        for node, here, there in ((one, ours, theirs), (two, theirs, ours)):
-            node.sh(f"iptables -A INPUT ! -i lo -p tcp --sport {there} --dport {here} -j DROP")
+    for ours, theirs in _flows(one, two):
+        if (near.get(ours), far.get(theirs)) == ("1", "2"):
+            _forget(one, ours, two, theirs)
 
 
 def _rank_ports(node: Node) -> dict[str, str]:
@@ -329,11 +337,9 @@ def stale_route(nodes: Pair) -> None:
 def forget_store(nodes: Pair) -> None:
     """A firewall forgot what was open to the store: new connections work, so do those of ranks."""
     one, two = nodes.cluster.nodes
-    for line in two.sh(f"ss -Htn state established dst {one.address}").splitlines():
-        ours, theirs = (end.rpartition(":")[2] for end in line.split()[2:4])
+    for ours, theirs in _flows(two, one):
         if theirs == PORT:
-            one.sh(f"iptables -A INPUT ! -i lo -p tcp --dport {PORT} --sport {ours} -j DROP")
-            two.sh(f"iptables -A INPUT ! -i lo -p tcp --sport {PORT} --dport {ours} -j DROP")
+            _forget(two, ours, one, theirs)
 
 
 def fabric_off(nodes: Pair) -> None:

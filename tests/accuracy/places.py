@@ -10,8 +10,9 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from support import places as kernel
 from support.launch import free_port
@@ -128,6 +129,19 @@ def nowhere(here: Path, port: int) -> Iterator[Place]:
 
 
 @contextmanager
+def _beside(
+    argv: list[str], ready: Callable[[], bool], **how: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A program beside the job, from when it is ready until the job is over."""
+    with subprocess.Popen(argv, **how) as program:
+        try:
+            assert wait_until(ready), argv
+            yield program
+        finally:
+            program.kill()
+
+
+@contextmanager
 def own_network(here: Path, port: int) -> Iterator[Place]:
     """A network of its own, which leads nowhere, and has a firewall of its own."""
     _as_root()
@@ -139,12 +153,9 @@ def own_network(here: Path, port: int) -> Iterator[Place]:
 def silent_program(here: Path, port: int) -> Iterator[Place]:
     """A program that is no store has the master's port, and never says a word."""
     script = f"import socket; s = socket.create_server(('127.0.0.1', {port})); input()"
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as program:
-        try:
-            assert wait_until(lambda: _listens(port))
-            yield Place({})
-        finally:
-            program.kill()
+    argv = [sys.executable, "-c", script]
+    with _beside(argv, lambda: _listens(port), stdin=subprocess.PIPE):
+        yield Place({})
 
 
 def _listens(port: int) -> bool:
@@ -162,51 +173,49 @@ def freezer(here: Path, port: int) -> Iterator[Place]:
 def web_server(here: Path, port: int) -> Iterator[Place]:
     """A program that is no store listens on the master's port."""
     argv = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)]
-    with subprocess.Popen(argv, cwd=here, stderr=subprocess.DEVNULL) as server:
-        try:
-            assert wait_until(lambda: _listens(port))  # else the job's own store may have the port
-            yield Place({})
-        finally:
-            server.kill()
+    # Until it listens the job's own store may have the port.
+    with _beside(argv, lambda: _listens(port), cwd=here, stderr=subprocess.DEVNULL):
+        yield Place({})
+
+
+@contextmanager
+def _store_of_others(
+    script: str, here: Path, port: int, says: bytes
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Somebody else's program with a store on a port, once it says so."""
+    log = here / "others.txt"
+    argv = [sys.executable, str(KEPT / script), "127.0.0.1", str(port)]
+    with log.open("wb") as out:
+        ready = partial(_says, log, says)
+        with _beside(argv, ready, stdout=out, stderr=out) as program:
+            yield program
+
+
+def _says(log: Path, word: bytes) -> bool:
+    return word in log.read_bytes()
 
 
 @contextmanager
 def suspended_job(here: Path, port: int) -> Iterator[Place]:
     """An older job has the master's port, and was suspended by Ctrl-Z in its terminal."""
-    log = here / "older.txt"
-    argv = [sys.executable, str(NETWORK / "foreign_store.py"), "127.0.0.1", str(port)]
-    with log.open("wb") as out, subprocess.Popen(argv, stdout=out, stderr=out) as older:
-        try:
-            assert wait_until(lambda: b"serving" in log.read_bytes())
-            older.send_signal(signal.SIGSTOP)
-            yield Place({})
-        finally:
-            older.kill()
+    with _store_of_others("network/foreign_store.py", here, port, b"serving") as older:
+        older.send_signal(signal.SIGSTOP)
+        yield Place({})
 
 
 @contextmanager
 def hub(here: Path, port: int) -> Iterator[Place]:
     """A program of somebody else's has a working store on the master's port."""
-    log = here / "hub.txt"
-    argv = [sys.executable, str(KEPT / "joining/hub.py"), "127.0.0.1", str(port)]
-    with log.open("wb") as out, subprocess.Popen(argv, stdout=out, stderr=out) as other:
-        try:
-            assert wait_until(lambda: b"ready" in log.read_bytes())
-            yield Place({})
-        finally:
-            other.kill()
+    with _store_of_others("joining/hub.py", here, port, b"ready"):
+        yield Place({})
 
 
 @contextmanager
 def _mirror(mode: str, mebibytes: int) -> Iterator[Place]:
     port = free_port()
     argv = [sys.executable, str(KEPT / "starting/mirror.py"), str(port), str(mebibytes), mode]
-    with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as server:
-        try:
-            assert wait_until(lambda: _listens(port))
-            yield Place({"MIRROR": f"http://127.0.0.1:{port}"})
-        finally:
-            server.kill()
+    with _beside(argv, lambda: _listens(port), stderr=subprocess.DEVNULL):
+        yield Place({"MIRROR": f"http://127.0.0.1:{port}"})
 
 
 def stalled_mirror(here: Path, port: int) -> AbstractContextManager[Place]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
 
-import fuzz.kernel  # noqa: F401
+import fuzz.kernel
+import fuzz.local  # noqa: F401
 from fuzz.head import shown
 from fuzz.node import numerics_files
 from fuzz.target import expect_harmless, target, text_of

@@ -20,12 +20,25 @@ sys.path[:0] = [str(ROOT / part) for part in ("core", "tui", "tests")]
 
 import fuzz.files  # noqa: E402, F401
 from fuzz.target import TARGETS  # noqa: E402
+from hangtop_probe import ethtool  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MIB = 1 << 20
 SIZES = {
+    "driver_counters": ethtool.MAX_COUNTERS * 40,
+    "loader_cache": 8 * MIB,  # pieces.nvml_places
+    "programs_of_a_node": 32 * MIB,  # tools.MAX_OUTPUT
+    "end_of_a_log": 1 * MIB,  # logs.MAX_WINDOW
+    "path_in_memory": 4096,
+    "variables_of_a_job": 128 << 10,  # the kernel's limit, MAX_ARG_STRLEN
+    "first_line_of_a_script": 512,
+    "proc_in_a_rank": 1 << 16,
+    "ssh_settings": 1 * MIB,  # ssh._MAX_SETTINGS
+    "tcp_info": 256,
+    "reader_of_dumps": 64 * MIB,
+    "engine_apart": 16 * MIB,
     "node": 16 * MIB,  # wire.MAX_MESSAGE
     "hello_and_boot": 16 * MIB,
     "other_answers": 16 * MIB,

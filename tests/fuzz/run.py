@@ -74,7 +74,9 @@ def _fuzz(name: str, options: list[str]) -> None:
     import atheris
 
     sys.path[:0] = [str(ROOT / part) for part in ("core", "tui", "tests")]
-    with atheris.instrument_imports(include=["hangtop", "hangtop_core", "hangtop_probe"]):
+    with atheris.instrument_imports(
+        include=["hangtop", "hangtop_core", "hangtop_hook", "hangtop_probe"]
+    ):
         import fuzz.files  # noqa: F401
     from fuzz.change import changed
     from fuzz.target import TARGETS

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop_core.cores import find
+from hangtop_core.cores import find, native, python
+from hangtop_core.cores.packed import whole as unpacked
 from hangtop_core.cores.pattern import understand
+from hangtop_core.cores.read import read as read_core
+from hangtop_probe.tools import Tools
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port
 from support.processes import PATIENCE, wait_until
@@ -183,6 +186,31 @@ def test_a_rank_that_crashed(crashed: Path) -> None:
     places = [text.index(name, first) for name in frames]
     assert places == sorted(places)
     assert first < places[-1] < beside
+
+
+@WRITES_HERE
+@HAS_GDB
+@pytest.mark.skipif(not shutil.which("gzip"), reason="gzip is not installed")
+@pytest.mark.parametrize("by", ["pystack", "py-spy"])
+def test_a_packed_core_is_read_as_what_was_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """By all who read cores: the copy has no name of its own for them."""
+    pytest.importorskip("pystack")
+    if by == "py-spy":
+        monkeypatch.setattr(python, "_CODE", "print('{{}}')")
+    python_that_crashes = [*LIMITED, sys.executable, "-c", "import ctypes; ctypes.string_at(0)"]
+    subprocess.run(python_that_crashes, cwd=tmp_path, check=False)
+    whole, packed = core_in(tmp_path), tmp_path / "core.gz"
+    with packed.open("wb") as file:
+        subprocess.run(["gzip", "-1c", str(whole)], stdout=file, check=True)
+    tools = Tools()
+    before, after = (read_core(str(path), tools, with_native=False) for path in (whole, packed))
+    assert (after.read_by, after.path) == (by, str(packed))
+    assert (after.threads, after.problems) == (before.threads, before.problems)
+    with unpacked(str(packed), tools) as copy:
+        by_gdb = native.read(tools, copy, after.executable or "")
+    assert (by_gdb.problem, set(by_gdb.threads)) == (None, {one.tid for one in after.threads})
 
 
 @WRITES_HERE

@@ -138,8 +138,18 @@ def test_prompt_steps_and_leaves_nothing(job: Job) -> None:
     assert not sockets(job.pids[0])
 
 
-def test_the_end_of_hangtop_lets_the_rank_go_on(job: Job) -> None:
-    """At the prompt, with a breakpoint set that would stop it again."""
+@pytest.mark.parametrize(
+    "typed",
+    [
+        {"b step": b"Breakpoint "},
+        {"b step": b"(Pdb) ", "c": b"(Pdb) "},
+        {"b forgotten": b"(Pdb) ", "c": b"without a prompt"},
+    ],
+    ids=["at the prompt", "at a breakpoint", "while it runs"],
+)
+def test_the_end_of_hangtop_lets_the_rank_go_on(job: Job, typed: dict[str, bytes]) -> None:
+    """With a breakpoint set that would stop it again, and nobody to let it go on."""
+    before = descriptors(job.pids[0])
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "hangtop", "debug", "0", *job.options()],
@@ -150,13 +160,16 @@ def test_the_end_of_hangtop_lets_the_rank_go_on(job: Job) -> None:
     ) as process:
         os.close(theirs)
         read_until(ours, b"(Pdb) ")
-        os.write(ours, b"b step\n")
-        read_until(ours, b"Breakpoint ")
+        for line, answer in typed.items():
+            os.write(ours, f"{line}\n".encode())
+            read_until(ours, answer)
         stood = job.steps()
         os.kill(process.pid, signal.SIGKILL)
         process.wait(PATIENCE)
         assert job.goes_on(), stood
     os.close(ours)
+    assert wait_until(lambda: descriptors(job.pids[0]) == before), descriptors(job.pids[0])
+    assert job.debug(0, "c").returncode == 0, "neither a prompt nor a tracer is left"
 
 
 def test_a_rank_in_c_is_told_and_not_stopped_later(job: Job) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.errors import RefusedError
 from hangtop_core.session import Options, Session
 from hangtop_probe import permission
+from support.cores import image
 from support.probe_client import ProbeClient
 from support.processes import (
     PATIENCE,
@@ -175,7 +177,7 @@ def test_a_kill_while_a_core_is_taken_leaves_neither_gdb_nor_a_part_of_it(
     target: int, tmp_path: Path, victim: str
 ) -> None:
     mark = str(time.monotonic_ns())
-    take = ["core", "--take", "--yes", "--rank", "0", "--pid", str(target), "--to", str(tmp_path)]
+    take = ["core", "--take", "--yes", "--pid", str(target), "--to", str(tmp_path)]
     for _ in range(9):
         head = subprocess.Popen(
             [sys.executable, "-m", "hangtop", *take],
@@ -204,6 +206,72 @@ def test_a_kill_while_a_core_is_taken_leaves_neither_gdb_nor_a_part_of_it(
     assert wait_until(lambda: not held(target)), held(target)
     assert not list(tmp_path.iterdir())
     assert is_alive(target)
+
+
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
+@pytest.mark.parametrize("victim", ["head", "probe and head"])
+def test_a_gdb_that_hangs_at_a_core_ends_with_who_is_killed(
+    target: int, tmp_path: Path, victim: str
+) -> None:
+    """One that would never end by itself, and holds the rank meanwhile."""
+    folder, begun, mark = tmp_path / "cores", tmp_path / "begun", str(time.monotonic_ns())
+    folder.mkdir()
+    script = tmp_path / "gdb"
+    hangs = f"-ex 'shell : >{begun}; exec sleep 600'"
+    script.write_text(f'#!/bin/sh\nexec {shutil.which("gdb")} {hangs} "$@"\n')
+    take = ["core", "--take", "--yes", "--pid", str(target), "--to", str(folder)]
+    script.chmod(0o755)
+    head = subprocess.Popen(
+        [sys.executable, "-m", "hangtop", *take],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", OWN: mark},
+    )
+    try:
+        assert wait_until(lambda: head.poll() is not None or begun.exists())
+        assert head.poll() is None
+        assert held(target)
+        if victim == "probe and head":
+            os.kill(probe_of(head.pid), signal.SIGKILL)
+    finally:
+        head.kill()
+        head.wait()
+    freed = wait_until(lambda: not held(target))
+    for pid in with_variable(OWN, mark):  # what gdb itself has started
+        os.kill(pid, signal.SIGKILL)
+    assert freed
+    assert is_alive(target)
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("tool", ["gzip", "gdb"])
+def test_a_kill_while_a_packed_core_is_read_leaves_no_copy_of_it(tmp_path: Path, tool: str) -> None:
+    """While gzip unpacks it, or gdb reads the copy; neither comes to its end here."""
+    if shutil.which("gzip") is None:
+        pytest.skip("gzip is not installed")
+    packed, begun = tmp_path / "core.gz", tmp_path / "begun"
+    packed.write_bytes(gzip.compress(image.core() + os.urandom(4 << 20), 1))
+    programs, copies = tmp_path / "programs", tmp_path / "copies"
+    programs.mkdir()
+    copies.mkdir()
+    real = f'{shutil.which("gzip")} "$@"\n' if tool == "gzip" else ""
+    script = programs / tool
+    script.write_text(f"#!/bin/sh\n{real}: >'{begun}'\nexec sleep 600\n")
+    script.chmod(0o755)
+    mark = str(time.monotonic_ns())
+    path = f"{programs}:{os.environ['PATH']}"
+    head = subprocess.Popen(
+        [sys.executable, "-m", "hangtop", "core", str(packed), sys.executable],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PATH": path, "TMPDIR": str(copies), OWN: mark},
+    )
+    try:
+        assert wait_until(lambda: begun.exists() or head.poll() is not None)
+        assert head.poll() is None
+    finally:
+        head.kill()
+        head.wait()
+    assert wait_until(lambda: not with_variable(OWN, mark)), with_variable(OWN, mark)
+    assert not list(copies.iterdir())
 
 
 def test_a_kill_of_whatever_else_looks_leaves_nothing(target: int, tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.commandlog import CommandRecord
+from hangtop_core.descriptors import Descriptor, DescriptorTable, Socket
 from hangtop_core.model import Fact, Failure, StackSample
 from hangtop_core.updates import Update
 from support.build import World
-from support.player import app_for, keys, later, picture, player_of, settled
+from support.player import app_for, compare, keys, later, picture, player_of, settled
 from support.record import load
 from support.situations import SLEEP, STOP, user
 
@@ -95,6 +96,38 @@ async def test_no_job_says_what_was_looked_for_and_found(size: tuple[int, int]) 
         player_of(app).play(later(update))
         await pilot.pause()
         assert "missing-collective" in picture(app)
+
+
+@pytest.mark.parametrize(
+    "size", [(80, 24), SIZE, (200, 50)], ids=lambda size: f"{size[0]}x{size[1]}"
+)
+async def test_long_states_of_open_files_stay_in_view(
+    size: tuple[int, int], update_screens: bool
+) -> None:
+    update = load("skip")
+    job = update.snapshot.jobs[0]
+    path = "/data/tokenized/shard-00017-of-00256.bin"
+    full = Socket("tcp", "CLOSE_WAIT", "10.0.0.1:40000", "10.0.0.2:443", 6291456)
+    table = DescriptorTable(
+        update.snapshot.at,
+        (
+            Descriptor(1018, "file", path, "r", 1000 << 10, 2 << 30),
+            Descriptor(1019, "socket", "socket:[9]", "rw", socket=full),
+            Descriptor(1020, "file", "/data/index.json", "r", 4096, 4096),
+        ),
+        moved=(1018,),
+    )
+    ranks = []
+    for rank in job.ranks:
+        main, *others = rank.process.threads
+        reads = replace(main, syscall="read", fd=1018)
+        process = replace(rank.process, threads=(reads, *others))
+        ranks.append(replace(rank, descriptors=table, process=process))
+    app = app_for(later(update, 0.0, jobs=(replace(job, ranks=tuple(ranks)),)))
+    async with app.run_test(size=size) as pilot:
+        text = await keys(pilot, "3", *(("tab", "tab") if size[0] < 100 else ()))
+    assert "1000 KiB/2.0 GiB moves" in text
+    compare(f"long-states-rank-{size[0]}x{size[1]}", text, update_screens)
 
 
 async def test_nothing_has_answered_yet() -> None:

@@ -3,8 +3,8 @@
 kernel_job.py LAUNCH HOW: starts 3 ranks, waits for each, and does not end the others when one ends.
 HOW is `segfault`, `abort`, `memory CGROUP` (is in that cgroup, and goes over its limit),
 `core DIR` (crashes with DIR as its directory and no limit on cores), `disk DIR` (writes to DIR
-until it has succeeded) or `read MEMBERS FILE` (goes into the cgroup of which MEMBERS is the list,
-and reads FILE from disk).
+until it has succeeded), `limited DIR` (so, and none of its files may become large) or
+`read MEMBERS FILE` (goes into the cgroup of which MEMBERS is the list, and reads FILE from disk).
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def train(how: str, where: str = "", file: str = "") -> None:
         dist.all_reduce(torch.ones(4))
     if dist.get_rank() == 1:
         wait_for_gate(Path(os.environ["DYING_GATE"]))
-        if how == "disk":
+        if how == "limited":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        if how in ("disk", "limited"):
             os.chdir(where)
             save(where)
         if how == "read":

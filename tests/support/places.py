@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 import uuid
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
 CGROUPS = {
     "/sys/fs/cgroup/memory": "memory.limit_in_bytes",
@@ -75,6 +77,45 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(point)], check=True)
 
 
+@contextmanager
+def without_inodes(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room, on which no file can be made."""
+    point = tmp_path / "no-inodes"
+    point.mkdir()
+    options = "size=64m,nr_inodes=16"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(point)], check=True)
+    try:
+        for number in range(15):
+            (point / f"shard-{number}").touch()
+        yield point
+    finally:
+        subprocess.run(["umount", "--lazy", str(point)], check=True)
+
+
+@contextmanager
+def silent_server(
+    tmp_path: Path, source: str, kind: str = "fuse.sshfs"
+) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """A remote file system whose server does not answer who reads `shard`; and what kills it.
+
+    Who waits for an answer cannot be killed before.
+    """
+    point = tmp_path / "remote"
+    point.mkdir()
+    script = str(Path(__file__).with_name("silent_server.py"))
+    argv = [sys.executable, script, source, kind, str(point)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as server:
+        assert server.stdout is not None
+        said = server.stdout.readline().decode().strip()
+        try:
+            if said != "mounted":
+                raise NoPlaceError(f"FUSE cannot be mounted here: {said}")
+            yield point, server.kill
+        finally:
+            server.kill()
+            subprocess.run(["umount", "--lazy", str(point)], check=False, capture_output=True)
+
+
 class Disk:
     """A mounted file system that is frozen."""
 
@@ -91,14 +132,14 @@ class Disk:
 
 
 @contextmanager
-def _mounted(tmp_path: Path, size: int) -> Iterator[Path]:
+def _mounted(tmp_path: Path, size: int, options: str = "loop") -> Iterator[Path]:
     """A file system of its own in a file."""
     image, point = tmp_path / "disk", tmp_path / "mounted"
     point.mkdir()
     with image.open("wb") as file:
         file.truncate(size)
     subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
-    done = subprocess.run(["mount", "-o", "loop", str(image), str(point)], capture_output=True)
+    done = subprocess.run(["mount", "-o", options, str(image), str(point)], capture_output=True)
     if done.returncode:
         raise NoPlaceError(f"no loop device can be mounted here: {done.stderr.decode().strip()}")
     try:
@@ -116,6 +157,11 @@ def frozen_disk(tmp_path: Path) -> Iterator[Disk]:
             yield disk
         finally:
             disk.thaw()
+
+
+def with_quotas(tmp_path: Path) -> AbstractContextManager[Path]:
+    """A file system that is mounted with quotas of users and groups; none is set."""
+    return _mounted(tmp_path, 64 << 20, "loop,usrquota,grpquota")
 
 
 @contextmanager

@@ -8,7 +8,10 @@ from __future__ import annotations
 import base64
 import random
 import string
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LETTERS = string.ascii_letters + string.digits
 LOWER = string.ascii_lowercase + string.digits
@@ -134,7 +137,35 @@ def plants(seed: int = 1) -> list[Plant]:
     token("Docker Hub", "dckr" + "_pat_", some(27))
     secret = some(30)
     plant("JSON", secret, f'{{"user": "ada", "client_secret": "{secret}", "n": 1}}')
+    plant_more(plant, some)
     return found
+
+
+def plant_more(plant: Callable[..., None], some: Callable[..., str]) -> None:
+    """What has no form of its own, in the ways in which it is written down."""
+    for kind, form in (
+        ("name that tells nothing", "MYSERVICE={}"),
+        ("arrow", "cfg->secret -> {}"),
+        ("JSON in JSON", '{{\\"password\\": \\"{}\\"}}'),
+        ("escaped URL", "next=https%3A%2F%2Fhost%2Fx%3Ftoken%3D{}%26y%3D1"),
+        ("escaped login", "proxy=http%3A%2F%2Fada%3A{}%40proxy%3A3128"),
+        ("header with a scheme", "Authorization: Token {}"),
+        ("headers of a request", "{{'X-Auth-Token': '{}', 'Accept': '*/*'}}"),
+        ("cookie", "Cookie: theme=dark; sid={}"),
+        ("words in quotes", "password='one {} two'"),
+        ("bytes", "connect(api_key=b'{}')"),
+        ("item", "os.environ['API_KEY'] = '{}'"),
+        ("element", "<password>{}</password>"),
+        ("fish", "set -x SERVICE_TOKEN {}"),
+        ("csh", "setenv SERVICE_TOKEN {}"),
+        ("redis-cli", "redis-cli -h cache -a {} ping"),
+        ("curl, glued", "curl -uada:{} https://host/x"),
+        ("kubeconfig", "client-key-data: {}"),
+        ("ldap", "bindpw {}"),
+        ("login with a slash", "postgres://ada:x/{}@db/runs"),
+    ):
+        secret = f"{some(12)}7{some(11)}3xY"
+        plant(kind, secret, form.format(secret))
 
 
 def leaks(one: Plant, text: str, length: int = 14) -> list[str]:

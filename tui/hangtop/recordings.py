@@ -10,8 +10,8 @@ from hangtop.later import Later
 from hangtop_core.analysis.flight.countdown import Countdown, countdown
 from hangtop_core.analysis.flight.groups import GroupLine, group_lines
 from hangtop_core.analysis.flight.live import picture
-from hangtop_core.analysis.flight.numbers import NumberLine, number_lines
 from hangtop_core.analysis.flight.picture import Picture
+from hangtop_core.analysis.flight.sequences import NumberLine, number_lines
 from hangtop_core.analysis.flight.ways import cautions
 from hangtop_core.model import Recorder
 

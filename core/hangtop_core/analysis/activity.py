@@ -5,17 +5,24 @@ An activity is never guessed: what cannot be told is `unknown`, with the reason 
 
 from __future__ import annotations
 
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
-from hangtop_core.analysis import dictionary, kernel, native
+from hangtop_core.analysis import native
 from hangtop_core.analysis.dictionary import Kind
-from hangtop_core.analysis.frames import Loop, endless_loops, library_run, plain_name, site, where
+from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.kernel import waits_in
 from hangtop_core.analysis.native import WAITS_FOR_GPU
-from hangtop_core.analysis.sourcelines import inner_while, makes_store, sleeps, store_text
+from hangtop_core.analysis.reading import Reading, read
+from hangtop_core.analysis.sourcelines import (
+    by_source,
+    inner_while,
+    sleeps,
+    store_text,
+    waits_for_gpu,
+)
 from hangtop_core.analysis.waking import as_it_slept, asking
 from hangtop_core.model import Frame, Thread
 from hangtop_core.text import how_ended
@@ -25,38 +32,10 @@ if TYPE_CHECKING:
 
     from hangtop_core.model import Process, Rank, StackSample, ThreadStack
 
-_PROGRAM = frozenset(
-    {"<module>", "_run_module_as_main", "spawn_main", "_bootstrap", "BaseProcess._bootstrap"}
-)
-"""One of these is at the bottom of a main thread until its program is through; handlers that were
-registered with atexit are called with nothing below them."""
 _AT_EXIT: frozenset[Kind] = frozenset({"lock", "join", "queue", "sleep", "waiting"})
 _OPEN: frozenset[Kind] = frozenset({"waiting", "busy", "unknown"})  # C frames may decide these
 _GPU_THREADS = ("cuda", "pt_nccl")
 """How names of threads of CUDA's driver begin, and of torch's NCCL."""
-
-
-class Reading(Struct, frozen=True, gc=False):
-    """What one stack says on its own; computed once per distinct stack."""
-
-    top: Frame | None
-    site: Frame | None
-    """The user's code it came from."""
-    kind: Kind | None
-    """None when the innermost frame is the user's own, or no known function is called."""
-    text: str
-    op: str | None
-    """Plain name of the function that was recognised."""
-    loading: bool
-    """Below a DataLoader's fetch: the user's code prepares a batch."""
-    own: bool
-    """The innermost frame is the user's own code."""
-    natives: tuple[Frame, ...] = ()
-    """C frames that the innermost Python frame is in, innermost first; known where asked for."""
-    after: bool = False
-    """Nothing of a program is below: the interpreter calls this by itself, as it ends."""
-    endless: tuple[Loop, ...] = ()
-    """Loops around it that only a line in them ends, outermost first."""
 
 
 class Activity(Struct, frozen=True, gc=False):
@@ -69,7 +48,7 @@ class Activity(Struct, frozen=True, gc=False):
     top: Frame | None = None
     op: str | None = None
     family: str | None = None
-    """What it sleeps on in the kernel, see `kernel.kernel_wait`."""
+    """What it sleeps on in the kernel, see `kernel.waits_in`."""
     main: Thread | None = None
     running: bool = False
     loading: bool = False
@@ -83,16 +62,16 @@ class Activity(Struct, frozen=True, gc=False):
     """That thread answers a call of another rank by torch.distributed.rpc."""
     awaited: str = ""
     """`waits in result at train.py:9 (f)`, what the main thread does meanwhile."""
+    unseen: str = ""  # why no stack tells where it is, where `text` does not say so
     peer: int | None = None  # the rank at the other end of the socket of its own that it reads from
 
     @property
     def at(self) -> str:
         """Where in the user's code, for sentences."""
-        return where(self.site)
+        return where(self.site) + (f" ({self.unseen})" if self.unseen else "")
 
 
 OVER_MEMORY = "is held up by the kernel because its cgroup is over memory.high"
-DISTRIBUTED_BREAKPOINT = "sits in torch.distributed.breakpoint()"
 
 
 class Reader:
@@ -154,56 +133,13 @@ class Reader:
         return self.reading(stack.stack), next(found, None)
 
 
-_AWAITS = frozenset({"wait", "trigger_wait", "tolist", "__torch_dispatch__"})
-"""Functions of AsyncCollectiveTensor that wait for it, where it is used first."""
-
-
-def read(stack: tuple[Frame, ...]) -> Reading:
-    """Read one stack, innermost frame first."""
-    run = tuple(library_run(stack))
-    frames = tuple(frame for frame in run if not frame.native)
-    met = dictionary.match(frames)
-    outer = stack[len(run) :]
-    loading = any("/torch/utils/data/_utils/fetch.py" in frame.file for frame in outer)
-    top = next((frame for frame in stack if not frame.native), None)
-    kind: Kind | None = None
-    text, op = "", None
-    if met is not None:
-        pattern, frame = met
-        kind, op = pattern.kind, plain_name(frame.name)
-        op = "wait_tensor" if kind == "collective" and op in _AWAITS else op
-        text = pattern.text.format(name=op)
-        if kind == "prompt" and any(map(_is_distributed_breakpoint, frames)):
-            text = DISTRIBUTED_BREAKPOINT
-    elif makes_store(top):
-        kind, text = "init", "waits in TCPStore"
-    return Reading(
-        top=top,
-        site=site(stack),
-        kind=kind,
-        text=text,
-        op=op,
-        loading=loading or kind == "inline-data",
-        own=not frames,
-        natives=tuple(takewhile(lambda one: one.native, stack)),
-        after=top is not None and not any(frame.name in _PROGRAM for frame in stack),
-        endless=tuple(endless_loops(stack)),
-    )
-
-
-def _is_distributed_breakpoint(frame: Frame) -> bool:
-    """Whether a frame is torch.distributed.breakpoint: the other ranks are in its barrier."""
-    in_file = "/torch/distributed/__init__.py" in "/" + frame.file
-    return in_file and plain_name(frame.name) == "breakpoint"
-
-
 def _polls_gpu(process: Process, read_: Reading) -> bool:
     """Whether a rank that runs in a line which needs a result of its GPU only waits for that.
 
     CUDA spins by default while it waits (cudaDeviceScheduleAuto), and calls into C have no frame.
     """
     source = read_.top.source if read_.top is not None else None
-    return dictionary.waits_for_gpu(source) and uses_cuda(process)
+    return waits_for_gpu(source) and uses_cuda(process)
 
 
 def uses_cuda(process: Process) -> bool:
@@ -243,7 +179,7 @@ def doing(
     letter: str,
 ) -> Activity:
     """What a thread does, of what its frames and the kernel say."""
-    family = kernel.kernel_wait(main.wchan, main.syscall) if main and letter != "R" else None
+    family = waits_in(main) if letter != "R" else None
     running = letter == "R" or bool(stack and stack.active and family is None)
     if read_ is None or stack is None or sample is None:
         return _without_stack(sample, main, family, running)
@@ -289,9 +225,8 @@ def _kind(
         return "io", "is in uninterruptible sleep (state D)"
     if read_.kind == "backward" and running:
         return "busy", "computes gradients"
-    if read_.kind in ("inline-data", "importing") and family in _BLOCKING:
-        return _from_kernel(read_, family, main)
-    if read_.kind == "lock" and family not in (None, "futex"):
+    elsewhere = read_.kind == "lock" and family not in (None, "futex")
+    if elsewhere or (read_.kind in ("inline-data", "importing") and family in _BLOCKING):
         return _from_kernel(read_, family, main)
     if read_.kind is not None:
         return read_.kind, read_.text
@@ -305,7 +240,6 @@ def _kind(
 _BLOCKING = frozenset(
     {"pipe-read", "pipe-write", "fifo-open", "file-lock", "child", "socket", "tty-read"}
 )
-
 _READS = frozenset({"read", "readv"})
 """Also of a terminal, in which they sleep in `wait_woken`, as in a socket."""
 _EXCHANGES = ("/torch/distributed/", "/torch/futures/", "/torch/nn/parallel/distributed.py")
@@ -331,7 +265,7 @@ _FAMILIES: dict[str, tuple[Kind, str]] = {
 def _from_kernel(read_: Reading, family: str | None, main: Thread | None) -> tuple[Kind, str]:
     source = read_.top.source if read_.top is not None else None
     inside = not read_.own and _exchanges(read_.top)
-    told = dictionary.by_source(source) if read_.own or inside else None
+    told = by_source(source) if read_.own or inside else None
     descriptor = main.fd if main is not None else None
     if told is not None and told[0] == "prompt" and family == "poll":
         return told  # GNU readline
@@ -355,7 +289,7 @@ def _from_kernel(read_: Reading, family: str | None, main: Thread | None) -> tup
 
 def _asleep(read_: Reading) -> tuple[Kind, str]:
     """Who sleeps in a `while` that asks the store waits for keys."""
-    told = dictionary.by_source(inner_while(read_.top)) if read_.own else None
+    told = by_source(inner_while(read_.top)) if read_.own else None
     return told if told is not None and told[0] == "store" else _FAMILIES["sleep"]
 
 
@@ -367,17 +301,19 @@ def _without_stack(
     sample: StackSample | None, main: Thread | None, family: str | None, running: bool
 ) -> Activity:
     failure = sample.failure if sample is not None else None
-    why = failure.text if failure is not None else "not sampled yet"
+    why = f"no stack: {failure.text}" if failure is not None else "no stack yet"
+    kind: Kind = "io"
     if main is not None and main.state == "D":
         text = OVER_MEMORY if family == "over-memory" else "is in uninterruptible sleep (state D)"
-        return Activity("io", text, family=family, main=main)
-    if family in ("file-lock", "child", "sleep", "pipe-read", "fifo-open"):
+    elif family in ("file-lock", "child", "sleep", "pipe-read", "fifo-open"):
         kind, text = _FAMILIES[family]
-        return Activity(kind, f"{text} (no stack: {why})", family=family, main=main)
-    if running:
-        return Activity("busy", f"is busy (no stack: {why})", main=main, running=True)
-    what = f", asleep in {main.wchan or main.syscall}" if main and family else ""
-    return Activity("unknown", f"gave no stack ({why}){what}", family=family, main=main)
+    elif running:
+        kind, text = "busy", "is busy"
+    else:
+        text = "has given no stack yet" if failure is None else f"gave no stack ({failure.text})"
+        text += f", asleep in {main.wchan or main.syscall}" if main and family else ""
+        kind, why = "unknown", ""
+    return Activity(kind, text, family=family, main=main, running=running, unseen=why)
 
 
 def _with_place(found: Activity, read_: Reading) -> Activity:
@@ -391,7 +327,7 @@ def _resolved(found: Activity, rank: Rank) -> Activity:
     main, table = rank.process.main_thread, rank.descriptors
     if main is None or main.fd is None or table is None or found.kind not in ("remote", "waiting"):
         return found
-    one = next((one for one in table.descriptors if one.fd == main.fd), None)
+    one = table.of(main.fd)
     if one is not None and one.kind == "tty" and main.syscall in _READS:
         kind, text = _FAMILIES["tty-read"]
         return msgspec.structs.replace(found, kind=kind, text=text)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.activity import uses_cuda
 from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.idle import in_task, is_idle
+from hangtop_core.meters import latest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +87,7 @@ def given(rank: Rank, stacks: Sequence[Sequence[Frame]]) -> float | None:
 def moved_much(rank: Rank) -> float | None:
     """When it last wrote much, or read much of a file that it keeps open."""
     read = rank.read_at if rank.read_at is not None and _reads_on(rank) else None
-    return max((at for at in (rank.wrote_at, read) if at is not None), default=None)
+    return latest((rank.wrote_at, read))
 
 
 def _reads_on(rank: Rank) -> bool:
@@ -94,13 +95,12 @@ def _reads_on(rank: Rank) -> bool:
 
     Whoever looks again whether a file says something else opens it each time, or is at its end.
     """
-    files = rank.descriptors.descriptors if rank.descriptors is not None else ()
     return any(
         one.fd > 2
         and one.kind == "file"
         and "r" in one.mode
         and 0 < (one.position or 0) < (one.size or 0)
-        for one in files
+        for one in rank.opened
     )
 
 
@@ -114,23 +114,21 @@ def retries(rank: Rank, frames: Sequence[Frame] = ()) -> bool:
     """
     if failed(frames) or _after_try(frames):
         return True
-    files = rank.descriptors.descriptors if rank.descriptors is not None else None
     writes = [
         one
-        for one in files or ()
+        for one in rank.opened
         if one.fd > 2
         and one.kind == "file"
         and "w" in one.mode
         and not one.target.startswith(("/dev/shm/", "/memfd:"))  # noqa: S108  # only compared
         and not one.target.endswith(" (deleted)")
     ]
-    return files is not None and all(one.full for one in writes)
+    return rank.descriptors is not None and all(one.full for one in writes)
 
 
 def tries(rank: Rank, reader: Reader) -> bool:
     """Whether a rank that sleeps does so between attempts: they fail, or others have a lock."""
-    table = rank.descriptors
-    if table is not None and any(one.locked == "by others" for one in table.descriptors):
+    if any(one.locked == "by others" for one in rank.opened):
         return True
     threads = rank.sample.threads if rank.sample is not None else ()
     return bool(threads) and failed(reader.frames(threads[0].stack))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.idle import is_idle
-from hangtop_core.analysis.kernel import kernel_wait
+from hangtop_core.analysis.kernel import waits_in
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SHORT_S = 10.0
 """A child that ends within this has had no time to do much."""
 LATELY_S = 60.0
+"""Seconds for which one that has left counts among those that come and go."""
 _POOL, _TASK_LINE = "/multiprocessing/pool.py", 115
 """Where `worker` calls tasks, below where it calls the initializer: CPython 3.8 to 3.14."""
 STARTS = 2
@@ -84,7 +85,7 @@ def _feed(rank: Rank, others: set[int]) -> bool:
     if not any(one.startswith("pipe:") and one not in rank.process.outputs for one in writers):
         return False
     mains = (c.main_thread for c in rank.children if c.pid not in others)
-    return any(one and kernel_wait(one.wchan, one.syscall) == "pipe-read" for one in mains)
+    return any(waits_in(one) == "pipe-read" for one in mains)
 
 
 def _pausing(rank: Rank, at: float) -> Iterator[tuple[Process, set[int]]]:
@@ -126,7 +127,7 @@ def only_looks(rank: Rank, child: Process) -> bool:
     main = child.main_thread
     if main is None or len(child.threads) > 1 or (child.thread_count or 1) > 1:
         return False
-    waits = kernel_wait(main.wchan, main.syscall) == "poll"
+    waits = waits_in(main) == "poll"
     return waits and rank.child_cpu_share.get(child.pid, 1.0) < LOOKS_SHARE
 
 

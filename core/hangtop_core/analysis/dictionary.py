@@ -1,11 +1,10 @@
-"""What functions and lines of code mean: the one table that activities are read from.
+"""What functions mean: the one table that activities are read from, and the kinds of these.
 
 Function names and files are those of CPython 3.8 to 3.14 and torch 2.4 to 2.13.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -359,42 +358,4 @@ def match(run: tuple[Frame, ...]) -> tuple[Pattern, Frame] | None:
                 continue
             if any(part in paths[index] for part in pattern.files):
                 return pattern, run[index]
-    return None
-
-
-_SOURCES: tuple[tuple[Kind, re.Pattern[str], str], ...] = (
-    ("prompt", re.compile(r"\binput\s*\(|\bbreakpoint\s*\("), "waits for input at a prompt"),
-    (
-        "store",
-        re.compile(
-            r"\b(?=\w*store)\w++(?:\(\))?\.(wait|get|add|set|check|compare_set|multi_get)\s*\("
-        ),
-        "waits for a key in the store",
-    ),
-    ("lock", re.compile(r"\.acquire\s*\(|^\s*(async\s+)?with\b"), "waits for a lock"),
-    (
-        "work-wait",
-        re.compile(r"\.wait\s*\(|\bwait_tensor\s*\(|\.synchronize\s*\(|\.item\s*\(|\.to_here\("),
-        "waits for outstanding communication",
-    ),
-    ("join", re.compile(r"\.join\s*\("), "waits for a thread of its own"),
-)
-"""Calls into C leave no frame of their own: the line of code tells, when it could be read."""
-
-
-_GPU_SYNC = re.compile(r"\.(item|tolist|cpu|numpy|nonzero|synchronize)\s*\(|\.to\(\s*[\"']cpu")
-
-
-def waits_for_gpu(source: str | None) -> bool:
-    """Whether a line of code copies from the GPU or waits for it: then a busy CPU only polls."""
-    return source is not None and _GPU_SYNC.search(source) is not None
-
-
-def by_source(source: str | None) -> tuple[Kind, str] | None:
-    """What a line of user code waits for when its thread sleeps inside it."""
-    if not source:
-        return None
-    for kind, pattern, text in _SOURCES:
-        if pattern.search(source):
-            return kind, text
     return None

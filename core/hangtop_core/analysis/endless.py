@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import COMMUNICATION, Kind
 from hangtop_core.analysis.eventloops import of_gloo
-from hangtop_core.analysis.standing import Standing, latest
+from hangtop_core.analysis.standing import Standing
 from hangtop_core.analysis.waiters import Waiters
+from hangtop_core.meters import latest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +87,7 @@ def _without_end(
         return one
     flows, gloo = rank.flowed_at, of_gloo(rank) if rank.flowed_at else ()
     flowed = (flows[tid] for tid in flows if tid > 0 and tid not in gloo)
-    moved = latest((*_moved(rank), *flowed))
+    moved = latest((rank.data_at, *flowed))
     if moved is not None and one.seen - moved < patience / 2:
         return one
     if waiters.endless_loop(rank) is None:
@@ -113,15 +114,10 @@ def _with_an_end(waiters: Waiters, reader: Reader, rank: Rank, one: Standing) ->
 def _in_circles(waiters: Waiters, rank: Rank, one: Standing, hang_after: float) -> Standing:
     """Of a rank that has long gone round in a `while`: still since then."""
     told = waiters.circle(rank)
-    since = latest((*_moved(rank), told[1])) if told is not None else None
+    since = latest((rank.data_at, told[1])) if told is not None else None
     if since is not None and since < one.since and one.seen - since >= hang_after:
         return Standing(since, max(one.until, since), False, one.seen)
     return one
-
-
-def _moved(rank: Rank) -> tuple[float | None, ...]:
-    """When a rank last read or wrote anything."""
-    return rank.io_moved_at, rank.printed_at, rank.wrote_at, rank.file_moved_at
 
 
 def _quick(line: str | None) -> bool:

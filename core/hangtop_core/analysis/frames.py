@@ -125,7 +125,7 @@ def site(stack: Sequence[Frame]) -> Frame | None:
 def where(frame: Frame | None) -> str:
     """`train.py:41 (main)`, as sentences name a place in code."""
     if frame is None:
-        return "an unknown place"
+        return "a place that is not known"
     return f"{place(frame)} ({frame.name})"
 
 

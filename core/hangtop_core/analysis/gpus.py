@@ -24,6 +24,7 @@ split into MIG devices, and NVML tells no utilisation of it."""
 SPIN_UTIL = 95
 """Percent from which kernels are there all the time: a waiting one keeps its GPU so."""
 IDLE_UTIL = 5
+"""Percent up to which a GPU is called idle: a display, or a monitor, takes some."""
 PEAK_SHARE = 0.6
 """Share of the highest power seen below which a GPU that is always busy does not compute."""
 

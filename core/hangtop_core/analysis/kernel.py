@@ -6,6 +6,11 @@ matched by families; a system call decides where the wait channel cannot be read
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hangtop_core.process import Thread
+
 _WCHAN: tuple[tuple[str, str], ...] = (
     ("futex", "futex"),
     ("hrtimer_nanosleep", "sleep"),
@@ -84,12 +89,14 @@ _LOCKS = frozenset({"flock", "fcntl"})
 another second before the server is asked again (nfs4_retry_setlk: wait_woken on Linux 6.1)."""
 
 
-def kernel_wait(wchan: str | None, syscall: str | None) -> str | None:
-    """Family of what a sleeping thread waits for in the kernel; None when neither tells."""
-    if syscall in _LOCKS:
+def waits_in(thread: Thread | None) -> str | None:
+    """Family of what a sleeping thread waits for in the kernel; None where nothing tells."""
+    if thread is None:
+        return None
+    if thread.syscall in _LOCKS:
         return "file-lock"
-    if wchan:
+    if thread.wchan:
         for part, family in _WCHAN:
-            if part in wchan:
+            if part in thread.wchan:
                 return family
-    return _SYSCALLS.get(syscall or "")
+    return _SYSCALLS.get(thread.syscall or "")

@@ -13,7 +13,7 @@ from hangtop_core.joining import master, world_size
 from hangtop_core.launchline import WORLD_SIZES, number_in
 from hangtop_core.model import Rank
 from hangtop_core.places import Places, is_address, is_loopback
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import names
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _twice(ranks: Sequence[Rank], snapshot: Snapshot, job: Job) -> Contradiction
     left = [r for r in involved if r.process.ppid <= 1 and r.process.launcher_pid is None]
     if left and len(involved) - len(left) == len(twice):
         pids = ", ".join(f"{r.process.pid} on {clean(r.node)}" for r in left[:SHOWN])
-        text = f"{_name(twice)} {_are(twice)} there twice: pid {pids} "
+        text = f"{names(twice)} {_are(twice)} there twice: pid {pids} "
         text += "is" if len(left) == 1 else "are"
         text += " left from an earlier run, whose launcher is gone"
         fix = "end what is left of the earlier run"
@@ -122,17 +122,17 @@ def _twice(ranks: Sequence[Rank], snapshot: Snapshot, job: Job) -> Contradiction
     where = {tuple(sorted({rank.node for rank in some})) for some in twice.values()}
     nodes = next(iter(where)) if len(where) == 1 else ()
     groups = {node_rank(rank) for rank in involved}
-    text = f"{_name(twice)} {_are(twice)} claimed twice: " + "; ".join(
+    text = f"{names(twice)} {_are(twice)} claimed twice: " + "; ".join(
         f"rank {n} by " + " and ".join(f"pid {r.process.pid} on {clean(r.node)}" for r in some)
         for n, some in list(twice.items())[:SHOWN]
     )
     text += _counted_otherwise(involved)
     if lacking := absent(job, len(involved)):
-        text += f"; no process seen is {_name(lacking)}"
+        text += f"; no process seen is {names(lacking)}"
     fix = "give every process a rank of its own"
     if len(nodes) > 1 and len(groups) == 1 and None not in groups:
         (group,) = groups
-        text = f"{_both(nodes)} have node rank {group}, and so all run {_name(twice)}"
+        text = f"{_both(nodes)} have node rank {group}, and so all run {names(twice)}"
         fix = "give every node its own --node-rank"
     head = next((places.node_of(m[0], r.node) for r in involved if (m := master(r.process))), None)
     odd = [rank for rank in involved if rank.node != head] if head in nodes else []
@@ -163,7 +163,7 @@ def _sizes(ranks: Sequence[Rank], each: Collection[Rank]) -> Contradiction | Non
     beyond = [r for r in high if r.rank >= (world_size(r.process) or r.rank + 1)]
     if not beyond:
         return None
-    text = f"{_name(r.rank for r in beyond)} on {_nodes(beyond)}: ranks go up "
+    text = f"{names(r.rank for r in beyond)} on {_nodes(beyond)}: ranks go up "
     text += f"to {(world_size(beyond[0].process) or 1) - 1}, for WORLD_SIZE is "
     text += f"{world_size(beyond[0].process)}"
     return Contradiction(text, tuple(beyond), "look how RANK is computed where these are started")
@@ -257,7 +257,7 @@ def _differs(what: str, ranks: Sequence[Rank], told: Callable[[Rank], str]) -> s
     """`WORLD_SIZE differs: 8 on node-2 (ranks 2-3), 4 on node-1 (ranks 0-1)`."""
     groups = _apart(ranks, lambda rank: told(rank) or None)
     parts = [
-        f"{clean(told(some[0]), 80)} on {_nodes(some)} ({_name(r.rank for r in some)})"
+        f"{clean(told(some[0]), 80)} on {_nodes(some)} ({names(r.rank for r in some)})"
         for some in reversed(groups[:SHOWN])
     ]
     return f"{what} differs: {', '.join(parts)}"
@@ -282,11 +282,6 @@ def _both(nodes: Sequence[str]) -> str:
     return (
         f"{nodesets.fold(some)} all" if some[1:] else f"{len(nodes)} launchers on {clean(some[0])}"
     )
-
-
-def _name(numbers: Iterable[int]) -> str:
-    some = sorted(set(numbers))
-    return ("rank " if len(some) == 1 else "ranks ") + fold(some)
 
 
 def _are(some: Mapping[int, object]) -> str:

@@ -21,7 +21,7 @@ from hangtop_core.joining import master
 from hangtop_core.launchline import LOCAL_SIZES, number_in
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.places import Places, is_loopback
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import names
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def _fits(order: Sequence[str], count: int, known: Mapping[int, str]) -> bool:
 def place_text(some: Sequence[Seat]) -> str:
     """`rank 5 (local rank 1 of node-3)`, `ranks 4-5 (node-3)`: missing ranks of one place."""
     first = some[0]
-    ranks = ("rank " if len(some) == 1 else "ranks ") + fold(seat.rank for seat in some)
+    ranks = names(seat.rank for seat in some)
     if first.node is not None:
         single = len(some) == 1 and first.local is not None
         local = f"local rank {first.local} of " if single else ""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from hangtop_core.joining import master
-from hangtop_core.places import Places, is_loopback
+from hangtop_core.places import Places, host_of, is_loopback
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _wanted(
     rank: Rank, found: Mapping[End, Peer], fd: int | None, untold: Mapping[str, list[int]]
 ) -> dict[str, list[int]]:
     nodes: dict[str, None] = {}
-    for item in rank.descriptors.descriptors if rank.descriptors is not None else ():
+    for item in rank.opened:
         if fd not in (None, item.fd):
             continue
         peer = found.get(End(rank.node, rank.process.pid, item.fd))
@@ -160,7 +160,7 @@ class _Peers:
         return found
 
     def _key(self, one: _Owned, first: str, second: str) -> tuple[object, str, str]:
-        inside = (one.end.node, one.process.net_ns) if is_loopback(_host(first)) else None
+        inside = (one.end.node, one.process.net_ns) if is_loopback(host_of(first)) else None
         return inside, first, second
 
     def _peer(self, one: _Owned) -> Peer | None:
@@ -172,7 +172,7 @@ class _Peers:
         first = next((o for o in others if o.end != one.end), None)
         if first is not None and len({o.end.node for o in others}) == 1:
             return self._known.get((first.end.node, first.end.pid))
-        host = _host(socket.remote)
+        host = host_of(socket.remote)
         there = None if is_loopback(host) else self._places.node_of(host, node)
         if there is None:
             return None
@@ -188,7 +188,3 @@ def _sockets(node: str, process: Process, table: DescriptorTable | None) -> Iter
         socket = item.socket
         if socket is not None and socket.family != "unix" and socket.state != "LISTEN":
             yield _Owned(End(node, process.pid, item.fd), process, socket)
-
-
-def _host(address: str) -> str:
-    return address.rpartition(":")[0].strip("[]")

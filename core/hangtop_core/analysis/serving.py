@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from hangtop_core.analysis.activity import Activity, doing
 from hangtop_core.analysis.dictionary import COMMUNICATION, Kind
 from hangtop_core.analysis.frames import plain_name
+from hangtop_core.meters import latest
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def got_on(rank: Rank, activity: Activity, lately: bool, seen: float) -> float |
     moved = [rank.io_moved_at, rank.file_moved_at, rank.wrote_at, *rank.flowed_at.values()]
     if activity.kind in ("child", "compiling"):
         moved += rank.child_moved_at.values()
-    return max((at for at in moved if at is not None), default=None)
+    return latest(moved)
 
 
 def _served(rank: Rank, main: Activity, reader: Reader) -> Activity | None:

@@ -1,14 +1,51 @@
-"""What a line of code says beyond what it waits for: that it sleeps, makes a store, uses `re`."""
+"""What a line of code says, where no function of a library does: what it waits for, and more."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.dictionary import by_source
-
 if TYPE_CHECKING:
+    from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.frame import Frame
+
+_SOURCES: tuple[tuple[Kind, re.Pattern[str], str], ...] = (
+    ("prompt", re.compile(r"\binput\s*\(|\bbreakpoint\s*\("), "waits for input at a prompt"),
+    (
+        "store",
+        re.compile(
+            r"\b(?=\w*store)\w++(?:\(\))?\.(wait|get|add|set|check|compare_set|multi_get)\s*\("
+        ),
+        "waits for a key in the store",
+    ),
+    ("lock", re.compile(r"\.acquire\s*\(|^\s*(async\s+)?with\b"), "waits for a lock"),
+    (
+        "work-wait",
+        re.compile(r"\.wait\s*\(|\bwait_tensor\s*\(|\.synchronize\s*\(|\.item\s*\(|\.to_here\("),
+        "waits for outstanding communication",
+    ),
+    ("join", re.compile(r"\.join\s*\("), "waits for a thread of its own"),
+)
+"""Calls into C leave no frame of their own: the line of code tells, when it could be read."""
+
+
+_GPU_SYNC = re.compile(r"\.(item|tolist|cpu|numpy|nonzero|synchronize)\s*\(|\.to\(\s*[\"']cpu")
+
+
+def waits_for_gpu(source: str | None) -> bool:
+    """Whether a line of code copies from the GPU or waits for it: then a busy CPU only polls."""
+    return source is not None and _GPU_SYNC.search(source) is not None
+
+
+def by_source(source: str | None) -> tuple[Kind, str] | None:
+    """What a line of user code waits for when its thread sleeps inside it."""
+    if not source:
+        return None
+    for kind, pattern, text in _SOURCES:
+        if pattern.search(source):
+            return kind, text
+    return None
+
 
 _SLEEPS = re.compile(r"\btime\.sleep\s*\(|(?<![.\w])sleep\s*\(")
 _NO_LOCK = re.compile(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from hangtop_core.analysis.tree import Builder, Node, latest, steps_of
+from hangtop_core.analysis.tree import Builder, Node, same_since, steps_of
 from hangtop_core.breaks import at_once, parts
 from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
 from hangtop_core.rankset import fold
@@ -214,7 +214,7 @@ def _class(snapshot: Snapshot, key: str, members: list[Rank]) -> StackClass:
         stack=key,
         frames=tuple(snapshot.stacks.get(key, ())),
         ranks=tuple(sorted(rank.rank for rank in members)),
-        since=latest(samples),
+        since=same_since(samples),
         moved=sum(1 for sample in samples if _has_moved(sample)),
         sampled_at=max(sample.at for sample in samples),
     )

@@ -31,10 +31,9 @@ from hangtop_core.analysis.eventloops import answered, of_gloo
 from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.gpus import Slots, doing
 from hangtop_core.analysis.serving import got_on
+from hangtop_core.meters import latest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from hangtop_core.analysis.activity import Activity, Reader
     from hangtop_core.model import Frame, Process, Rank, Snapshot, StackSample
 
@@ -51,7 +50,8 @@ WORK_SHARE = 0.003
 THREADS_SHARE = 0.05
 """Cores a process uses while its threads are at work."""
 GONE: frozenset[Kind] = frozenset({"exited", "zombie"})
-_HALTED: frozenset[Kind] = frozenset({"stopped", "traced", "frozen", "core-dump"})
+HALTED: frozenset[Kind] = frozenset({"stopped", "traced", "frozen", "core-dump"})
+"""What the state of a process says alone, whatever its frames are."""
 _MOVES_DATA: frozenset[Kind] = frozenset(
     {"io", "remote", "child", "inline-data", "checkpoint", "busy", "importing", "compiling"}
 )
@@ -102,7 +102,7 @@ class Watcher:
         self.began = snapshot.observed_since
         self._reader = reader
         self._slots = Slots(snapshot.nodes)
-        self._full = {node.name for node in snapshot.nodes if node.full_mounts}
+        self._full = {node.name for node in snapshot.nodes if node.full_mounts or node.full_quotas}
         self._seen = {
             node.name: min(node.last_seen, snapshot.at)
             for node in snapshot.nodes
@@ -113,7 +113,7 @@ class Watcher:
         """How long one rank has got nowhere, by what it does."""
         kind, seen = activity.kind, self._seen.get(rank.node, self.at)
         left = left_at(rank)
-        if kind in GONE or kind in _HALTED:
+        if kind in GONE or kind in HALTED:
             return _still(self.began if left is None else left, seen)
         if kind == "data" or activity.serving:
             return self._by_others(rank, activity, seen)
@@ -375,8 +375,3 @@ def wakes_up(rank: Rank, standing: Standing) -> bool:
 def left_at(rank: Rank) -> float | None:
     """When a rank's main thread was last known to leave its wait; None if it cannot be told."""
     return rank.moved_at if rank.left_at is None else rank.left_at
-
-
-def latest(times: Iterable[float | None]) -> float | None:
-    """The latest time that is known."""
-    return max((time for time in times if time is not None), default=None)

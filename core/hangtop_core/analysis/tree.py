@@ -32,7 +32,7 @@ class Node:
     """The smallest group first."""
 
 
-def latest(samples: Iterable[StackSample]) -> float | None:
+def same_since(samples: Iterable[StackSample]) -> float | None:
     """Since when all of these have had their stack, as far as was observed."""
     return max((s.same_since for s in samples if s.same_since is not None), default=None)
 
@@ -61,7 +61,7 @@ class Builder:
             node.hidden = max(node.hidden, hidden)
             at, parent = self._children[own], own
         node.ends = tuple(sorted({*node.ends, *(rank.rank for rank in members)}))
-        since = latest(rank.sample for rank in members if rank.sample is not None)
+        since = same_since(rank.sample for rank in members if rank.sample is not None)
         node.since = _later(node.since, since)
 
     def finish(self) -> list[Node]:

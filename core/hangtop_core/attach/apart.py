@@ -44,6 +44,8 @@ _HEAD = Struct("<cIQ")
 _READ = 256 * 1024
 _CREDIT = MAX_UNREAD // 8
 """Bytes dealt with of a connection that are worth telling."""
+_MOST = 1 << 30
+"""Bytes of one order or event; more is none."""
 _CODE = (
     "import sys; sys.path[:0] = sys.argv[1:]; from hangtop_core.attach.apart import serve; serve()"
 )
@@ -218,8 +220,10 @@ class _House:
                     stdin.flush()
 
     def _read(self) -> None:
-        for what, conn, data in _frames(self._child.stdout):
-            self._came(what, conn, data)
+        # What is no event ends it: better anew than waiting for what nobody will say.
+        with contextlib.suppress(ValueError, TypeError):
+            for what, conn, data in _frames(self._child.stdout):
+                self._came(what, conn, data)
         os.close(self._child.stdout)
         self._orders.put(None)
         self._child.end()
@@ -233,13 +237,15 @@ class _Frame(NamedTuple):
 
 
 def _frames(fd: int) -> Iterator[_Frame]:
-    """Yield what comes, until there is no more."""
+    """Yield what comes, until there is no more; raises `ValueError` for what is longer than any."""
     held = bytearray()
     while piece := os.read(fd, _READ):
         held += piece
         at = 0
         while len(held) - at >= _HEAD.size:
             what, conn, size = _HEAD.unpack_from(held, at)
+            if size > _MOST:
+                raise ValueError(size)
             if len(held) - at - _HEAD.size < size:
                 break
             at += _HEAD.size + size

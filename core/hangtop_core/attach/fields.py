@@ -85,6 +85,8 @@ _OWN = frozenset(
         "io_full",
         "kernel_lines",
         "full_mounts",
+        "full_quotas",
+        "no_inodes",
     }
 )
 """Fields of a node that its pieces tell."""

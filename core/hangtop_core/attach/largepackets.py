@@ -99,5 +99,6 @@ def _libc() -> ctypes.CDLL:
 
 def _read(info: bytes) -> State:
     """Pick what counts; an older kernel tells less at the end."""
+    (sacked,) = struct.unpack_from("=I", info, 28)
     early = struct.unpack_from("=I", info, 224)[0] if len(info) >= 228 else 0
-    return State(info[4], struct.unpack_from("=I", info, 28)[0], early)
+    return State(info[4], sacked, early)

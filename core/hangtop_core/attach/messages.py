@@ -24,7 +24,7 @@ from hangtop_core.model import (
     Recorder,
     RecorderWay,
 )
-from hangtop_core.text import Count, Text, clean
+from hangtop_core.text import Code, Count, Text, clean
 
 T = TypeVar("T")
 
@@ -108,9 +108,9 @@ class FrameRow(Struct, frozen=True, array_like=True):
     short: Text
     line: Annotated[int, Meta(ge=-1, le=2**31 - 1)]
     native: bool = False
-    source: Text | None = None
-    within: Annotated[tuple[tuple[int, Text], ...], Meta(max_length=64)] | None = None
-    beside: Annotated[tuple[tuple[int, Text], ...], Meta(max_length=64)] | None = None
+    source: Code | None = None
+    within: Annotated[tuple[tuple[int, Code], ...], Meta(max_length=64)] | None = None
+    beside: Annotated[tuple[tuple[int, Code], ...], Meta(max_length=64)] | None = None
 
 
 class StackThread(Struct, frozen=True):

@@ -44,7 +44,9 @@ TIMING = Timing(hello=40.0, ping=None, lost=45.0, rest=5.0, login=40.0)
 LIFETIME_S = 1800.0
 """A pushing probe that nobody reads ends with its next line; this is for one that sticks."""
 ANSWER_S = 300.0
+"""Seconds after which a run that answers requests ends by itself."""
 MAX_LINE = 60_000
+"""Bytes of a line, well below where pdsh cuts it."""
 MAX_COMMAND = 120_000
 """Bytes of one argument, of which Linux allows 128 KiB (MAX_ARG_STRLEN)."""
 EVERYBODY = "*"

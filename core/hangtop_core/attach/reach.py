@@ -12,7 +12,7 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from hangtop_core.attach.ssh import jump_of, settings
+from hangtop_core.attach.ssh import jump_of, port_of, settings
 from hangtop_core.check import Way
 from hangtop_core.gather import reject, resolve
 from hangtop_core.text import clean
@@ -53,13 +53,13 @@ def explore(nodes: Sequence[str], user: str | None, timeout: float) -> dict[str,
 def way(node: str, user: str | None, timeout: float) -> Way:
     """Find the way to one node; takes at most some ``timeout`` seconds and a name look-up."""
     told = settings(node, user)
-    host, port = told.get("hostname", node), int(told.get("port", "22"))
+    host, port = told.get("hostname", node), port_of(told)
     through = jump_of(told)
     if through is not None:
         return Way(host, port, through=through)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
+    except (OSError, ValueError) as error:  # the latter of what is no name at all
         why = error.strerror if isinstance(error, OSError) else str(error)
         return Way(host, port, unresolved=clean(why or "unknown", 200))
     addresses = tuple(dict.fromkeys(str(info[4][0]) for info in found))

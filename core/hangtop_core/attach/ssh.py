@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.attach import bundle
+from hangtop_core.attach import bounded, bundle
 from hangtop_core.attach.launcher import ByHand, Ending, Wave
 from hangtop_core.attach.reasons import Context, explain_login
 from hangtop_core.errors import UsageError
@@ -35,6 +35,8 @@ FAST_KEX = "-oKexAlgorithms=^curve25519-sha256"
 """Put first, before the post-quantum one; what the node offers still decides. Needs OpenSSH 8."""
 
 _MAX_LOG = 65536
+_MAX_SETTINGS = 1 << 20
+"""Bytes that `ssh -G` may print; it has some KB to say."""
 _ASK_S = 5.0
 _NEVER_THERE = "UNKNOWN port 65535"
 """In what ssh says when its proxy ended: the node itself has said nothing then."""
@@ -150,19 +152,19 @@ def jump_of(found: Mapping[str, str]) -> str | None:
 def settings(node: str, user: str | None) -> dict[str, str]:
     """Return what ssh would use for a node, as it says itself; nothing where it cannot say."""
     login = ["-l", user] if user is not None else []
+    argv = ["ssh", "-G", *login, "--", node]
     try:
-        done = subprocess.run(
-            ["ssh", "-G", *login, "--", node],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_ASK_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        done = bounded.run(argv, _ASK_S, _MAX_SETTINGS, os.environ)
+    except (OSError, subprocess.TimeoutExpired, bounded.TooMuchOutputError):
         return {}
-    lines = (line.partition(" ") for line in done.stdout.splitlines())
+    lines = (line.partition(" ") for line in done.out.split("\n"))
     return {key: value for key, _, value in lines if value}
+
+
+def port_of(found: Mapping[str, str]) -> int:
+    """Return the port of some `settings`: 22 where they tell none, or none that there can be."""
+    told = found.get("port", "")
+    return int(told) if re.fullmatch(r"[0-9]{1,5}", told) and int(told) < 65536 else 22
 
 
 class OwnWords:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_NODES = 16_384
+MAX_HOSTFILE = 16 << 20
+"""Bytes."""
 MAX_SPANS = 4 * MAX_NODES
 """Numbers in all ranges of an expression, of which some may be taken out again."""
 
@@ -36,12 +38,12 @@ _WITH_GROUPS = re.compile(r"(?!.*[@:]-)[A-Za-z0-9_.:%@,!&^\[\]*?/+-]+")
 """A site's groups.conf may have commands that groups come from (`map: ... $GROUP`): ClusterShell
 hands them to a shell with the group's name in them. So there is nothing in it that means something
 there, and it is no option."""
-_BETWEEN = re.compile(r"\s*([,!&^])\s*")
 # Each begins where a run does, so that a long one costs no quadratic time.
+_BETWEEN = re.compile(r"(?<!\s)\s*([,!&^])\s*")
 _LOGIN = re.compile(r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]+@[A-Za-z0-9_.\[\]-]+")
 """`alice@n1`, as for ssh; NodeSet would take the second half for a group."""
 _INSIDE = re.compile(r"\[[^\]]*")
-_BLANKS = re.compile(r"\s*([\[,/-])\s*")
+_BLANKS = re.compile(r"(?<!\s)\s*([\[,/-])\s*")
 _SLOTS = re.compile(r"^([^:\s]+):\d+$")
 
 
@@ -122,9 +124,15 @@ def read_hostfile(path: Path) -> tuple[str, ...]:
         UsageError: when it cannot be read or a line names no host.
     """
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        with path.open("rb") as file:
+            data = file.read(MAX_HOSTFILE + 1)
     except OSError as error:
         raise UsageError(f"--hostfile {path}: {error.strerror}") from error
+    if len(data) > MAX_HOSTFILE:
+        raise UsageError(
+            f"--hostfile {path}: has over {MAX_HOSTFILE >> 20} MiB: it is no host file"
+        )
+    lines = data.decode("utf-8", "replace").splitlines()
     found: dict[str, None] = {}
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].split()

@@ -21,7 +21,9 @@ WINDOW = 1 << 18
 LIMIT_S = 60.0
 """Seconds for all answers together."""
 ARRIVE_S = 5.0
+"""Seconds in which a picture has to come that has what was answered last."""
 TELL_S = 0.2
+"""Seconds between two words on how far it is."""
 
 
 def take(

@@ -27,7 +27,7 @@ DEPTH = 400
 MAX_TEXT = 1000
 _THREAD = re.compile(r"Thread \d+ \(.*?(?:LWP|process) (\d{1,10})\)?")
 _FRAME = re.compile(r"#\d+ +(?:0x[0-9a-f]+ in )?(.*)")
-_PLACE = re.compile(r"(.*?)(?: at (\S.*?):(\d{1,10})| from (\S.*))?$")
+_LINE = re.compile(r"(\S.*):(\d{1,10})")
 _ARGUMENTS = re.compile(r" \((?:[\w<>:]+=\.\.\.|\.\.\.|, )*\)$")
 _ABORT = re.compile(r"hangtop abort message: (.*)")
 _SETTINGS = (
@@ -99,14 +99,18 @@ def parse(text: str) -> Native:
 
 def frame_of(text: str) -> Frame:
     """One frame of gdb's: `name (a=...) at file.c:12`, `name () from /lib/libx.so`, `?? ()`."""
-    place = _PLACE.fullmatch(text[: 4 * MAX_TEXT])
-    head, file, line, library = place.groups() if place is not None else (text, None, None, None)
+    text = text[: 4 * MAX_TEXT]
+    head, _, where = text.partition(" at ")
+    place, line = _LINE.fullmatch(where), 0
+    if place is not None:
+        where, line = place[1], int(place[2])
+    else:
+        head, _, where = text.partition(" from ")
     name = _ARGUMENTS.sub("", head)
-    where = file or library or ""
     return Frame(
         name=name[:MAX_TEXT],
         file=where[-MAX_TEXT:],
         short=where.rpartition("/")[2][:MAX_TEXT],
-        line=min(int(line), 2**31 - 1) if line else 0,
+        line=min(line, 2**31 - 1),
         native=True,
     )

@@ -18,6 +18,7 @@ from hangtop_core.text import clean, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import BinaryIO
 
     from hangtop_probe.tools import Tools
 
@@ -44,7 +45,7 @@ def program(path: str) -> str | None:
 
 @contextmanager
 def whole(path: str, tools: Tools) -> Iterator[str]:
-    """Give the path of a core as it is: of a packed one that of a copy, which goes afterwards.
+    """Give the path of a core as it is: of a packed one that of a copy, which nobody else finds.
 
     Raises:
         elf.NotACoreError: it cannot be unpacked: by what, for want of what, or holds no core.
@@ -59,11 +60,13 @@ def whole(path: str, tools: Tools) -> Iterator[str]:
         raise elf.NotACoreError(
             f"is packed, and {name} is not here to unpack it: install it, or use coredumpctl dump"
         )
-    with tempfile.TemporaryDirectory(prefix="hangtop-core-") as folder:
-        copy = os.path.join(folder, "core")
+    with tempfile.TemporaryFile(prefix="hangtop-core-") as file:
+        # By a name that other processes of ours understand, too; there is no other, so that
+        # nothing is left however we end.
+        copy = f"/proc/{os.getpid()}/fd/{file.fileno()}"
         process = tools.start([found, "-dc", "--", path], stderr=subprocess.DEVNULL)
         try:
-            _copy(process, copy)
+            _copy(process, file)
         finally:
             tools.end(process)
         if process.returncode != 0 and not elf.is_core(copy):
@@ -71,25 +74,24 @@ def whole(path: str, tools: Tools) -> Iterator[str]:
         yield copy
 
 
-def _copy(process: subprocess.Popen[bytes], path: str) -> None:
+def _copy(process: subprocess.Popen[bytes], file: BinaryIO) -> None:
     """Write what a program prints, with holes where there is nothing, while there is room."""
     assert process.stdout is not None  # noqa: S101  # it was opened as a pipe
-    with open(path, "xb") as file:
-        disk = os.statvfs(path)
-        room = disk.f_bavail * disk.f_frsize - SPARED
-        while data := process.stdout.read(PIECE):
-            if not file.tell() and not data.startswith(b"\x7fELF"):
-                raise elf.NotACoreError("is packed, and holds no core file")
-            if not any(data):
-                file.seek(len(data), os.SEEK_CUR)
-                continue
-            room -= len(data)
-            if room < 0:
-                where = clean(os.path.dirname(os.path.dirname(path)), 200)
-                raise elf.NotACoreError(
-                    f"takes more room than there is in {where} when it is unpacked ("
-                    f"{size(file.tell())} of it fit): set TMPDIR to a directory with more"
-                )
-            file.write(data)
-        file.truncate()
+    disk = os.fstatvfs(file.fileno())
+    room = disk.f_bavail * disk.f_frsize - SPARED
+    while data := process.stdout.read(PIECE):
+        if not file.tell() and not data.startswith(b"\x7fELF"):
+            raise elf.NotACoreError("is packed, and holds no core file")
+        if not any(data):
+            file.seek(len(data), os.SEEK_CUR)
+            continue
+        room -= len(data)
+        if room < 0:
+            raise elf.NotACoreError(
+                f"takes more room than there is in {clean(tempfile.gettempdir(), 200)} when it is "
+                f"unpacked ({size(file.tell())} of it fit): set TMPDIR to a directory with more"
+            )
+        file.write(data)
+    file.truncate()
+    file.flush()
     process.wait()

@@ -17,6 +17,7 @@ from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.dumps import wire
 from hangtop_core.dumps.find import Problem
 from hangtop_core.errors import StartError
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ FILES_PER_READER = 4
 START_SECONDS = 60.0
 BASE_SECONDS = 20.0
 SECONDS_PER_BYTE = 1e-6
+MAX_ANSWER = 512 << 20
+"""Bytes of an answer: twice those of the largest file that is read, and a trace is smaller."""
 _CODE = "import sys; sys.path[:] = {path!r}; from hangtop_core.dumps.reader import main; main()"
 
 
@@ -75,6 +78,8 @@ class _Reader:
         if len(self.buffer) < wire.LENGTH.size:
             return None
         size = wire.LENGTH.size + wire.LENGTH.unpack_from(self.buffer)[0]
+        if size > MAX_ANSWER:
+            raise EOFError
         return bytes(self.buffer[wire.LENGTH.size : size]) if len(self.buffer) >= size else None
 
     def fileno(self) -> int:
@@ -166,8 +171,8 @@ def _finished(
             found.append(reader)
             continue
         if body is not None:
-            if reader.file is not None:
-                _take(done, reader.file, wire.ANSWER.decode(body), unpacker)
+            if reader.file is not None and not _take(done, reader.file, body, unpacker):
+                reader.close()
             found.append(reader)
     now = time.monotonic()
     for reader in readers.difference(found):
@@ -184,12 +189,19 @@ def _failed(done: Reading, reader: _Reader, why: str) -> None:
     _problem(done, reader.file, "refused", why)
 
 
-def _take(done: Reading, file: DumpFile, answer: wire.Answer, unpacker: wire.Unpacker) -> None:
-    if answer.kind:
-        kind: Kind = answer.kind  # type: ignore[assignment]
-        _problem(done, file, kind, answer.why)
-    else:
-        done.traces.append(unpacker.unpack(answer))
+def _take(done: Reading, file: DumpFile, body: bytes, unpacker: wire.Unpacker) -> bool:
+    """Take an answer; False where it is none: whoever says that is not given another file."""
+    try:
+        answer = wire.ANSWER.decode(body)
+        if answer.kind:
+            _problem(done, file, answer.kind, answer.why)
+        else:
+            done.traces.append(unpacker.unpack(answer))
+    except ValueError as error:  # of msgspec's, too
+        why = f"refused: the process that read it gave no answer ({clean(str(error), 200)})"
+        _problem(done, file, "refused", why)
+        return False
+    return True
 
 
 def _problem(done: Reading, file: DumpFile, kind: Kind, why: str) -> None:

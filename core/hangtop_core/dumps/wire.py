@@ -7,12 +7,14 @@ call, stack and group once, and a thousand traces share them.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from hangtop_core.analysis.flight.trace import Call, GroupInfo, Trace
+from hangtop_core.columns import check
+from hangtop_core.dumps.find import Kind
 from hangtop_core.model import Frame
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ class Ask(Struct):
 class Answer(Struct):
     """A trace in parts, or why there is none."""
 
-    kind: str = ""
+    kind: Kind | Literal[""] = ""
     """Of a problem; empty when there is a trace."""
     why: str = ""
     trace: Trace | None = None
@@ -80,12 +82,18 @@ class Unpacker:
         self._groups = _Parts(GroupInfo)
 
     def unpack(self, answer: Answer) -> Trace:
-        """The trace of an answer that has one."""
+        """The trace of an answer that has one.
+
+        Raises:
+            ValueError: its parts do not fit together.
+        """
         trace = answer.trace
-        assert trace is not None  # noqa: S101 - the caller has looked at `kind`
+        if trace is None:
+            raise ValueError("it has no trace")
         trace.calls = tuple(map(self._calls.__getitem__, answer.calls))
         trace.sites = tuple(map(self._sites.__getitem__, answer.sites))
         trace.groups = tuple(map(self._groups.__getitem__, answer.groups))
+        check(trace)
         return trace
 
 

@@ -14,7 +14,7 @@ from hangtop_core.logs.ended import TOLD_TO
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.steps import STEPS, TOLD_TO_END
 from hangtop_core.logs.whose import MAX_DIGITS
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import names
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -63,11 +63,6 @@ def _once(found: Iterable[Verdict]) -> Iterator[Verdict]:
             yield one
 
 
-def names(ranks: Sequence[int]) -> str:
-    """`rank 2`, `ranks 0-1,3`."""
-    return f"rank{'s' * (len(set(ranks)) > 1)} {fold(ranks)}"
-
-
 def who(one: Fold) -> str:
     """Whom a thing happened to, for a sentence."""
     nodes = ", ".join(one.nodes[:3])
@@ -92,9 +87,9 @@ def told(one: Fold) -> str:
             text += f" (after {record.fields['first']})"
         if record.fields.get("group"):
             text += f" (in {record.fields['group']})"
-        if record.where is not None:
-            # What a known line means may be about another rank, which was somewhere else.
-            text += f"{'' if bare else '; seen'} at {record.where.text}"
+        # What a known line means may be about another rank, which was somewhere else.
+        text += "; seen" if record.where is not None and not bare else ""
+        text += record.from_where
     if record.part == "survived":
         text += f", {_WENT_ON.get(record.how, 'and went on')}"
     return clean(text, 400)
@@ -108,9 +103,7 @@ def _sure(one: Fold) -> float:
 
 def _evidence(one: Fold, label: str = "") -> Evidence:
     rank = one.ranks[0] if len(one.ranks) == 1 else None
-    text = one.record.text
-    if one.record.where is not None:
-        text += f" at {one.record.where.text}"
+    text = one.record.text + one.record.from_where
     if len(one.ranks) > 1:
         text = f"{names(one.ranks)}: {text}"
     elif one.count > 1 and one.record.code not in LAUNCHERS:  # which tell of one end twice
@@ -188,17 +181,13 @@ def _of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
         yield _verdict(cause, 0.75, (), waited, text, [_evidence(one)])
     elif named or (silent and len(silent) * 2 <= len(judged.ranks)):
         guilty = named or silent
-        last = [
-            Evidence("log", rank, f"its last line: {judged.last[rank][0]}")
-            for rank in guilty[:4]
-            if rank in judged.last
-        ]
+        last = _last_lines(judged, guilty)
         before = [f for f in judged.survived if f.ranks and set(f.ranks) <= set(guilty)]
         waited |= _victims(judged) - set(guilty)
         text = f"{names(guilty)} did not come where {names(sorted(waited))} waited"
         if named:
             waits = [f for f in judged.follows if f.record.part == "timeout" and f.record.where]
-            at = f" at {waits[0].record.where.text}" if waits and waits[0].record.where else ""
+            at = waits[0].record.from_where if waits else ""
             text += f", in a monitored barrier{at}"
         else:
             text += f": {told(one)}"
@@ -221,6 +210,15 @@ def _of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
         text = f"{who(one)}: {told(one)}; for whom, these logs do not tell"
         facts = [_evidence(one), *_ruled_out(judged, waited)]
         yield _verdict("unknown", 0.3, (), waited, text, facts)
+
+
+def _last_lines(judged: Judged, ranks: Sequence[int]) -> list[Evidence]:
+    """What the first few of some ranks have printed last."""
+    return [
+        Evidence("log", rank, f"its last line: {judged.last[rank][0]}")
+        for rank in ranks[:4]
+        if rank in judged.last
+    ]
 
 
 def _ruled_out(judged: Judged, waited: set[int]) -> Iterator[Evidence]:
@@ -312,11 +310,7 @@ def _of_silence(judged: Judged, one: Fold) -> Iterator[Verdict]:
         return
     silent = sorted(set(judged.ranks) - lost)
     if silent and len(silent) * 2 <= len(judged.ranks):
-        last = [
-            Evidence("log", rank, f"its last line: {judged.last[rank][0]}")
-            for rank in silent[:4]
-            if rank in judged.last
-        ]
+        last = _last_lines(judged, silent)
         text = f"{names(silent)} ended without a word; {names(sorted(lost))} lost the connection"
         if len(silent) > 1:
             text = (

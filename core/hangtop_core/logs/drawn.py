@@ -36,7 +36,7 @@ _BEGIN = re.compile(
     rf"\s*(?:(?:[╭+][─-]+ |\+ Exception Group )?{re.escape(TRACEBACK)}|╭─*{re.escape(TITLE)})"
 )
 _BOX = re.compile(r"[╭+][─-]")
-_MARGIN = re.compile(r"\s*[|+] ?")
+_MARGIN = re.compile(r"(?<!\s)\s*[|+] ?")
 _NUMBERED = re.compile(r"-\+-+ |-+ (?:\d|\.)")
 _HOLDS = re.compile(r"\(\d{1,9} sub-exceptions?\)$")
 _FRAME = re.compile(r"(.{1,1000}?):(\d{1,9}) ?in (\S.{0,199})")

@@ -100,6 +100,11 @@ class Record(Struct, frozen=True):
         return own[-1] if own else (self.calls[-1] if self.calls else None)
 
     @property
+    def from_where(self) -> str:
+        """` at train.py:41 (step)`, for sentences; empty where no traceback tells it."""
+        return f" at {self.where.text}" if self.where is not None else ""
+
+    @property
     def shape(self) -> tuple[str, str, str]:
         """What equal records of several ranks have in common."""
         where = f"{self.where.file}:{self.where.line}" if self.where else ""

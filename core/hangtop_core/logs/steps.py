@@ -11,8 +11,10 @@ FIRST = "On the node of rank 0: "
 LIVE = "While the job hangs, stacks, sockets and the kernel tell more: "
 KERNEL_LOG = "(dmesg -T || journalctl -k --since -1h)"
 """The first may be refused where the second is not, which is empty on nodes without systemd."""
+KILLS = f"{KERNEL_LOG} | grep -i -e oom -e killed -e segfault"
+"""What the kernel says of processes that it has ended."""
 _LIVE = f"{LIVE}hangtop diagnose"
-_KERNEL = f"{HERE}{KERNEL_LOG} | grep -i -e oom -e killed -e segfault -e xid"
+_KERNEL = f"{HERE}{KILLS} -e xid"
 
 STEPS: dict[str, tuple[str, ...]] = {
     "rank-exited": ("Correct what is reported there; errors of other ranks follow from it",),

@@ -29,9 +29,13 @@ if TYPE_CHECKING:
     from hangtop_core.session import Session
 
 LOOK_S = 120.0
+"""Seconds for all nodes to answer, and to tell of their interfaces and Pythons."""
 NAMES_S = 10.0
+"""Seconds that a node tries to resolve names, and to tell its time."""
 LISTEN_S = 600.0
+"""Seconds after which a node closes its ports by itself, whatever became of us."""
 CONNECT_MORE_S = 5.0
+"""Seconds by which a node may exceed what its connections take."""
 MAX_NODES = 512
 """Every node is asked for every other one: beyond, chosen nodes tell as much."""
 

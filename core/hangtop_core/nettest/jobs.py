@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 GROUP = 8
 """Nodes of one of the jobs that look for the guilty, at most."""
 PAIR_LIMIT_S = 5.0
+"""Seconds for each thing that ranks of a job of two wait for: there may be many of those."""
 BRIEF = ("store", "init", "barrier", "all_reduce")
 SENDING = (*BRIEF, "bandwidth")
 """For a job that failed only where much is sent."""

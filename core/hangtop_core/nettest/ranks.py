@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 START_S = 180.0
 """Seconds that importing torch may take, from a slow file system."""
 GRACE_S = 4.0
+"""Seconds by which ranks may exceed their own limit before nothing more is expected of them."""
 AFTER_FAILURE_S = 2.0
 """Seconds for the others once one has failed: most fail at once, some wait for ever."""
 MAX_LINES = 400
+"""Lines that are kept of what the processes of a node print: the last ones."""
 
 
 class Ranks:

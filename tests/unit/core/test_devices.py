@@ -103,6 +103,10 @@ def test_ports_remember_that_they_were_up_and_what_grew() -> None:
     assert (eth0.state, eth0.was_up) == ("down", False)
     _, port = fold(nics={"mlx5_0/1": {"sent": 50_000_000}})["nics"]
     assert port.moved_at == fold.at
+    fold.at += 3600.0  # in which nothing moves, and only other things are told
+    fold()
+    _, port = fold(nics={"mlx5_0/1": {"sent": 100_000_000}})["nics"]
+    assert port.moved_at == fold.at
 
 
 def test_what_does_not_fit_is_dropped_and_named() -> None:

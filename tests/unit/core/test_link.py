@@ -308,6 +308,7 @@ def test_a_command_that_could_not_be_started_is_tried_again(bench: Bench, number
     assert bench.node["state"] == "unreachable"
     assert "this machine cannot start ssh" in bench.node["reason"]
     assert os.strerror(number) in bench.node["reason"]
+    assert ("ulimit" in (bench.node["fix"] or "")) is (number != errno.EFAULT)
     bench.wait(1.5)
     assert len(bench.engine.opened) == 2
 

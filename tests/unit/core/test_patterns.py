@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.analysis.dictionary import _SOURCES
 from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.native import called
+from hangtop_core.analysis.sourcelines import _SOURCES
 from hangtop_core.analysis.verdict.callers import rank_conditions
+from hangtop_core.analysis.verdict.saving import Saver, _of_checkpoint, _saves
 from hangtop_core.attach.reasons import COMMANDS, PDSH, TABLE, Context, explain_login
 from hangtop_core.model import Frame
+from hangtop_core.syscalls import explained
+from hangtop_probe.blocks import statements
+from hangtop_probe.pieces import listed
+from hangtop_probe.worklists import ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +60,18 @@ def endings(unit: str) -> None:
         explain_login(255, "", False, CONTEXT, table, log=text)
 
 
+def saving(function: str, file: str) -> None:
+    for _ in range(FRAMES):
+        _saves(Frame(function, "/a.py", "a.py", 1))
+        _of_checkpoint(file)
+        _ = Saver(function).what
+
+
+def body_of_a_loop(text: bytes) -> None:
+    lines = [b"while queue:", b"    " + text]
+    ends(statements(b"\n".join(lines)), lines, 1)
+
+
 HARD: dict[str, Callable[[], object]] = {
     "library": partial(frames, is_library, name("torch/a/")),
     "plumbing": partial(frames, lambda frame: called([frame]), name(".", "python")),
@@ -63,6 +80,11 @@ HARD: dict[str, Callable[[], object]] = {
     "host key": partial(endings, "Offending a key in a:00 H"),
     "host keys": partial(endings, "Offending a key in a:0\nHost key for a has not "),
     "refused": partial(endings, "Permission denied ("),
+    "saves": partial(saving, name("dump"), name(".~", "/a/step_1.pt")),
+    "saved": partial(saving, name("(", "checkpoint"), name("_tmp", "/a/ckpt.pt")),
+    "worklist": partial(body_of_a_loop, b" " * 400_000 + b"queue.pop()"),
+    "addresses": partial(explained, "5<TCP:" + "[->" * 5000 + "]>", {}),
+    "loader": partial(listed, b"/" * (8 << 20)),
     "no program": partial(endings, 'exec "a": stat '),
 }
 

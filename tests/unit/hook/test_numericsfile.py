@@ -175,3 +175,9 @@ def test_of_an_input_minus_infinity_alone_does_not_count() -> None:
 def test_json_has_no_words_for_nan(written: Path) -> None:
     for line in find([written])[0].read_text().splitlines():
         json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+
+
+@pytest.mark.parametrize("text", ["[1]", "{}", "7", '{"trace": 1}', "[" * 100_000, "x"])
+def test_what_nobody_of_us_has_written_is_refused_as_such(text: str) -> None:
+    with pytest.raises(ValueError, match="HANGTOP_NUMERICS is none of ours"):
+        from_environment({"HANGTOP_NUMERICS": text})

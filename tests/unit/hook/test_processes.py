@@ -25,6 +25,8 @@ def environ(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ({"RANK": "3", "WORLD_SIZE": "4"}, 3),
         ({"RANK": "3", "MASTER_ADDR": "n1"}, 3),
         ({"RANK": "x", "WORLD_SIZE": "4"}, None),
+        ({"RANK": "\u00b2", "WORLD_SIZE": "4"}, None),  # a digit, and no number
+        ({"RANK": "9" * 5000, "WORLD_SIZE": "4"}, None),
         ({"OMPI_COMM_WORLD_RANK": "12"}, 12),
         ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, None),  # may spawn the ranks of its node
     ],

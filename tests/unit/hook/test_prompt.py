@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HOOK = Path(prompt.__file__).parents[1]
 PROGRAM = """
 import os, sys, time
-sys.path.insert(0, {hook!r})
+sys.path.insert(0, "{hook}")
 from hangtop_hook import prompt
 os.environ["RANK"] = "7"
 assert prompt.wait_for_debugger({directory!r})
@@ -31,6 +31,8 @@ def inner(number):
     double = number * 2
     time.sleep(0.01)
     return double
+def other():
+    pass
 print("ready", flush=True)
 while not os.path.exists({directory!r} + "/end"):
     inner(21)
@@ -44,9 +46,10 @@ class Program:
     def __init__(self, directory: Path, before: str = "") -> None:
         (directory / "stacks").mkdir()
         self.directory = directory
-        text = PROGRAM.format(hook=str(HOOK), directory=str(directory), before=before)
+        script = directory / "rank.py"  # a file: pdb sets no breakpoint in a text
+        script.write_text(PROGRAM.format(hook=HOOK, directory=str(directory), before=before))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", text],
+            [sys.executable, script],
             stdout=subprocess.PIPE,
             text=True,
             stdin=subprocess.DEVNULL,
@@ -91,6 +94,97 @@ def test_what_would_end_the_program_or_use_its_terminal_does_not(program: Progra
     assert len(os.listdir(f"/proc/{program.process.pid}/fd")) == first
     assert program.end().startswith("ended None ")
     assert program.process.returncode == 0
+
+
+class Client:
+    """The other end of a prompt, which may close one of its ways, or read nothing."""
+
+    def __init__(self, program: Program) -> None:
+        pid = program.process.pid
+        server.socket_directory()
+        path = prompt.socket_path(pid, os.getuid())
+        with socket.socket(socket.AF_UNIX) as door:
+            door.bind(path)
+            door.listen()
+            door.settimeout(PATIENCE)
+            os.kill(pid, signal.SIGRTMIN + prompt.SIGNAL_OFFSET)
+            self.end = door.accept()[0]
+        os.unlink(path)
+        self.end.settimeout(PATIENCE)
+        self.said()
+
+    def said(self, until: bytes = b"(Pdb) ") -> bytes:
+        """What the prompt says, up to some word or its end."""
+        text = b""
+        while not text.endswith(until) and (data := self.end.recv(4096)):
+            text += data
+        return text
+
+    def type(self, line: str, until: bytes = b"(Pdb) ") -> bytes:
+        self.end.sendall(f"{line}\n".encode())
+        return self.said(until)
+
+    def come_to(self, *lines: str) -> None:
+        """Let it stop in `inner`, and do this there."""
+        assert b"Breakpoint 1" in self.type("b inner")
+        for line in ("c", *lines):
+            self.type(line)
+
+
+@pytest.fixture
+def client(program: Program) -> Iterator[Client]:
+    one = Client(program)
+    yield one
+    one.end.close()
+
+
+def runs_as_if_nothing_had_been(program: Program) -> bool:
+    """Whether it has come to its end, without a trace function."""
+    told = program.end()
+    return (told[:11], program.process.returncode) == ("ended None ", 0)
+
+
+def test_who_types_no_more_has_left(program: Program, client: Client) -> None:
+    """By the end of what is typed alone: what is said could still be read."""
+    client.type("b inner")
+    client.end.shutdown(socket.SHUT_WR)
+    assert client.said(b"never").endswith(b"left; it goes on\n")
+    assert runs_as_if_nothing_had_been(program)
+
+
+def test_who_goes_while_it_runs_has_left(program: Program, client: Client) -> None:
+    """By the closed socket alone: nothing is typed or said until a breakpoint, which never is."""
+    client.type("b other")
+    client.type("c", until=b"without a prompt\n")
+    client.end.close()
+    assert runs_as_if_nothing_had_been(program)
+
+
+@pytest.mark.parametrize(
+    ("lines", "typed"),
+    [
+        ((), "x = 1"),  # the prompt itself fails
+        (("n", "n"), "s"),  # `--Return--`, which pdb says before it prompts
+    ],
+)
+def test_who_can_be_told_nothing_more_has_left(
+    program: Program, client: Client, lines: tuple[str, ...], typed: str
+) -> None:
+    """By what cannot be written alone: what is typed goes on, and the socket is not closed."""
+    client.come_to(*lines)
+    client.end.shutdown(socket.SHUT_RD)
+    client.end.sendall(f"{typed}\n".encode())
+    assert runs_as_if_nothing_had_been(program)
+
+
+def test_who_never_reads_holds_it_no_longer_than_there_is_one(
+    program: Program, client: Client
+) -> None:
+    client.come_to()
+    client.end.sendall(b"p 'x' * 10000000\n")
+    assert b"x" * 1000 in client.end.recv(4096), "it says more than a socket takes"
+    client.end.close()
+    assert runs_as_if_nothing_had_been(program)
 
 
 def test_a_late_request_stops_nobody(program: Program) -> None:

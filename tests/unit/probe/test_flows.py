@@ -315,3 +315,16 @@ def test_who_called_at_an_own_port_has_been_answered_or_waits(pair: Pair) -> Non
         time.sleep(0.05)
         sends.sendall(b"said")
         assert waits() == [owed, True]
+
+
+def test_memory_whose_lock_is_held_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So while a page fault waits for a file server, and another thread for the lock."""
+    given_back = threading.Event()
+    monkeypatch.setattr(flows, "open", lambda *_: given_back.wait(), raising=False)
+    poll = b"7 0x7f0000000000 0x1 0xffffffff 0x0 0x0 0x0 0x7ffc00000000 0x7f0000000000"
+    monkeypatch.setattr(flows.procfs, "read", lambda *_: poll)
+    watch, began = Watch(), time.monotonic()
+    for _ in range(9):
+        assert watch.look(row("poll", None)) == {}
+    given_back.set()
+    assert time.monotonic() - began < 5 * flows.MEMORY_S, "while one hangs no other is begun"

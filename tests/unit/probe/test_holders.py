@@ -8,11 +8,13 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop_probe import descriptors, holders, permission
+from hangtop_probe import beside, descriptors, holders, permission
+from hangtop_probe.guard import Guard
 from hangtop_probe.requests import Refused, Request
 
 if TYPE_CHECKING:
@@ -143,3 +145,24 @@ def test_a_file_that_another_process_has_locked_to_itself(tmp_path: Path) -> Non
                 assert all(" -c import fcntl, sys; f = open(" in name for name in names)
             finally:
                 holder.kill()
+
+
+def test_a_process_whose_memory_is_locked_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So while a page fault waits for a file server, and another thread for the lock."""
+    given_back = threading.Event()
+    read = beside.procfs.read
+
+    def hanging(path: str, *limit: int) -> bytes | None:
+        if path.endswith(("/cmdline", "/environ")):
+            given_back.wait()
+        return read(path, *limit)
+
+    monkeypatch.setattr(beside.procfs, "read", hanging)
+    monkeypatch.setattr(beside, "_GUARD", Guard(1))
+    try:
+        entry = beside.holder(os.getpid(), beside.HOLDS)
+        assert entry is not None
+        assert entry["comm"].startswith("py")
+        assert beside.store_port(os.getpid(), descriptors.Node()) is None
+    finally:
+        given_back.set()

@@ -56,6 +56,43 @@ def printing(tmp_path: Path) -> Any:
         process.wait()
 
 
+ROTATES = """
+import os, sys
+def opened():
+    os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 1)
+opened()
+os.write(1, b"hello\\n")
+os.write(2, b"!")
+os.read(0, 1)
+os.write(1, b"late\\n")
+opened()
+os.write(1, b"new\\n")
+os.write(2, b"!")
+os.read(0, 1)
+"""
+"""Prints to a file; when it is told to, prints once more and opens it anew by its name."""
+
+
+@pytest.fixture
+def rotating(tmp_path: Path) -> Any:
+    """A program that opens its log anew at its `turn`."""
+    pipe = subprocess.PIPE
+    argv = [sys.executable, "-c", ROTATES, str(tmp_path / "log")]
+    with subprocess.Popen(argv, stdin=pipe, stderr=pipe, text=True) as process:
+        assert process.stderr
+        process.stderr.read(1)
+        yield process
+        process.kill()
+
+
+def turn(process: subprocess.Popen[str]) -> None:
+    assert process.stdin
+    assert process.stderr
+    process.stdin.write("x")
+    process.stdin.flush()
+    process.stderr.read(1)
+
+
 def wait_for(path: Path, text: str) -> None:
     assert wait_until(lambda: path.exists() and text in path.read_text()), path
 
@@ -120,6 +157,52 @@ def test_only_what_is_new_is_sent(tmp_path: Path, printing: Any) -> None:
         file.write("more\n")
     (more,) = ask(by=by, pids=[pid], since={cut["inode"]: cut["size"]})
     assert (more["text"], more["cut"]) == ("more\n", False)
+
+
+def test_what_came_before_a_renamed_log_was_opened_anew_is_read_first(
+    tmp_path: Path, rotating: subprocess.Popen[str]
+) -> None:
+    by, pids = reader(), [rotating.pid]
+    (first,) = ask(by=by, pids=pids, news=True)
+    known = {first["inode"]: first["size"]}
+    (tmp_path / "log").rename(tmp_path / "log.1")
+    turn(rotating)
+    old, new = ask(by=by, pids=pids, since=known, news=True)
+    assert (old["inode"], old["start"], old["text"]) == (first["inode"], 6, "late\n")
+    assert old["path"] == str(tmp_path / "log.1")
+    assert (old["pid"], old["fd"], old["cut"]) == (rotating.pid, 1, False)
+    assert (new["path"], new["text"]) == (str(tmp_path / "log"), "new\n")
+    known = {one["inode"]: one["size"] for one in (old, new)}
+    assert ask(by=by, pids=pids, since=known, news=True) == [], "nothing is said twice"
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_renamed_log_is_read_on_only_where_it_lay(
+    tmp_path: Path, rotating: subprocess.Popen[str], gone: bool
+) -> None:
+    by, pids = reader(), [rotating.pid]
+    (first,) = ask(by=by, pids=pids)
+    if gone:
+        (tmp_path / "log").unlink()
+    else:
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "log").rename(tmp_path / "elsewhere" / "log")
+    turn(rotating)
+    (new,) = ask(by=by, pids=pids, since={first["inode"]: first["size"]})
+    assert new["text"] == "new\n"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give a file to somebody")
+def test_root_reads_no_file_of_somebody_else_that_has_the_number_of_a_log(
+    tmp_path: Path, rotating: subprocess.Popen[str]
+) -> None:
+    by, pids = reader(), [rotating.pid]
+    (first,) = ask(by=by, pids=pids)
+    (tmp_path / "log").rename(tmp_path / "secret")
+    os.chown(tmp_path / "secret", 65534, 65534)
+    turn(rotating)
+    (new,) = ask(by=by, pids=pids, since={first["inode"]: first["size"]})
+    assert new["text"] == "new\n"
 
 
 def test_pipes_terminals_and_fifos_are_not_opened(tmp_path: Path, printing: Any) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING
 
 from hangtop_probe import numerics, permission, procfs
+from hangtop_probe.guard import Guard
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,3 +59,18 @@ def test_the_file_of_a_rank_in_a_container_has_the_pid_of_there(
     with path.open():
         told = numerics.piece(os.getpid(), permission.rights())
     assert told["header"]["rank"] == 7
+
+
+def test_a_file_system_that_does_not_answer_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "numerics"
+    folder.mkdir()
+    given_back = threading.Event()
+    monkeypatch.setattr(numerics, "_told", lambda _: given_back.wait())
+    monkeypatch.setattr(numerics, "SECONDS", 0.1)
+    monkeypatch.setattr(numerics, "_GUARD", Guard(1))
+    with (folder / f"rank0-n1-{os.getpid()}.jsonl").open("w"):
+        told = numerics.piece(os.getpid(), permission.rights())
+    given_back.set()
+    assert told["failure"]["kind"] == "timeout"

@@ -133,6 +133,29 @@ def test_what_is_no_secret_stays(arguments: list[str]) -> None:
         "ValueError: bad api_key hunter2x",
         "the signing secret is hunter2x",
         f"https://host/x?key={SECRET}&y=1",
+        f"cfg->db->password -> {SECRET}",
+        f"x->secret -> {SECRET}, get_secret() -> {SECRET}",
+        f"password \u2192 {SECRET}",
+        f"password:\n  {SECRET}\nclient_secret: >-\n    {SECRET}",
+        f"token=\\\n{SECRET}",
+        f"--password \\\n  {SECRET}",
+        f'{{\\"password\\": \\"{SECRET}\\", \\\\\\"token\\\\\\": \\\\\\"{SECRET}\\\\\\"}}',
+        f"next=https%3A%2F%2Fhost%2Fx%3Ftoken%3D{SECRET}%26y%3D1",
+        f"proxy=http%3A%2F%2Fada%3A{SECRET}%40host%3A3128",
+        f"postgres://ada:{SECRET}/{SECRET}@db/runs",
+        f"password='one {SECRET} two', api_key=b'{SECRET}', token = f'{SECRET}'",
+        f"Cookie: theme=dark; sid={SECRET}",
+        f"{{'Authorization': 'Token {SECRET}2'}}, (b'authorization', b'Token {SECRET}')",
+        f"Authorization: ApiKey {SECRET}2",
+        f"curl -uada:{SECRET} https://x",
+        f"curl --user=ada:{SECRET} https://x",
+        f"redis-cli -h cache -a {SECRET} ping",
+        f"set -x SOME_TOKEN {SECRET}",
+        f"setenv SOME_TOKEN {SECRET}",
+        f"$env:SOME_TOKEN = '{SECRET}'",
+        f"os.environ['API_KEY'] = '{SECRET}'",
+        f"<db:password>{SECRET}</db:password>",
+        f"psk={SECRET}, bindpw {SECRET}2, client-key-data: {SECRET}",
     ],
 )
 def test_a_secret_is_known_by_what_stands_before_it(text: str) -> None:
@@ -160,9 +183,64 @@ def test_a_secret_is_known_by_what_stands_before_it(text: str) -> None:
         "docker run -u 1000:1000 image",
         "forward pass -> 12ms, token := next(it)",
         "https://host/x?keyword=3",
+        "self.styles[token] = (start, end)",
+        "def get_secret() -> Secret:",
+        "def get_token() -> Optional[str]:",
+        "def login(token: str, secret: bytes) -> int:",
+        "http://host:8080/a/b@c",
     ],
 )
 def test_words_of_sentences_and_of_code_stay(text: str) -> None:
+    assert mask_text(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "MYSVC=%s",
+        "run myservice=%s steps=3",
+        "myservice: %s",
+        'state["svc"] = "%s"',
+        "cfg->svc -> %s",
+        "'%s'",  # a local variable, as Python writes it
+        '"%s"',
+        "svc=%s==",
+    ],
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        "u" + "jOeHwdFcAefAZhnM6Jy8c1r",
+        "O" + "OZRdcQ/oXz1B3zy+pt52J9",
+        "q9" + "_Zt4LmWx7-Kd2PvB8sRn",
+    ],
+)
+def test_what_is_as_mixed_as_a_key_needs_no_telling_name(text: str, value: str) -> None:
+    assert value not in mask_text(text % value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "commit=0123456789abcdef0123456789abcdef, rev: 9fceb02d0ae598e95dc970b74767f19372d61af8x",
+        "sha256=47DEQpj8HBSaTImW5JCeuQeRkm5NMpJWZG3hSuFU2dE",
+        "run_id=u3jOeHwdFcAefAZhnM6Jy8",
+        "uuid: 8f6f2a54-1c1f-4c8e-b5bd-5a3d0f3b6a1e GPU-8f6f2a54-1c1f-4c8e-b5bd-5a3d0f3b6a1e",
+        "model=meta-llama/Llama-3-8B-Instruct",
+        "cls=DistributedDataParallelGrad2BucketReducerV2",
+        "path=/scratch/Run7/models/Qwen2VLForConditionalGeneration",
+        "shape=[4096, 11008], offset: 12345678901234567890123",
+        "kernel=triton_poi_fused_add_mul_native_layer_norm_17",
+        "name: ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+        "loss=2.3104561234567890123, lr: 1.2345678901234567e-05",
+        "file=model-00012-of-00030.safetensors",
+        "t=2026-11-23T04:12:07.123456Z",
+        "at=0x7f3a2b1c4d5e6f708192",
+        "fn=_ZN4c10d16ProcessGroupNCCL9allreduceE",
+        "'DistributedDataParallelGrad2Bucket'",
+    ],
+)
+def test_words_that_only_are_long_stay(text: str) -> None:
     assert mask_text(text) == text
 
 

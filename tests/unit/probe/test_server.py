@@ -30,7 +30,7 @@ class Line:
         self.requests_read, self.requests = os.pipe()
         self.answers, self.answers_write = os.pipe()
         self.server = Server(self.handlers(), self.requests_read, self.answers_write, silence)
-        self.thread = threading.Thread(target=self.server.run)
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
         self.reader = wire.Reader()
         self.rest = b""
@@ -164,7 +164,7 @@ def test_silence_ends_it() -> None:
 
 
 def test_a_reader_that_is_gone_ends_it() -> None:
-    line = Line()
+    line = Line(silence=9 * PATIENCE)  # which would end it, too
     os.close(line.answers)
     line.send(id=4, op="ping")
     line.thread.join(PATIENCE)

@@ -7,7 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from hangtop_probe import procfs, sources
+from hangtop_probe import localpath, procfs, sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,8 +51,8 @@ def test_links_are_followed_where_the_process_sees_them(
         looked.append(path)
         return real(path.replace("/proc/7/root", str(theirs)))
 
-    monkeypatch.setattr(sources, "_same_mounts", lambda _: False)
-    monkeypatch.setattr(sources, "_rights", lambda _: None)
+    monkeypatch.setattr(localpath.procfs, "shares", lambda *_: False)
+    monkeypatch.setattr(localpath, "_rights", lambda _: None)
     monkeypatch.setattr("os.readlink", readlink)
     mounts = [
         procfs.Mount(1, "8:1", "/", "ext4", "a"),
@@ -60,7 +60,7 @@ def test_links_are_followed_where_the_process_sees_them(
     ]
 
     def local(path: str) -> str | None:
-        return sources.local_path(7, path, mounts)
+        return localpath.of(7, path, mounts)
 
     assert local("/near/train.py") == "/proc/7/root/near/train.py"
     assert local("/far/train.py") is None, "it leads to a network file system"

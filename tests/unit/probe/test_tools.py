@@ -72,10 +72,14 @@ def test_a_tool_whose_child_keeps_the_pipe_is_ended(running: Tools) -> None:
     assert done.timed_out
 
 
-def test_a_flood_is_not_kept(running: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_is_not_kept(
+    running: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tools, "MAX_OUTPUT", 1 << 20)
-    done = running.run(["cat", "/dev/zero"], 20.0, NEVER)
+    script = f"head -c {24 << 20} /dev/zero; echo >{tmp_path}/all"  # and no more of it than that
+    done = running.run(["sh", "-c", script], FOR_EVER, NEVER)
     assert (done.flooded, done.code, done.out) == (True, None, b"")
+    assert not (tmp_path / "all").exists()
 
 
 def test_cancelling_ends_a_tool(running: Tools) -> None:

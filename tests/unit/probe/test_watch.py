@@ -15,13 +15,14 @@ import pytest
 
 from hangtop_probe import activity, discovery, filesystems, permission, procfs
 from hangtop_probe import watch as watch_module
+from hangtop_probe.delta import Differ, Steady, Strings
 from hangtop_probe.entry import Entry
 from hangtop_probe.facts import Facts
 from hangtop_probe.gpus import Gpus
 from hangtop_probe.hardware import Hardware
 from hangtop_probe.table import Learned, Table
 from hangtop_probe.tools import Tools
-from hangtop_probe.watch import BUDGET, Differ, Steady, Strings, Watch, quiet_s
+from hangtop_probe.watch import BUDGET, Watch, quiet_s
 from support.processes import PATIENCE, state, wait_until
 
 
@@ -402,7 +403,7 @@ def test_what_a_shell_has_started_beside_who_is_named_is_another_job(
     python = "/usr/bin/python3"
     family = ((10, 1, starter), (11, 10, python), (12, 11, python), (20, 10, python))
     processes.entries = {pid: entry(pid, parent, exe) for pid, parent, exe in family}
-    found = {pid for pid, _ in processes.spawn_candidates()}
+    found = {pid for pid, _ in processes.unconfirmed()}
     assert found - {10} == candidates
 
 
@@ -424,7 +425,7 @@ def test_who_may_be_an_agent_of_torchrun_is_sampled() -> None:
         ({stat.pid: rank[1 << 22]}, frozenset(["pt_tcpstore_uv"]), False),
     ):
         processes.roles, one.threads = roles, threads
-        assert processes.spawn_candidates() == ([one.identity] if may else [])
+        assert processes.unconfirmed() == ([one.identity] if may else [])
     processes.roles = {}
     processes.learn(one.identity, Learned(is_agent=True))
-    assert processes.spawn_candidates() == [], "it is known"
+    assert processes.unconfirmed() == [], "it is known"

@@ -72,7 +72,7 @@ def test_positions_that_move_are_told_from_those_that_do_not() -> None:
     snapshot = world.snapshot()
     state = next(one for one in FILE_COLUMNS if one.key == "state")
     told = [plain(state.cell(row)) for row in file_rows(snapshot.jobs[0].ranks[0], snapshot)]
-    assert told == ["200 B of 4.0 KiB moves", "end of 4.0 KiB", "?"]
+    assert told == ["200 B/4.0 KiB moves", "end of 4.0 KiB", "?"]
 
 
 def test_a_lock_that_is_waited_for_is_one_row() -> None:

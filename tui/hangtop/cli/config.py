@@ -27,6 +27,8 @@ WAY = ("via", "command")
 """Likewise: a command that the file names is no way for somebody who asks for ssh."""
 KEYS = "keys"
 """The table of the file that gives actions other keys."""
+MAX_FILE = 1 << 20
+"""Bytes of the file."""
 KINDS = {
     bool: "true or false",
     int: "a whole number",
@@ -95,7 +97,10 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             _check_owner(path, os.fstat(file.fileno()))
-            return tomllib.load(file)
+            data = file.read(MAX_FILE + 1)
+            if len(data) > MAX_FILE:
+                raise ValueError(f"has over {MAX_FILE >> 20} MiB")
+            return tomllib.loads(data.decode())
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:

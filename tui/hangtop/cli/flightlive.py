@@ -19,7 +19,7 @@ from hangtop.cli.output import StatusLine, coloured, width
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.flight.live import empty, picture
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.analysis.verdict.recorders import SUBSET
+from hangtop_core.analysis.verdict.recorderrules import SUBSET
 from hangtop_core.diagnosis import to_json
 from hangtop_core.dumps.load import default_patterns
 from hangtop_core.errors import HangtopError, NoJobError, NoNodeError, UsageError

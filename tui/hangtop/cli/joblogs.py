@@ -12,11 +12,11 @@ from hangtop.cli.observe import choose, find_job
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.errors import HangtopError, NoLogError, UsageError
-from hangtop_core.logs.conclude import names
 from hangtop_core.logs.lacking import lacking
 from hangtop_core.logs.lines import Choice, Kept
 from hangtop_core.logs.output import alive_of, lines_of, of_job, outputs_of
 from hangtop_core.outputs import wanted
+from hangtop_core.rankset import names
 from hangtop_core.session import Session
 from hangtop_core.text import clean
 

@@ -15,12 +15,12 @@ from hangtop.cli.output import StatusLine, coloured, width
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoLogError, UsageError
 from hangtop_core.logreport import document, logs_text
-from hangtop_core.logs.conclude import conclude, names
+from hangtop_core.logs.conclude import conclude
 from hangtop_core.logs.files import MAX_FILES, Found, find, read_all, refused
+from hangtop_core.logs.follow import Follower
 from hangtop_core.logs.judge import judge
 from hangtop_core.logs.lines import (
     Choice,
-    Follower,
     Kept,
     Shown,
     around,
@@ -30,7 +30,7 @@ from hangtop_core.logs.lines import (
 )
 from hangtop_core.logs.stamp import stamp
 from hangtop_core.logs.whose import FileLog
-from hangtop_core.rankset import parse
+from hangtop_core.rankset import names, parse
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from hangtop.widgets.grid_pane import GridPane
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
 from hangtop_core.analysis.flight.groups import GroupLine
-from hangtop_core.analysis.flight.numbers import NumberLine
+from hangtop_core.analysis.flight.sequences import NumberLine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -126,8 +126,9 @@ def _state(row: FileRow) -> Line:
         return line((f"lock {item.locked}", "warn"))
     if item.position is not None and item.size:
         whole = size(item.size)
-        far = "end of" if item.position == item.size else f"{size(item.position)} of"
-        return line(f"{far} {whole}", (" moves" if row.moves else "", "good"))
+        far = size(item.position).removesuffix(f" {whole.split()[1]}")
+        far = "end of " if item.position == item.size else f"{far}/"
+        return line(f"{far}{whole}", (" moves" if row.moves else "", "good"))
     return line((item.mode, "dim"))
 
 
@@ -150,6 +151,7 @@ def _others(row: FileRow) -> str:
     return ", ".join(told)
 
 
+# At 120 columns there is room for the longest state and the least of a target side by side.
 FILE_COLUMNS: tuple[Column[FileRow], ...] = (
     Column(
         "fd",
@@ -177,7 +179,7 @@ FILE_COLUMNS: tuple[Column[FileRow], ...] = (
         _state,
         lambda row: "".join(s.text for s in _state(row)),
         minimum=6,
-        maximum=26,
+        maximum=22,
         drop=2,
     ),
     Column(

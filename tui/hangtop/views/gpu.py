@@ -60,7 +60,7 @@ def _brief(gpu: Gpu) -> Line:
     does = doing(gpu)
     word = gpu.state if does == "broken" else does
     if does == "broken":
-        return line((word, "bad"), (f"  {gpu.error or ''}", "dim"))
+        return line((word, "bad"))  # why is told in the first line
     util = "-" if gpu.util is None else f"{gpu.util}%"
     power = "-" if gpu.power_w is None else f"{gpu.power_w} W"
     return line((word, DOES_ROLES[does]), f"  {util}  {power}")
@@ -71,7 +71,7 @@ def _one(row: GpuRow, gpu: Gpu, now: float) -> Iterator[tuple[str, Line | str]]:
     word = gpu.state if does == "broken" else does
     why = gpu.error or "" if does == "broken" else SAID[does]
     yield "does", line((word, DOES_ROLES[does]), (f"  {why}", "dim"))
-    if row.trouble:
+    if row.trouble not in ("", f"{word}: {why}"):
         yield "wrong", line((row.trouble, "bad"))
     if gpu.worked_at is not None:
         when = ago(gpu.worked_at, now)

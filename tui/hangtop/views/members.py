@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hangtop import query
     from hangtop.recordings import Seen
     from hangtop_core.analysis.flight.members import Attendance, Attendee
-    from hangtop_core.analysis.flight.numbers import NumberLine
+    from hangtop_core.analysis.flight.sequences import NumberLine
     from hangtop_core.model import Rank, Snapshot
 
 WORDS: dict[Attendance, tuple[str, str]] = {

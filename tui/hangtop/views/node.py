@@ -9,7 +9,7 @@ from hangtop.items import Item, numbered
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import clock, span
 from hangtop.views.nodes import NodeRow, node_role, seen_ago
-from hangtop_core import nodesets
+from hangtop_core import nodesets, room
 from hangtop_core.analysis import cgroups
 from hangtop_core.cores.pattern import understand
 from hangtop_core.rankset import fold
@@ -107,6 +107,9 @@ def _resources(node: Node) -> list[Item]:
     for mount in node.full_mounts[:MOUNTS_SHOWN]:
         full = line((f"no space or inodes are left on {mount}", "warn"))
         items.append(_item("full", full, copy=mount))
+    for one in node.full_quotas[:MOUNTS_SHOWN]:
+        used_up = room.describe(one, f"{one.uid}")
+        items.append(_item("full", line((used_up, "warn")), copy=one.mount))
     items += _groups(node)
     items += [
         _item("kernel", line((clock(one.at), "info"), f"  {one.text}"), copy=one.text)

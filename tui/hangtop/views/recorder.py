@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hangtop.columns import Column
 from hangtop.spans import EMPTY, Line, line
 from hangtop.views.common import span
-from hangtop_core.analysis.flight.numbers import NumberLine
+from hangtop_core.analysis.flight.sequences import NumberLine
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, plural
 

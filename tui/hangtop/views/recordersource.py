@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hangtop.recordings import Seen
     from hangtop.views.members import Live, MemberRow
-    from hangtop_core.analysis.flight.numbers import NumberLine
+    from hangtop_core.analysis.flight.sequences import NumberLine
     from hangtop_core.analysis.flight.world import Entry
     from hangtop_core.diagnosis import BlindSpot, Diagnosis
     from hangtop_core.model import Job

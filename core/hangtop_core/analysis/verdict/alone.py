@@ -10,6 +10,7 @@ from hangtop_core.analysis.verdict.callers import (
     FLAG,
     PAST,
     calls,
+    line_of,
     rank_conditions,
     stack_of,
     worded,
@@ -88,7 +89,7 @@ def by_design(case: Case, group: Sequence[Subject]) -> str:
             continue
         if turns or _whom(block[1]) == "one":
             how = f"in `{block[1]}`" if turns else worded(block[1])
-            return f"{how} ({_line(frame, block)})"
+            return f"{how} ({line_of(frame, block)})"
     return _let_first(case, stacks) if goes_first else ""
 
 
@@ -136,12 +137,7 @@ def _let_first(case: Case, stacks: Sequence[Sequence[Frame]]) -> str:
         if first is not None:
             told = told or f"as {waits} in {plain_name(first.name)} ({place(first)})"
         elif under:
-            told = told or f"as {waits} {worded(under[0][1][1])} ({_line(*under[0])})"
+            told = told or f"as {waits} {worded(under[0][1][1])} ({line_of(*under[0])})"
         else:
             return ""
     return told
-
-
-def _line(frame: Frame, block: Block) -> str:
-    """`train.py:70`, of a block."""
-    return f"{place(frame).rpartition(':')[0]}:{block[0]}"

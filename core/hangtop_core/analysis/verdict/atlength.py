@@ -66,4 +66,5 @@ AT_LENGTH = Rule(
     next_steps=("Wait; raise the timeout",),
     find=_at_length,
     states=frozenset({"progressing"}),
+    complete="it is told of jobs that get on: what shows that is read with every pass",
 )

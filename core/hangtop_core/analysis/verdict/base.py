@@ -111,5 +111,7 @@ class Rule:
     """As soon as somebody has waited for a moment, this is a hang: no need to watch longer."""
     needs: tuple[More, ...] = ()
     """What would decide between this and the next explanation; asked of the first to blame."""
+    complete: str = ""
+    """Of a rule that needs nothing: why nothing more that can be asked for would tell."""
     last: bool = False
     """Asked only where no rule before it has found anything."""

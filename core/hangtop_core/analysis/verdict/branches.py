@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import is_library, place
+from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.verdict.base import besides
 from hangtop_core.analysis.verdict.callers import conditions as around
 from hangtop_core.analysis.verdict.callers import (
     guards,
+    line_of,
     parted,
     parting,
     stack_key,
@@ -103,7 +104,7 @@ def _in_try(case: Case, odd: Subject, other: Subject) -> str:
     here, there = met
     past = [block for block in there.beside or () if block not in (here.beside or ())]
     found = [b for b in past if b[0] <= here.line < there.line and not _HELD.match(b[1])]
-    return f"`{found[-1][1]}` ({place(here).rpartition(':')[0]}:{found[-1][0]})" if found else ""
+    return f"`{found[-1][1]}` ({line_of(here, found[-1])})" if found else ""
 
 
 def _ways(
@@ -147,7 +148,7 @@ def _way(case: Case, odd: Subject, other: Subject, ahead: bool) -> tuple[str, st
 def _worded(found: Sequence[tuple[Frame, Block]], shared: Container[Block]) -> str:
     """`under `if x:` (train.py:9) and past ...`; empty where there are too many to tell any."""
     told = [
-        f"{worded(block[1])} ({place(frame).rpartition(':')[0]}:{block[0]})"
+        f"{worded(block[1])} ({line_of(frame, block)})"
         for frame, block in found
         if block not in shared and not _ALWAYS.search(block[1])
     ]
@@ -157,8 +158,5 @@ def _worded(found: Sequence[tuple[Frame, Block]], shared: Container[Block]) -> s
 def _shared(case: Case, odd: Sequence[Subject], any_at_all: bool = False) -> str:
     """`under ... (train.py:64)`, the condition that all of them are under, and nobody else."""
     found = conditions(case, odd, any_at_all)
-    named = {
-        f"{worded(text)} ({place(frame).rpartition(':')[0]}:{line})"
-        for frame, (line, text) in found.values()
-    }
+    named = {f"{worded(block[1])} ({line_of(frame, block)})" for frame, block in found.values()}
     return named.pop() if len(found) == len(odd) and len(named) == 1 else ""

@@ -8,6 +8,7 @@ from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.sourcelines import may_backtrack
 from hangtop_core.analysis.standing import THREADS_SHARE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.busyloops import never_left
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -20,7 +21,6 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
-from hangtop_core.analysis.verdict.ownloops import never_left
 from hangtop_core.analysis.verdict.steps import on
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import is_library, place, plain_name, where
+from hangtop_core.analysis.frames import is_library, plain_name, where
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ _NAME = re.compile(r"(?:(?:el)?if .*?: )?((?:\w+\.)*\w+)\s*=")
 """Of what keeps it, also where that is in the block of a condition: `if main: log = Log()`."""
 _MAX_LINE = 200
 """Of more characters one may be nested deeper than Python can follow."""
+_BRANCH = re.compile(r"^(?:el(?=if\b)|else:\s*)")
+"""What makes a line no Python of its own: the rest is."""
 Block = tuple[int, str]
 
 
@@ -121,23 +123,27 @@ def _begun(callees: Sequence[Frame]) -> str:
 @lru_cache(maxsize=1000)
 def _argument(text: str, inner: str, outer: str) -> bool:
     """Whether a line calls one function for an argument of the only call of another one."""
-    text = text.strip().removeprefix("el")
-    if "\\" in text or len(text) > _MAX_LINE:
+    calls_ = [part for part in parts_of(text) if isinstance(part, ast.Call)]
+    named = [ast.unparse(one.func).rpartition(".")[2] for one in calls_]
+    if named.count(outer) != 1 or inner == outer:
         return False
+    within = list(ast.walk(calls_[named.index(outer)]))
+    return named.count(inner) > 0 and all(
+        one in within for one, name in zip(calls_, named, strict=True) if name == inner
+    )
+
+
+def parts_of(text: str) -> list[ast.AST]:
+    """All parts of a line, also of one that only begins a block; none where it is no Python."""
+    text = _BRANCH.sub("", text.strip())
+    if "\\" in text or len(text) > _MAX_LINE:
+        return []  # Python would warn of a backslash that means nothing
     for whole in (text, f"{text} pass"):
         try:
-            parts = list(ast.walk(ast.parse(whole)))
+            return list(ast.walk(ast.parse(whole)))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
-        calls_ = [part for part in parts if isinstance(part, ast.Call)]
-        named = [ast.unparse(one.func).rpartition(".")[2] for one in calls_]
-        if named.count(outer) != 1 or inner == outer:
-            return False
-        within = list(ast.walk(calls_[named.index(outer)]))
-        return named.count(inner) > 0 and all(
-            one in within for one, name in zip(calls_, named, strict=True) if name == inner
-        )
-    return False
+    return []
 
 
 def by_callers(
@@ -226,27 +232,20 @@ def _asks(text: str) -> bool:
 
 def _depends(text: str, called: Container[str]) -> bool:
     """Whether a line calls one of these only if something in it that asks for the rank is so."""
-    if "\\" in text or len(text) > _MAX_LINE:
-        return False  # Python would warn of a backslash that means nothing
-    text, mark, flag = text.removeprefix("el").partition(FLAG)
-    for whole in (text, f"{text} pass"):
-        try:
-            parts = list(ast.walk(ast.parse(whole)))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+    text, mark, flag = text.partition(FLAG)
+    for one in parts_of(text):
+        if isinstance(one, ast.BoolOp):
+            asked, then = one.values[:-1], one.values[1:]
+        elif isinstance(one, ast.IfExp):
+            asked, then = [one.test], [one.body, one.orelse]
+        else:
             continue
-        for one in parts:
-            if isinstance(one, ast.BoolOp):
-                asked, then = one.values[:-1], one.values[1:]
-            elif isinstance(one, ast.IfExp):
-                asked, then = [one.test], [one.body, one.orelse]
-            else:
-                continue
-            if any(_asks(ast.unparse(some) + mark + flag) for some in asked) and any(
-                isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in called
-                for some in then
-                for call in ast.walk(some)
-            ):
-                return True
+        if any(_asks(ast.unparse(some) + mark + flag) for some in asked) and any(
+            isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in called
+            for some in then
+            for call in ast.walk(some)
+        ):
+            return True
     return False
 
 
@@ -286,6 +285,11 @@ def in_handler(stack: Sequence[Frame]) -> str:
     return f"most likely in a signal handler, {before.join(told)}" if told else ""
 
 
+def line_of(frame: Frame, block: Block) -> str:
+    """`train.py:56`, where a block of a frame begins."""
+    return f"{frame.short or frame.file}:{block[0]}"
+
+
 def block_at(frame: Frame, block: Block) -> str:
     """`train.py:56 (`for x in loader:`)`, the block of a frame."""
-    return f"{place(frame).rpartition(':')[0]}:{block[0]} (`{block[1]}`)"
+    return f"{line_of(frame, block)} (`{block[1]}`)"

@@ -20,17 +20,18 @@ from hangtop_core.analysis.peers import End, Peer, peers
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import GONE, Watcher, left_at
+from hangtop_core.analysis.verdict.awaitedthread import FOR_THREADS, with_helper
 from hangtop_core.analysis.verdict.base import Hit, Subject
+from hangtop_core.analysis.verdict.busyloops import left_in_loops
 from hangtop_core.analysis.verdict.callers import stack_key
 from hangtop_core.analysis.verdict.conditional import Condition, under_condition
 from hangtop_core.analysis.verdict.handles import PASSING, passes
-from hangtop_core.analysis.verdict.helpers import FOR_THREADS, with_helper
-from hangtop_core.analysis.verdict.knots import Knot, knot
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.owners import Owners
+from hangtop_core.analysis.verdict.p2pwaits import Knot, knot
 from hangtop_core.analysis.verdict.presumed import with_waits
-from hangtop_core.analysis.verdict.recorded import by_recorders
-from hangtop_core.analysis.verdict.requests import awaits_requests
+from hangtop_core.analysis.verdict.recorderfacts import by_recorders
+from hangtop_core.analysis.verdict.servers import awaits_requests
 from hangtop_core.analysis.verdict.storetaken import taken
 from hangtop_core.analysis.verdict.uneven import left_early, uneven
 from hangtop_core.analysis.verdict.waitclasses import Classes, by_place, classes
@@ -74,6 +75,9 @@ class Case:
         )
         if self.progress.state == "hung" and awaits_requests(self):
             self.progress = replace(self.progress, state="unknown")
+        elif self.progress.state == "progressing" and (since := left_in_loops(self)) is not None:
+            still = max(self.at - since, 0.0)
+            self.progress = replace(self.progress, state="hung", since=since, stalled_for_s=still)
 
     @property
     def at(self) -> float:

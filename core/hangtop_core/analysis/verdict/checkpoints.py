@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.standing import FLOOR_S, latest
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     MOVES_S,
@@ -16,9 +16,11 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.positions import position_text
-from hangtop_core.analysis.verdict.saving import saver
+from hangtop_core.analysis.verdict.saving import saver, writes
+from hangtop_core.analysis.verdict.slow import held_up
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.analysis.verdict.storage import WHY_SLOW, saves_to_nowhere
+from hangtop_core.meters import latest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +33,7 @@ BY_NAME = 0.7
 
 def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if case.progress.state == "progressing" and case.waited_s < FLOOR_S:
+        yield from _step_by_step(case)
         return
     named = {id(s): one for s in left if (one := saver(case, s)) is not None}
     writing = [s for s in left if id(s) in named and not saves_to_nowhere(s)]
@@ -69,6 +72,27 @@ def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
+def _step_by_step(case: Case) -> Iterator[Hit]:
+    """One rank that holds up the others at each step, and writes a checkpoint meanwhile."""
+    found = held_up(case)
+    if found is None:
+        return
+    subject = found.by
+    does = writes(case, subject)
+    if not does or saves_to_nowhere(subject):
+        return
+    yield Hit(
+        subjects=(subject,),
+        summary=f"{who([subject])} {does}, and holds up the others, step by step: {found.told}",
+        evidence=common_facts(case, [subject]),
+        steps=(
+            on(subject, f"py-spy record -d 20 -o profile.svg --pid {subject.pid}"),
+            "save less often, compress less, or in a process of its own",
+        ),
+        confidence=BY_NAME,
+    )
+
+
 CHECKPOINT = Rule(
     cause="checkpoint-slow",
     title="A rank is writing a checkpoint",
@@ -76,7 +100,9 @@ CHECKPOINT = Rule(
     "of the program's own, where the rank has written much in the last "
     f"{MOVES_S:.0f} s. With confidence {BY_NAME} a function of the program that is named so, or a "
     "file that it writes (`model-00002-of-00040.bin`, `step-6/optim.pt.tmp`), where it reads no "
-    "other and fetches, copies or converts nothing.",
+    "other and fetches, copies or converts nothing. With the same confidence a rank that holds up "
+    "the others step by step, as a `straggler`, while it, or a thread of its that runs and uses "
+    "more than its main thread, writes one.",
     excluded="It is in state D, and the server of its file system does not answer: `io-wait`.",
     confidence=0.8,
     next_steps=("Wait; raise the timeout; save asynchronously",),

@@ -13,9 +13,11 @@ from hangtop_core.analysis.verdict.doing import (
     POOLS,
     QUEUES,
     READS,
+    asked_first,
     does,
     drains,
     frames_of,
+    in_c,
     waits_back,
 )
 from hangtop_core.analysis.verdict.evidence import (
@@ -28,9 +30,10 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.naming import name_ranks, thread_text
-from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.needs import OF_CHILD, WHY_LEFT, More
+from hangtop_core.analysis.verdict.outofmemory import child_facts
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails
-from hangtop_core.logs.steps import KERNEL_LOG
+from hangtop_core.logs.steps import KILLS
 from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
@@ -104,7 +107,8 @@ def _child_facts(case: Case, subject: Subject, children: Sequence[Process]) -> I
         yield fact(
             "process",
             subject.number,
-            f"child {name_process(child)}{kernel_says}{f': {text}' if text else ''}",
+            f"child {name_process(child)}{kernel_says}{f': {text}' if text else ''}"
+            f"{in_c(case, subject, child)}",
         )
 
 
@@ -188,6 +192,7 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 else "give subprocess a timeout",
             ),
             confidence=None if sure else 0.8,
+            needs=asked_first(case, subject, awaited(subject, children)),
         )
 
 
@@ -313,12 +318,13 @@ def _lost(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=(
                 *_child_facts(case, subject, workers),
+                *child_facts(case, subject, short_lived(subject.rank, case.at)),
                 *_gone_facts(case, subject),
                 *common_facts(case, [subject]),
             ),
             steps=(
                 *(on(subject, text) for text in tails(subject.rank)),
-                on(subject, f"{KERNEL_LOG} | grep -i -e oom -e killed -e segfault"),
+                on(subject, KILLS),
                 "a pool does not notice a worker that dies: concurrent.futures does",
             ),
         )
@@ -344,6 +350,7 @@ SHORT = Rule(
     next_steps=("Read what they print", "See with what status they end"),
     find=_short,
     states=frozenset({"progressing"}),
+    complete="it is told of jobs that get on, and who is gone cannot be asked",
 )
 PIPED = Rule(
     cause="child-process-wait",
@@ -366,6 +373,7 @@ LOST = Rule(
     confidence=0.9,
     next_steps=("Look for a worker that was killed", "Use concurrent.futures, which notices that"),
     find=_lost,
+    needs=WHY_LEFT,
 )
 CHILD = Rule(
     cause="child-process-wait",
@@ -378,4 +386,5 @@ CHILD = Rule(
     confidence=0.92,
     next_steps=("Look at what the child does", "Give subprocess a timeout"),
     find=_child,
+    needs=OF_CHILD,
 )

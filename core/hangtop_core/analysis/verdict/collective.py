@@ -26,7 +26,7 @@ from hangtop_core.analysis.verdict.outofstep import crossed, in_own_branch, out_
 from hangtop_core.analysis.verdict.packages import other_folder
 from hangtop_core.analysis.verdict.peertopeer import ABSENT, heads, unmet
 from hangtop_core.analysis.verdict.raised import also
-from hangtop_core.analysis.verdict.recorded import AGREED, flight_facts, reduced_none
+from hangtop_core.analysis.verdict.recorderfacts import AGREED, flight_facts, reduced_none
 from hangtop_core.analysis.verdict.steps import on, sockets_step, trace_steps
 from hangtop_core.analysis.verdict.storewait import alone_with_keys
 from hangtop_core.analysis.verdict.uneven import unused

@@ -6,13 +6,14 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import is_library, place, plain_name, where
+from hangtop_core.analysis.frames import is_library, plain_name, where
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import (
     AT,
     PAST,
     Block,
     calls,
+    line_of,
     rank_conditions,
     stack_key,
     worded,
@@ -29,7 +30,7 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.recorded import AGREED, apart, flight_facts, held
+from hangtop_core.analysis.verdict.recorderfacts import AGREED, apart, flight_facts, held
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -98,11 +99,12 @@ def _has_roles(case: Case, group: Sequence[Subject], frame: Frame) -> bool:
 
 
 def _conditional(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    for group, (frame, (line, text)) in case.conditional if case.by_recorders is None else ():
+    for group, (frame, block) in case.conditional if case.by_recorders is None else ():
         first, numbers = group[0], {s.number: s for s in group}
+        line, text = block
         one = apart(case, numbers)
         others = [s for s in case.waiters if s.number not in numbers]
-        at = f"{worded(text)} ({place(frame).rpartition(':')[0]}:{line})"
+        at = f"{worded(text)} ({line_of(frame, block)})"
         waits = f"{is_are(group, 'waits', 'wait')} in {held(case, first)}"
         if first.activity.kind != "collective":
             waits = several(first.activity.text.rstrip(","), group)
@@ -124,7 +126,7 @@ def _conditional(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, group),
             ),
             steps=(
-                f"{_mended(op, text)} {place(frame).rpartition(':')[0]}:{line}: all ranks of its "
+                f"{_mended(op, text)} {line_of(frame, block)}: all ranks of its "
                 "group have to call it",
             ),
             confidence=AGREED if one is not None else None,

@@ -10,13 +10,13 @@ from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_key
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.needs import ALIKE, More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.activity import Reading
+    from hangtop_core.analysis.reading import Reading
     from hangtop_core.analysis.verdict.case import Case
 
 _ALLOCATES = re.compile(
@@ -126,6 +126,7 @@ ALLOC = Rule(
     confidence=0.7,
     next_steps=("CUDA_MODULE_LOADING=EAGER", "expandable_segments:True"),
     find=_allocating,
+    needs=(More("native stacks", "which call of CUDA it is in"),),
 )
 LAUNCH_BLOCKING = Rule(
     cause="launch-blocking-known-hang",
@@ -135,6 +136,7 @@ LAUNCH_BLOCKING = Rule(
     confidence=0.85,
     next_steps=("Start the job without it",),
     find=_blocking,
+    needs=ALIKE,
 )
 SYNC = Rule(
     cause="device-sync-on-stuck-stream",

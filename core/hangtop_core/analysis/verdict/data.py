@@ -9,7 +9,8 @@ from hangtop_core.analysis.frames import library_run, where
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import ALWAYS, LIKELY, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.doing import frames_of, name_child
+from hangtop_core.analysis.verdict.busyloops import loop_of_its_own
+from hangtop_core.analysis.verdict.doing import CONNECTED, asked, frames_of, in_c, name_child
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
@@ -17,8 +18,10 @@ from hangtop_core.analysis.verdict.evidence import (
     stack_fact,
     who,
 )
+from hangtop_core.analysis.verdict.needs import BY_WAIT, OF_CHILD, OPEN, WHY_LEFT, More, of_child
 from hangtop_core.analysis.verdict.onethread import threads_of
-from hangtop_core.analysis.verdict.ownloops import loop_of_its_own
+from hangtop_core.analysis.verdict.outofmemory import child_facts
+from hangtop_core.analysis.verdict.pipes import connected
 from hangtop_core.analysis.verdict.steps import on, sockets_step
 from hangtop_core.analysis.verdict.workers import (
     Worker,
@@ -91,6 +94,7 @@ def _dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(case, f"{who([subject])} waits for DataLoader workers, but {text}"),
             evidence=(
                 fact("process", subject.number, text),
+                *child_facts(case, subject, gone),
                 *common_facts(case, [subject]),
             ),
             steps=(
@@ -145,7 +149,8 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     fact(
                         "stacks",
                         subject.number,
-                        f"child pid {child.pid} is in {where(activity.top)}{lock}",
+                        f"child pid {child.pid} is in {where(activity.top)}{lock}"
+                        f"{in_c(case, subject, child)}",
                     ),
                     fact(
                         "process",
@@ -161,6 +166,7 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     "use multiprocessing_context='forkserver' or 'spawn', or start workers before "
                     "threads",
                 ),
+                needs=() if gives else of_child(FORK_DEADLOCK.needs, child.pid),
             )
             break
 
@@ -219,12 +225,14 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         more = f"(and {plural(len(stuck) - 1, 'more worker')})" if many else ""
         parts = (case.ago(first.standing.since), more, f"on {file}" if file else "")
         long = " ".join(part for part in parts if part)
+        waits = not file and first.activity.family in CONNECTED
+        to = connected(subject.rank, [first.process.pid]) if waits else ""
         yield Hit(
             subjects=(subject,),
             summary=sentence(
                 case,
                 f"{who([subject])} waits for data: {first.name} {place}",
-                f"{long}{program_of(case, subject, first)}{crossed}",
+                f"{long}{to}{program_of(case, subject, first)}{crossed}",
             ),
             evidence=(
                 *(fact for worker in stuck[:4] for fact in worker_facts(case, subject, worker)),
@@ -236,6 +244,7 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 "DataLoader(timeout=...) turns this into an error",
             ),
             confidence=FOLLOWS if by_others else None,
+            needs=asked(subject, first.process, first.activity),
         )
 
 
@@ -285,6 +294,7 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 "more workers, a larger prefetch_factor, or less work per sample",
             ),
             confidence=None if workers else 0.6,
+            needs=asked(subject, workers[0].process, workers[0].activity) if workers else (),
         )
 
 
@@ -321,6 +331,7 @@ def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 "use num_workers > 0",
                 on(subject, f"hangtop dump --pid {subject.pid} --native"),
             ),
+            needs=OPEN.get(activity.family or "", ()),
             # A loop that it stays in may have no end.
             confidence=LIKELY if busy and loop_of_its_own(case, subject) else None,
         )
@@ -336,6 +347,7 @@ DEAD = Rule(
     next_steps=("Look for an OOM kill", "Check /dev/shm", "Run with num_workers=0"),
     find=_dead,
     decisive=True,
+    needs=WHY_LEFT,
 )
 FORK_DEADLOCK = Rule(
     cause="fork-deadlock",
@@ -347,6 +359,7 @@ FORK_DEADLOCK = Rule(
     next_steps=("Use spawn or forkserver", "Start workers before threads"),
     find=_fork_deadlock,
     decisive=True,
+    needs=(More("native stacks", "whether the child waits for a lock of Python or of C code"),),
 )
 STUCK = Rule(
     cause="dataloader-worker-stuck",
@@ -357,6 +370,7 @@ STUCK = Rule(
     confidence=0.93,
     next_steps=("Look at the file in the worker's descriptor table", "DataLoader(timeout=...)"),
     find=_stuck,
+    needs=OF_CHILD,
 )
 STARVED = Rule(
     cause="data-starved",
@@ -368,6 +382,7 @@ STARVED = Rule(
     next_steps=("More workers, larger prefetch_factor", "Profile the dataset's __getitem__"),
     find=_starved,
     states=ALWAYS,
+    needs=OF_CHILD,
 )
 INLINE = Rule(
     cause="data-starved",
@@ -378,4 +393,5 @@ INLINE = Rule(
     next_steps=STARVED.next_steps,
     find=_inline,
     states=ALWAYS,
+    needs=BY_WAIT,
 )

@@ -21,6 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.exited import exit_steps
 from hangtop_core.analysis.verdict.lost import own_error
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.outofmemory import (
@@ -32,8 +33,8 @@ from hangtop_core.analysis.verdict.outofmemory import (
     limit_steps,
     limit_text,
 )
-from hangtop_core.analysis.verdict.owners import others_run_on
-from hangtop_core.analysis.verdict.process import exit_steps
+from hangtop_core.analysis.verdict.owners import ENDS_ALL_S, ends_all
+from hangtop_core.analysis.verdict.startorder import between, fits, neighbours, of_another
 from hangtop_core.analysis.verdict.steps import Command
 from hangtop_core.logs.ended import CRASHES, status
 from hangtop_core.logs.steps import KERNEL_LOG
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from hangtop_core.logs.record import Record
     from hangtop_core.model import Rank
 
+_BEFORE = (More("logs", "what it said before"),)
 _STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting", "exited"})
 _CRASHES = frozenset(-one for one in CRASHES)
 _KILLED = frozenset({-signal.SIGKILL})
@@ -56,8 +58,6 @@ COUNTED_S = 8.0
 """The counter of kills is read every five seconds."""
 INITIAL_PIDS = 0xEFFFFFFC
 """The namespace of processes that counts as the kernel does: PROC_PID_INIT_INO of Linux."""
-NEAR_PIDS = 64
-"""How far the pid of a rank may be from that of one started just before or after it."""
 JUST_S = 3.0
 """How long before or after the end of a rank the others stop at most."""
 NEAR_S = 5.0
@@ -209,31 +209,35 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
             continue
         beside = {rank.local_rank: rank for rank in case.by_node.get(seat.node, ())}
         names = {rank.process.comm[:15] for rank in beside.values()}
+        ends = ends_all(case, seat.node)
         for told in reversed(_told(case, seat.node, kind)):
-            fits = _fits(told.known.pid, seat.local, beside)
+            fitting = fits(case, told.known.pid, seat.local, beside)
             thread = kind == "fault" and _may_be_thread(case, told, seat.local, beside)
-            if told.known.comm not in names or not (fits or thread):
+            if told.known.comm not in names or not (fitting or thread):
                 continue
-            if others_run_on(case, seat.node, told.line.at):
+            run_on = ends and case.at - told.line.at >= ENDS_ALL_S
+            if run_on or of_another(case, seat.node, told.known.pid):
                 continue
             rank = next(iter(beside.values()))
-            core = core_steps(case, rank, told.known.pid if fits else None)
-            text = _between(seat.local, beside) if fits else "the other ranks stopped at that time"
+            core = core_steps(case, rank, told.known.pid if fitting else None)
+            text = "the other ranks stopped at that time"
+            text = between(seat.local, beside) if fitting else text
+            likely = "" if fitting and not ends else "most likely "
             yield Hit(
                 subjects=(),
                 absent=absent([seat]),
                 summary=sentence(
                     case,
-                    f"{place_text([seat])} {what if fits else f'most likely {what}'} at "
-                    f"{told.when} (pid {told.known.pid})",
+                    f"{place_text([seat])} {likely}{what} at {told.when} (pid {told.known.pid})",
                 ),
                 evidence=(
                     _line_fact(seat.rank, told),
                     fact("process", seat.rank, text),
                     *place_facts([seat]),
                 ),
-                steps=(*(core if kind == "fault" else ()), *exit_steps(rank)),
-                confidence=0.9 if fits else 0.85,
+                steps=(*(core if kind == "fault" else ()), *exit_steps(case, rank)),
+                confidence=0.9 if fitting else 0.85,
+                decisive=not ends,  # it shows soon whether its launcher ends the others
             )
             break
 
@@ -244,37 +248,11 @@ def _may_be_thread(case: Case, told: Told, local: int, beside: Mapping[int | Non
     The kernel gives the number of a thread that faults, which is a later one than its rank's.
     """
     stopped, pid = case.progress.since, told.known.pid
-    below, _ = _neighbours(local, beside)
-    later = pid is not None and (below is None or pid > below[1])
+    below, _ = neighbours(local, beside)
+    later = pid is not None and (below is None or pid > below[1].process.pid)
     alone = sum(seat.beside for seat in case.seats) == 1
     near = stopped is not None and abs(told.line.at - stopped) <= JUST_S
     return later and alone and near and pid not in {r.process.pid for r in beside.values()}
-
-
-def _neighbours(
-    local: int, beside: Mapping[int | None, Rank]
-) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-    """Local rank and pid of the nearest ranks that were started before and after one."""
-    pids = sorted((at, rank.process.pid) for at, rank in beside.items() if at is not None)
-    below = [one for one in pids if one[0] < local]
-    above = [one for one in pids if one[0] > local]
-    return (below[-1] if below else None, above[0] if above else None)
-
-
-def _fits(pid: int | None, local: int, beside: Mapping[int | None, Rank]) -> bool:
-    """Whether a pid can be that of a missing rank: launchers start ranks in order, at once."""
-    below, above = _neighbours(local, beside)
-    if pid is None or (below is None and above is None):
-        return False
-    low = below[1] if below is not None else (above or (0, 0))[1] - NEAR_PIDS
-    high = above[1] if above is not None else low + NEAR_PIDS
-    return low < pid < high
-
-
-def _between(local: int, beside: Mapping[int | None, Rank]) -> str:
-    below, above = _neighbours(local, beside)
-    parts = [f"local rank {at} has pid {pid}" for at, pid in filter(None, (below, above))]
-    return f"ranks are started in order: {', '.join(parts)}"
 
 
 def _crashed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -376,7 +354,7 @@ CRASHED = Rule(
     find=_crashed,
     states=_STATES,
     decisive=True,
-    needs=(More("logs", "what it said before"),),
+    needs=_BEFORE,
 )
 DUMPING = Rule(
     cause="rank-dumping-core",
@@ -387,5 +365,6 @@ DUMPING = Rule(
     next_steps=("Wait, then `hangtop core` on its core file", "Next time: ulimit -c 0"),
     find=_dumping,
     decisive=True,
+    needs=_BEFORE,
 )
 RULES = (DUMPING, OOM_KILLED, CRASHED)

@@ -26,6 +26,7 @@ need only {FLOOR_S:.0f} seconds. Until then a stalled job has suspects, with low
 
 What would decide between a cause and the next is *asked for*, of one rank of those alike: at once
 where that only reads, and C frames (native stacks), which pause a rank, only with `--allow-pause`.
+Where nothing that can be asked for would tell more, the cause says why.
 
 Confidence is that of a plain case: of the verdicts given with 0.9, nine in ten should be right.
 """
@@ -73,7 +74,7 @@ def _section(rule: Rule) -> str:
 
 def _asks(rule: Rule) -> str:
     told = "; ".join(f"{one.kind} ({one.why})" for one in rule.needs)
-    return f"**Asks for:** {told}.\n\n" if told else ""
+    return f"**Asks for:** {told or f'nothing more: {rule.complete}'}.\n\n"
 
 
 if __name__ == "__main__":

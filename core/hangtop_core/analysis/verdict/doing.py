@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis import kernel
 from hangtop_core.analysis.frames import plain_name, where
 from hangtop_core.analysis.idle import accepts, is_idle
+from hangtop_core.analysis.kernel import waits_in
+from hangtop_core.analysis.native import called
+from hangtop_core.analysis.standing import HALTED
 from hangtop_core.analysis.verdict.callers import stack_of
+from hangtop_core.analysis.verdict.needs import OF_CHILD, More, of_child
 from hangtop_core.analysis.verdict.pipes import command, connected, program_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hangtop_core.analysis.activity import Activity
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.logs.record import Call
@@ -26,7 +31,35 @@ _WORKS = (*POOLS, "/concurrent/futures/process.py")
 _WORKERS = ("worker", "_process_worker")
 READS = frozenset({"pipe-read", "read", "socket"})
 _WRITES = frozenset({"pipe-write", "write", "socket"})
+CONNECTED = frozenset({"poll", "socket"})
+"""Families of waits in which connections tell for whom."""
+_INHERITED = More("descriptors", "which of its connections that child has inherited")
 _SENDS = frozenset({"sendto", "sendmsg"})
+
+
+def asked(subject: Subject, child: Process, activity: Activity) -> tuple[More, ...]:
+    """What would tell more of a child that its rank waits for: asked of it, by how it sleeps.
+
+    What it has inherited is told from what is its own by what the rank has open.
+    """
+    if child.ended:
+        return ()
+    connections, native = OF_CHILD
+    if activity.family in CONNECTED:
+        return (*of_child([connections], child.pid), _INHERITED)
+    python = child.pid in subject.rank.child_samples
+    return of_child([native], child.pid) if activity.family == "futex" and python else ()
+
+
+def asked_first(case: Case, subject: Subject, children: Sequence[Process]) -> tuple[More, ...]:
+    """What would tell more of the first of the children that a rank may wait for."""
+    live = [child for child in children if not child.ended][:1]
+    samples = subject.rank.child_samples
+    return tuple(
+        more
+        for child in live
+        for more in asked(subject, child, case.reader.process(child, samples.get(child.pid)))
+    )
 
 
 def does(case: Case, subject: Subject, child: Process) -> str:
@@ -35,7 +68,7 @@ def does(case: Case, subject: Subject, child: Process) -> str:
         return "has ended"
     sample = subject.rank.child_samples.get(child.pid)
     activity = case.reader.process(child, sample)
-    if activity.kind in ("stopped", "traced", "frozen", "core-dump"):
+    if activity.kind in HALTED:
         return activity.text
     if is_idle(frames_of(case, subject, child)):
         return "waits for a task"
@@ -60,10 +93,11 @@ def does(case: Case, subject: Subject, child: Process) -> str:
         if main is not None and main.syscall in _SENDS and activity.kind == "remote":
             to = connected(subject.rank, [child.pid])
             return f"is itself blocked in sending{at}{to}, where nobody takes it"
-        return f"{activity.text}{at}{named if activity.kind == 'child' else ''}"
+        to = connected(subject.rank, [child.pid]) if activity.family in CONNECTED else ""
+        return f"{activity.text}{at}{to}{named if activity.kind == 'child' else ''}"
     if below is not None:
         return f"waits for a program that it started itself{named}"
-    family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
+    family = waits_in(main)
     told = {
         "pipe-write": "is blocked writing to a pipe",
         "pipe-read": "is blocked reading a pipe",
@@ -106,6 +140,12 @@ def by_multiprocessing(calls: Iterable[Call | Frame]) -> bool:
     return any("/multiprocess" in one.file and plain_name(one.name) in _BEGINS for one in calls)
 
 
+def in_c(case: Case, subject: Subject, child: Process) -> str:
+    """`; its C frames are in GOMP_parallel (team.c:9)`, where a child was asked for them."""
+    inside = called(list(takewhile(lambda one: one.native, frames_of(case, subject, child))))
+    return f"; its C frames are {inside}" if inside else ""
+
+
 def frames_of(case: Case, subject: Subject, child: Process) -> tuple[Frame, ...]:
     """The frames of a child's main thread, innermost first."""
     sample = subject.rank.child_samples.get(child.pid)
@@ -125,7 +165,7 @@ def drains(stack: Sequence[Frame]) -> bool:
 def waits_back(subject: Subject, child: Process) -> str:
     """That a child waits for its rank in turn, by a pipe between them; empty where it does not."""
     main = child.main_thread
-    family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
+    family = waits_in(main)
     if main is None or main.fd is None or family not in READS | _WRITES:
         return ""
     verb, ends = ("write", "reads") if family in _WRITES - READS else ("read", "writes")
@@ -147,7 +187,7 @@ def waits_back(subject: Subject, child: Process) -> str:
 def _at_other_end(subject: Subject, child: Process, fd: int, ends: str) -> set[int]:
     """Who has the other end of a child's descriptor, by its table or, unread, by its rank's."""
     table = subject.rank.child_descriptors.get(child.pid)
-    one = next((d for d in table.descriptors if d.fd == fd), None) if table is not None else None
+    one = table.of(fd) if table is not None else None
     if one is not None:
         return {h.pid for h in one.holders if h.how.startswith(ends)}
     worker = child.ppid in _workers(subject)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.frames import package, plain_name
@@ -131,6 +132,19 @@ def error_of_somebody(case: Case, number: int) -> Record | None:
     return max(some, key=lambda one: (one.file, one.order), default=None)
 
 
+def aborted(case: Case) -> tuple[Subject, ...]:
+    """The one rank that C++ has aborted, of which no line has a number; empty where several may.
+
+    By its status; where none was read, it is the only one whose end nothing else tells.
+    """
+    found = [s for s in case.subjects if s.rank.process.exit_code == -signal.SIGABRT]
+    if not found and not case.seats:
+        gone = (s for s in case.subjects if s.activity.kind in GONE)
+        found = [s for s in gone if s.rank.process.exit_code is None]
+        found = [s for s in found if s.number not in case.said.errors]
+    return tuple(found) if len(found) == 1 else ()
+
+
 def _long_before(case: Case, subject: Subject, error: Record) -> bool:
     """Whether an error was printed so long before a rank left that this lived on after it."""
     left = case.ended_at(subject)
@@ -164,8 +178,7 @@ def _of_child(error: Record) -> bool:
 def of_what(error: Record) -> str:
     """`KeyError: 'x' at train.py:7 (step)`; less of one in whose midst others printed."""
     whole = error.part != "error"
-    where = f" at {error.where.text}" if error.where is not None and whole else ""
-    return f"{error.text if whole else 'an exception'}{where}"
+    return error.text + error.from_where if whole else "an exception"
 
 
 def _live(subject: Subject) -> list[Process]:

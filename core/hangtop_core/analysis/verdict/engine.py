@@ -20,7 +20,7 @@ from hangtop_core.analysis.verdict.excluded import exclusions
 from hangtop_core.analysis.verdict.logs import log_facts
 from hangtop_core.analysis.verdict.lost import lost
 from hangtop_core.analysis.verdict.needs import needs
-from hangtop_core.analysis.verdict.numbers import STEP, first_of, numbers_facts
+from hangtop_core.analysis.verdict.notfinite import STEP, first_of, numbers_facts
 from hangtop_core.analysis.verdict.others import OWN, beside
 from hangtop_core.analysis.verdict.printed import ANOTHER_WAY, survived_facts
 from hangtop_core.analysis.verdict.ras import ras_facts

@@ -6,15 +6,16 @@ from collections import defaultdict
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from hangtop_core import room
 from hangtop_core.analysis import cgroups
 from hangtop_core.analysis.frames import ENDLESS, where
 from hangtop_core.analysis.gpus import describe, doing
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.standing import JITTER_S, left_at, wakes_up
+from hangtop_core.analysis.verdict.busyloops import loop_told
 from hangtop_core.analysis.verdict.callers import in_handler, stack_of
 from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks, name_subject
-from hangtop_core.analysis.verdict.ownloops import loop_told
 from hangtop_core.analysis.verdict.pipes import at_work, command
 from hangtop_core.diagnosis import Culprit, Evidence, Source
 from hangtop_core.rankset import fold
@@ -155,6 +156,8 @@ def stack_fact(case: Case, subject: Subject) -> Evidence | None:
     if site is not None and site.within is not None and not thread:
         handler = in_handler(stack_of(case.snapshot.stacks, subject))
         text += f"; {handler}" if handler else ""
+    inside = case.c_function(subject) if not thread else ""
+    text += f"; its C frames are {inside}" if inside else ""
     since = sample.same_since if not thread else None
     if since is not None and sample.count > 1:
         text += f"; same in {sample.count} samples over {duration(sample.at - since)}"
@@ -225,9 +228,15 @@ def full_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     """
     node = case.nodes.get(subject.rank.node)
     mounts = node.full_mounts[:SHOWN] if node is not None else ()
-    if mounts and subject.activity.kind == "sleep" and wakes_up(subject.rank, subject.standing):
+    used_up = room.of(node, subject.rank.process)[:SHOWN]
+    if subject.activity.kind != "sleep" or not wakes_up(subject.rank, subject.standing):
+        return
+    if mounts:
         text = f"{subject.rank.node}: no space or inodes are left on {', '.join(mounts)}"
         yield fact("process", subject.number, text)
+    for one in used_up:
+        told = room.describe(one, subject.rank.process.user)
+        yield fact("process", subject.number, f"{subject.rank.node}: {told}")
 
 
 def gpu_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
@@ -258,10 +267,9 @@ def waiting_gpus(case: Case, members: Sequence[Subject]) -> Iterator[Evidence]:
 
 def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     """Connections of a subject to others on which bytes have piled up."""
-    table = subject.rank.descriptors
     piled = [
         (one, one.socket)
-        for one in (table.descriptors if table is not None else ())
+        for one in subject.rank.opened
         if one.socket is not None and (one.socket.recv_queue or one.socket.send_queue)
     ]
     for one, socket in piled[:SHOWN]:
@@ -302,7 +310,7 @@ def descriptor(subject: Subject, number: int | None = None) -> Descriptor | None
         return None
     if wanted is None:
         return table.opening
-    one = next((one for one in table.descriptors if one.fd == wanted), None)
+    one = table.of(wanted)
     return None if one is None else at_work(subject.rank, one)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core import nodesets
 from hangtop_core.analysis import cgroups
+from hangtop_core.analysis.standing import HALTED
 from hangtop_core.analysis.verdict.naming import name_ranks, tracer
 from hangtop_core.analysis.versions import NAMES, differences
 from hangtop_core.diagnosis import Exclusion
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Node
 
-_HALTED = frozenset({"stopped", "traced", "frozen", "core-dump"})
 _MEETING = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _FULL_SHARE = 10.0
 """Percent of stalls for want of memory from which that is no longer ruled out."""
@@ -92,7 +92,7 @@ def _present(case: Case) -> str | None:
 def _unhalted(case: Case) -> str | None:
     if not case.subjects or not _heard(case):
         return None
-    if any(s.activity.kind in _HALTED for s in case.subjects):
+    if any(s.activity.kind in HALTED for s in case.subjects):
         return None
     told = f"none of {plural(len(case.live), 'rank')} is, by state, tracer and cgroup"
     traced = Counter(by for s in case.live if (by := tracer(s.rank.process)))
@@ -210,7 +210,9 @@ def _of_one_version(case: Case) -> str | None:
 
 def _not_full(case: Case) -> str | None:
     nodes = [node for node in case.seen_nodes if node.mounts]
-    if not nodes or len(nodes) < len(case.job.nodes) or any(node.full_mounts for node in nodes):
+    if not nodes or len(nodes) < len(case.job.nodes):
+        return None
+    if any(node.full_mounts or node.full_quotas for node in nodes):
         return None
     return f"none of {plural(sum(len(node.mounts) for node in nodes), 'mount')} is full"
 

@@ -104,4 +104,6 @@ OTHER_FILE = Rule(
     next_steps=("Give all ranks one whole path", "Delete the file that an earlier run has left"),
     find=_other_file,
     states=AT_START,
+    complete="the file is open for moments only, and its path stands in locals, which nothing "
+    "reads by itself",
 )

@@ -14,6 +14,7 @@ from hangtop_core.analysis.gpus import (
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact, is_are, sentence, who
+from hangtop_core.analysis.verdict.needs import DRIVER
 from hangtop_core.analysis.verdict.steps import Command, as_host, on
 from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import clean, duration, of_several, plural
@@ -108,16 +109,26 @@ class _Bad(NamedTuple):
 
 
 def _hits(case: Case, bad: Iterable[_Bad]) -> Iterator[Hit]:
-    """One verdict on all GPUs that fail for one reason."""
+    """One verdict on all GPUs that fail for one reason.
+
+    Who is on one that fails is not told as one that only waits in any of them.
+    """
     alike: dict[Hashable, list[_Bad]] = {}
     for one in bad:
         why = one.event.text if one.event is not None else None
         alike.setdefault((one.common or one.text, one.confidence, why), []).append(one)
+    failing = _all_failing(case) if alike else ()
     for some in sorted(alike.values(), key=lambda group: -len(group)):
-        yield _hit(case, some)
+        yield _hit(case, some, failing)
 
 
-def _hit(case: Case, bad: Sequence[_Bad]) -> Hit:
+def _all_failing(case: Case) -> tuple[Subject, ...]:
+    """All that are on a GPU which fails in any way."""
+    ways = (_lost_ones(case), _defective(case), _unlinked(case), _reported(case))
+    return tuple({id(one.subject): one.subject for way in ways for one in way}.values())
+
+
+def _hit(case: Case, bad: Sequence[_Bad], failing: Sequence[Subject]) -> Hit:
     subjects = tuple({id(one.subject): one.subject for one in bad}.values())
     gpus = {(one.subject.rank.node, one.gpu.index): one for one in bad}
     nodes = {node for node, _ in gpus}
@@ -135,7 +146,7 @@ def _hit(case: Case, bad: Sequence[_Bad]) -> Hit:
         subjects=subjects,
         summary=sentence(
             case, f"{name} on {nodesets.fold(nodes)} {text}", when, f"and {on_them}",
-            blamed=subjects,
+            blamed=failing,
         ),
         evidence=(
             *(found for one in bad[:SHOWN] for found in _event_facts(case, one.event)),
@@ -280,6 +291,7 @@ LOST = Rule(
     find=_lost,
     states=START_OR_END,
     decisive=True,
+    needs=DRIVER,
 )
 ECC = Rule(
     cause="gpu-ecc",
@@ -292,6 +304,7 @@ ECC = Rule(
     next_steps=("nvidia-smi -q -d ECC,ROW_REMAPPER", "Drain the node, reset or replace the GPU"),
     find=_ecc,
     states=START_OR_END,
+    needs=DRIVER,
 )
 NVLINK = Rule(
     cause="gpu-nvlink",
@@ -303,6 +316,7 @@ NVLINK = Rule(
     next_steps=("nvidia-smi nvlink -s", "nvidia-smi nvlink -e", "Look at the fabric manager"),
     find=_nvlink,
     states=START_OR_END,
+    needs=DRIVER,
 )
 XID = Rule(
     cause="gpu-xid",
@@ -314,6 +328,7 @@ XID = Rule(
     next_steps=("Read the kernel log (NVRM)", "CUDA_LAUNCH_BLOCKING=1, compute-sanitizer"),
     find=_xid,
     states=START_OR_END,
+    needs=DRIVER,
 )
 FAILING = (LOST, ECC, NVLINK, XID)
 """In this order, before what only follows from them."""

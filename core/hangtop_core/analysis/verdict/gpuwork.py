@@ -18,7 +18,8 @@ from hangtop_core.analysis.gpus import (
 from hangtop_core.analysis.verdict.base import ALWAYS, AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.analysis.verdict.needs import ISSUED
+from hangtop_core.analysis.verdict.steps import on, trace_steps, who_is
 from hangtop_core.text import clean, duration, plural, size
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def _foreign(case: Case, subject: Subject, gpu: Gpu) -> Iterator[Hit]:
             f"{is_are([subject] * len(others), 'a process', 'processes')} of no rank: {names}",
         ),
         evidence=(fact("gpu", subject.number, describe(gpu)),),
-        steps=(on(subject, f"ps -o pid,user,etime,args -p {others[0].pid}"),),
+        steps=(on(subject, who_is(others[0].pid)),),
         confidence=0.35,
     )
 
@@ -184,6 +185,7 @@ KERNEL_STUCK = Rule(
     next_steps=("cuda-gdb: info cuda kernels", "compute-sanitizer"),
     find=_kernel_stuck,
     states=ALWAYS,
+    needs=ISSUED,
 )
 THROTTLED = Rule(
     cause="gpu-throttled",
@@ -195,6 +197,7 @@ THROTTLED = Rule(
     next_steps=("nvidia-smi -q -d PERFORMANCE", "Look at cooling and power supply"),
     find=_throttled,
     states=ALWAYS,
+    complete="the clock and the driver's reason for it are read again and again by themselves",
 )
 SHARED = Rule(
     cause="gpu-shared",
@@ -207,4 +210,5 @@ SHARED = Rule(
     next_steps=("torch.cuda.set_device(LOCAL_RANK) before anything touches CUDA",),
     find=_shared,
     states=AT_START,
+    complete="NVML names every process on a GPU, and how much memory it has there",
 )

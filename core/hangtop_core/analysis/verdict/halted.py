@@ -16,7 +16,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.naming import tracer
-from hangtop_core.analysis.verdict.steps import Command, on, thaw
+from hangtop_core.analysis.verdict.steps import Command, on, thaw, who_is
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _letting_go(subject: Subject) -> tuple[Step, ...]:
     if not pid:  # so the kernel tells it where the tracer is in no namespace of this node's probe
         return ("look for the debugger outside of the container that this rank is in",)
     return (
-        on(subject, f"ps -o pid,user,etime,args -p {pid}"),
+        on(subject, who_is(pid)),
         on(subject, f"kill {pid}", words="detach in that debugger, or end it"),
     )
 
@@ -151,6 +151,7 @@ RULES = (
         next_steps=("kill -CONT PID",),
         find=_stopped,
         decisive=True,
+        complete="its state says it, and who sent the signal the kernel does not keep",
     ),
     Rule(
         cause="rank-traced",
@@ -161,6 +162,7 @@ RULES = (
         next_steps=("Detach or end the debugger",),
         find=_traced,
         decisive=True,
+        complete="its state says it, and the kernel who traces it",
     ),
     Rule(
         cause="cgroup-frozen",
@@ -172,5 +174,6 @@ RULES = (
         next_steps=("Thaw the cgroup, or resume the suspended job",),
         find=_frozen,
         decisive=True,
+        complete="its group says it, and who wrote that the kernel does not keep",
     ),
 )

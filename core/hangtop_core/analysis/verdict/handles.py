@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import PEER_TO_PEER
-from hangtop_core.analysis.frames import place
-from hangtop_core.analysis.verdict.callers import started
+from hangtop_core.analysis.verdict.callers import line_of, started
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
@@ -34,4 +33,4 @@ def made_at(subject: Subject) -> str:
     found, site = made(subject), subject.activity.site
     if found is None or site is None:
         return ""
-    return f" (`{found[1]}`, {place(site).rpartition(':')[0]}:{found[0]})"
+    return f" (`{found[1]}`, {line_of(site, found)})"

@@ -130,4 +130,5 @@ MISTOLD = Rule(
     next_steps=("Give all ranks one world_size, and each a rank of its own",),
     find=_mistold,
     states=AT_START,
+    complete="what each rank was given stands in the frame of its own call",
 )

@@ -13,7 +13,7 @@ from hangtop_core.text import clean, duration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.activity import Reading
+    from hangtop_core.analysis.reading import Reading
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence

@@ -10,6 +10,7 @@ from hangtop_core.analysis.activity import uses_cuda
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.needs import ALIKE, More
 from hangtop_core.analysis.verdict.rendezvous import no_rank
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.analysis.versions import NAMES, differences
@@ -180,6 +181,7 @@ SETTINGS = Rule(
     find=_settings,
     states=AT_START,
     last=True,
+    needs=ALIKE,
 )
 SAME_GPU = Rule(
     cause="launch-misconfigured",
@@ -193,6 +195,7 @@ SAME_GPU = Rule(
     find=_same_gpu,
     states=AT_START,
     last=True,
+    needs=(More("logs", "whether NCCL complains: `Duplicate GPU detected`"), *ALIKE),
 )
 MISCONFIGURED = Rule(
     cause="launch-misconfigured",
@@ -211,6 +214,8 @@ MISCONFIGURED = Rule(
     find=_misconfigured,
     states=AT_START,
     decisive=True,
+    complete="what ranks and launchers were told stands in their environments and command lines, "
+    "which are read",
 )
 VERSIONS = Rule(
     cause="version-mismatch",
@@ -225,4 +230,5 @@ VERSIONS = Rule(
     next_steps=("Use one environment on all nodes",),
     find=_versions,
     states=AT_START,
+    needs=ALIKE,
 )

@@ -16,7 +16,7 @@ from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.storehost import connects, open_sockets
+from hangtop_core.analysis.verdict.storehost import connects, open_sockets, tcp_sockets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -160,8 +160,7 @@ def _facts(case: Case, found: _Apart) -> Iterator[Evidence]:
         others = _connected(case, subject)
         if others is None:
             continue
-        some = [one.socket for one in open_sockets(subject) if one.socket is not None]
-        listens = [one.local for one in some if one.state == "LISTEN"]
+        listens = [one.local for one in tcp_sockets(subject) if one.state == "LISTEN"]
         to = f"is connected to {name_ranks(others)}" if others else "is connected to no other rank"
         at = f"listens on {', '.join(listens[:SHOWN])} and " if listens else ""
         yield fact("network", subject.number, f"{at}{to}, and tries to connect to none")

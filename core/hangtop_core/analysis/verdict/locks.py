@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.frames import is_library, library_run, place
+from hangtop_core.analysis.frames import is_library, library_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,4 +89,4 @@ def again(stack: Sequence[Frame]) -> tuple[Lock, int] | None:
 def _lock(frame: Frame, name: str, line: int) -> Lock:
     owner = frame.name.rpartition(".")[0].partition(".<locals>")[0]
     of = owner if name.startswith(("self.", "cls.")) else ""
-    return Lock(name, f"{frame.file} {of}", f"{place(frame).rpartition(':')[0]}:{line}")
+    return Lock(name, f"{frame.file} {of}", f"{frame.short or frame.file}:{line}")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.endings import by_segment
+from hangtop_core.analysis.verdict.endings import aborted, by_segment
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
 from hangtop_core.analysis.verdict.leftover import apart
-from hangtop_core.analysis.verdict.meeting import Binder, binder, port_holder
-from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.linesneed import COMPLETE, NEEDS
 from hangtop_core.analysis.verdict.steps import as_host, on
 from hangtop_core.analysis.verdict.storeaway import known_who
+from hangtop_core.analysis.verdict.storetaken import Binder, binder, port_holder
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.logs.conclude import conclude
 from hangtop_core.logs.judge import Judged, judge
@@ -45,7 +44,6 @@ SHORTLY_S = 60.0
 _KERNEL = frozenset({"K1", "K2", "K5"})
 """Lines of kernels that tell of an event of one process or GPU."""
 _ABORTS = frozenset({"mismatched-size"})
-_WHO = (More("descriptors", "which process has the port"),)
 
 
 class Said:
@@ -189,8 +187,7 @@ def log_facts(case: Case, subjects: Sequence[Subject]) -> Iterator[Evidence]:
         rank = subject.number
         error = case.said.errors.get(rank)
         if error is not None:
-            where = f" at {error.where.text}" if error.where is not None else ""
-            yield fact("log", rank, f"it printed {error.text}{where}")
+            yield fact("log", rank, f"it printed {error.text}{error.from_where}")
         for one in judged.positions:
             if one.rank == rank:
                 text = f"begun #{one.enqueued} of group {one.group}, completed #{one.completed}"
@@ -212,8 +209,7 @@ def error_text(case: Case, rank: int) -> str:
     error = case.said.errors.get(rank)
     if error is None or error.code != "traceback":
         return ""
-    where = f" at {error.where.text}" if error.where is not None else ""
-    return clean(f"{error.text}{where}", 300)
+    return clean(error.text + error.from_where, 300)
 
 
 def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -239,8 +235,7 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         blamed = tuple(s for s in case.subjects if s.number in ranks)
         if not ranks and cause in _ABORTS:
             # What the C++ runtime prints as it aborts has no rank before it.
-            aborted = [s for s in case.subjects if s.rank.process.exit_code == -signal.SIGABRT]
-            blamed = tuple(aborted) if len(aborted) == 1 else ()
+            blamed = aborted(case)
         away = [s for s in case.seats if s.rank in ranks and s.unseen is None]
         owner, whose = by_segment(case, one) if not ranks else (None, "")
         blamed = blamed or ((owner,) if owner is not None else ())
@@ -260,7 +255,6 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(case, "; ".join([whose or one.summary, *notes]), blamed=blamed),
             evidence=(*one.evidence, *(has.facts if has else ())),
             steps=(*(has.steps if has else ()), *live_steps(case, cause, blamed)),
-            needs=_WHO if cause == "store-port-taken" else None,
             confidence=max(one.confidence, TOLD_WHY) if told_why else one.confidence,
         )
 
@@ -301,6 +295,8 @@ def _rule(cause: str, title: str, seen: str, excluded: str, confidence: float) -
         next_steps=STEPS[cause],
         find=lambda case, left: _find(cause, case, left),
         states=START_OR_END,
+        needs=NEEDS.get(cause, ()),
+        complete=COMPLETE.get(cause, ""),
     )
 
 

@@ -9,8 +9,8 @@ from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts, sentence, who
 from hangtop_core.analysis.verdict.logs import SHORTLY_S, overtaken
 from hangtop_core.logs.ended import TOLD_TO
-from hangtop_core.logs.steps import KERNEL_LOG
-from hangtop_core.rankset import fold
+from hangtop_core.logs.steps import KILLS
+from hangtop_core.rankset import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ _LOST = frozenset({"G1", "N6", "N10"})
 """Codes of lines that tell of a connection that the other end has closed."""
 _STEPS = (
     "Read the end of that rank's log: it says why it left, or stops where it was killed",
-    f"On its node: {KERNEL_LOG} | grep -i -e oom -e killed -e segfault -e xid",
+    f"On its node: {KILLS} -e xid",
 )
 
 
@@ -55,14 +55,14 @@ def _left_others(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     victims = tuple(subject for subject, _ in found)
     one = len(some) == 1
-    ranks = f"rank{'' if one else 's'} {fold(seat.rank for seat in some)}"
     yield Hit(
         subjects=(),
         absent=absent(some),
         explained=(*victims, *case.waiters),
         summary=sentence(
             case,
-            f"{ranks} {'is' if one else 'are'} not among the processes that were found, and "
+            f"{names(seat.rank for seat in some)} {'is' if one else 'are'} not among the processes "
+            "that were found, and "
             f"{who(victims)} lost the connection to a rank: {'it has' if one else 'one has'} left",
         ),
         evidence=(
@@ -84,4 +84,6 @@ LEFT = Rule(
     confidence=0.85,
     next_steps=_STEPS,
     find=_left_others,
+    complete="the rank has neither a process nor a known node, and what the others printed was "
+    "read",
 )

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core import nodesets
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.owners import ELASTIC
-from hangtop_core.analysis.verdict.steps import Command, answers, as_host, thaw, word
+from hangtop_core.analysis.verdict.steps import Command, answers, thaw, who_is, word
 from hangtop_core.analysis.verdict.storehost import in_store
 from hangtop_core.analysis.verdict.storestart import lost_theirs
-from hangtop_core.joining import world_size
-from hangtop_core.logs.steps import KERNEL_LOG
-from hangtop_core.places import Places
+from hangtop_core.logs.steps import KILLS
+from hangtop_core.places import Places, host_of, port_of
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.dictionary import Kind
-    from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
-    from hangtop_core.diagnosis import Evidence
     from hangtop_core.meters import Stalled
     from hangtop_core.model import Process
 
@@ -42,8 +38,16 @@ class Tried(NamedTuple):
 
     subject: Subject
     one: Stalled
-    host: str
-    port: str
+
+    @property
+    def host(self) -> str:
+        """Where to."""
+        return host_of(self.one.remote)
+
+    @property
+    def port(self) -> str:
+        """And to which port there."""
+        return port_of(self.one.remote)
 
 
 def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -104,16 +108,13 @@ def connecting(subject: Subject) -> Iterator[Tried]:
     """Connections that a rank tries to make and that nobody has answered."""
     for one in subject.rank.process.stalled:
         if one.state == "SYN_SENT":
-            host, _, port = one.remote.rpartition(":")
-            yield Tried(subject, one, host, port)
+            yield Tried(subject, one)
 
 
 def try_again(one: Tried) -> tuple[Command, ...]:
     """A command that makes the connection; none where what the node told is no address."""
-    host = as_host(one.host.strip("[]"))
-    if host is None or not one.port.isdecimal():
-        return ()
-    return (Command(one.subject.rank.node, answers(host, one.port)),)
+    command = answers(one.one.remote)
+    return (Command(one.subject.rank.node, command),) if command else ()
 
 
 def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -150,13 +151,10 @@ def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _why_left(case: Case, subject: Subject) -> Step:
     """What the kernel of the store's node says of its end, beside its own log."""
     words = "see why the process that had the store has ended, besides by the end of its log"
-    command = f"{KERNEL_LOG} | grep -i -e oom -e killed -e segfault"
-    host = (case.job.master or "").rpartition(":")[0]
+    host = host_of(case.job.master or "")
     node = Places(case.snapshot.nodes).node_of(host, subject.rank.node) if host else None
     return (
-        Command(node, command, words)
-        if node and node in case.nodes
-        else f"{words}, there: {command}"
+        Command(node, KILLS, words) if node and node in case.nodes else f"{words}, there: {KILLS}"
     )
 
 
@@ -217,79 +215,15 @@ def _let_run(one: Process) -> tuple[Command, ...]:
         return thaw(one, one.node)
     if one.state == "T":
         return (Command(one.node, f"kill -CONT {one.pid}"),)
-    command = f"ps -o pid,user,etime,args -p {one.tracer_pid}"
-    return (Command(one.node, command, "see who traces it"),) if one.tracer_pid else ()
+    if not one.tracer_pid:
+        return ()
+    return (Command(one.node, who_is(one.tracer_pid), "see who traces it"),)
 
 
 def socket_text(one: Stalled) -> str:
     """One connection, as evidence."""
     again = f", tried {one.retransmits + 1} times" if one.state == "SYN_SENT" else ""
     return f"{one.local} -> {one.remote} {one.state}{again}"
-
-
-class PortHolder(NamedTuple):
-    """Who has the port of the store and is none of the job, as a verdict says it."""
-
-    text: str
-    facts: tuple[Evidence, ...]
-    steps: tuple[Step, ...]
-
-
-def port_holder(case: Case) -> PortHolder | None:
-    """Who listens on the port of the store where ranks are, if that is no process of the job."""
-    for subject in case.subjects:
-        node, table = subject.rank.node, subject.rank.descriptors
-        one = table.store_port if table is not None else None
-        holders = one.holders if one is not None else ()
-        others = [h for h in holders if not case.owners.has(node, h.pid)]
-        if one is None or one.socket is None or not others:
-            continue
-        name = f"pid {others[0].pid} ({clean(others[0].comm, 40)}) on {node}"
-        return PortHolder(
-            f"{name} has it",
-            (fact("network", None, f"{name} listens on {one.socket.local}"),),
-            (Command(node, f"ps -o pid,user,etime,args -p {others[0].pid}"),),
-        )
-    return None
-
-
-class Binder(NamedTuple):
-    """Rank 0, which could not listen on its port: the one that is not there, or who is instead."""
-
-    absent: tuple[Seat, ...] = ()
-    subjects: tuple[Subject, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-_LISTENS = re.compile(r"EADDRINUSE|address already in use|failed to (?:listen|bind)", re.IGNORECASE)
-
-
-def binder(case: Case, texts: Sequence[str]) -> Binder:
-    """Whose words it most likely were, where texts tell that somebody could not listen on a port.
-
-    Without a launcher only rank 0 listens on MASTER_PORT. One that is there as rank 0 of a world
-    of another size came before it, and has the port.
-    """
-    ports = [p for s in case.subjects[:1] if (p := s.rank.process.env.get("MASTER_PORT"))]
-    said = [text for text in texts if _LISTENS.search(text)]
-    if case.job.launchers or not any(_names(port, text) for port in ports for text in said):
-        return Binder()
-    seat = next((one for one in case.seats if one.rank == 0), None)
-    if seat is not None and seat.unseen is None and not seat.beside:
-        note = "most likely that was rank 0, which is not there and should have the store"
-        return Binder((seat,), notes=(note,))
-    sizes = Counter(size for s in case.subjects if (size := world_size(s.rank.process)))
-    first = [s for s in case.subjects if s.number == 0][:1]
-    if len(sizes) < 2 or not first:
-        return Binder()
-    if world_size(first[0].rank.process) in (None, sizes.most_common(1)[0][0]):
-        return Binder()
-    note = "was told another WORLD_SIZE and most likely is of another run, and has the port"
-    return Binder(subjects=tuple(first), notes=(f"{who(first)} {note}",))
-
-
-def _names(port: str, text: str) -> bool:
-    return re.search(rf"\b{re.escape(port)}\b", text) is not None
 
 
 STORE_DEAD = Rule(
@@ -304,6 +238,8 @@ STORE_DEAD = Rule(
     next_steps=("End the job", "Look why its host has left"),
     find=_store_dead,
     states=AT_START,
+    complete="who had the store is gone, or its state says why it does not run; logs and what "
+    "kernels say are read by themselves",
 )
 PORT_BLOCKED = Rule(
     cause="port-blocked",
@@ -315,4 +251,6 @@ PORT_BLOCKED = Rule(
     next_steps=("Connect to that port from there", "Open the ports between the nodes"),
     find=_blocked,
     states=AT_START,
+    complete="what a firewall drops leaves no trace but attempts without an answer, counted with "
+    "every pass",
 )

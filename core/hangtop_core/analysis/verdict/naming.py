@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import where
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import names
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def name_ranks(subjects: Iterable[Subject] | Iterable[int]) -> str:
     """`rank 2`, or `ranks 0-1,3`."""
     numbers = [one if isinstance(one, int) else one.number for one in subjects]
-    return ("rank " if len(set(numbers)) == 1 else "ranks ") + fold(numbers)
+    return names(numbers)
 
 
 def wait_text(activity: Activity) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.samples import StackSample
 
 MOST = 8
 """Needs of one diagnosis."""
@@ -38,6 +39,8 @@ class More(Struct, frozen=True):
     kind: NeedKind
     why: str
     """What it decides, after `which would tell`."""
+    pid: int | None = None
+    """A child of the rank, of which it is asked; None for the rank itself."""
 
 
 OPEN: Mapping[str, tuple[More, ...]] = {
@@ -46,20 +49,46 @@ OPEN: Mapping[str, tuple[More, ...]] = {
     "sleep": (More("descriptors", "whether it sleeps between attempts to lock a file"),),
 }
 """Asked of a rank that sleeps for no visible reason, by what it sleeps on."""
+BY_WAIT = tuple(one for some in OPEN.values() for one in some)
+OF_CHILD = (
+    More("descriptors", "to whom the connections of the child lead that it waits for"),
+    More("native stacks", "which C function the child is in that it waits for"),
+)
+"""What `doing.asked` asks of a child that a rank waits for."""
+ISSUED = (More("recorder", "whether it has issued what the others wait for"),)
+MORE_OR_LESS = (More("recorder", "which operation it has issued more or less than the others"),)
+ALIKE = (More("recorder", "whether all ranks have issued the same operation"),)
+COMPUTES = (More("native stacks", "which C function it computes in"),)
+WHY_LEFT = (
+    More("logs", "with what error the child ended"),
+    More("kernel log", "whether the kernel ended the child"),
+)
+DRIVER = (More("kernel log", "what the driver said of that GPU, and when"),)
+
+
+def of_child(some: Iterable[More], pid: int) -> tuple[More, ...]:
+    """The same, asked of a child of the rank."""
+    return tuple(msgspec.structs.replace(one, pid=pid) for one in some)
 
 
 def needs(case: Case, hits: Iterable[tuple[Rule, Hit]]) -> tuple[Need, ...]:
     """What all verdicts ask for, each once, and how that stands.
 
-    Of the first rank of each: those that are to blame together look alike.
+    Of the first rank of each: those that are to blame together look alike. Of who is not there only
+    the kernel of its node can be asked.
     """
-    found: dict[tuple[NeedKind, str, int], Need] = {}
+    found: dict[tuple[NeedKind, str, int | None], Need] = {}
     for rule, hit in hits:
         for more in rule.needs if hit.needs is None else hit.needs:
             for subject in (hit.subjects or hit.explained)[:1]:
-                key = (more.kind, subject.rank.node, subject.pid)
+                pid = more.pid or subject.pid
+                key = (more.kind, subject.rank.node, pid)
                 if key not in found and len(found) < MOST:
-                    found[key] = _standing(case, subject, more)
+                    found[key] = _standing(case, subject, more, pid)
+            for one in () if hit.subjects or more.kind != "kernel log" else hit.absent[:1]:
+                if one.node in case.nodes and len(found) < MOST:
+                    need = Need(more.kind, one.rank, one.node, None, more.why)
+                    found.setdefault((more.kind, one.node, None), _kernel_log(case, need))
     for subject in _long_unseen(case):
         rank = subject.rank
         need = Need("stacks", rank.rank, rank.node, subject.pid, "whether it still is where it was")
@@ -79,23 +108,32 @@ def _long_unseen(case: Case) -> Sequence[Subject]:
     return [s for s in some if s.activity.kind != "data" and s.rank.sample is not None][:UNSEEN]
 
 
-def _standing(case: Case, subject: Subject, more: More) -> Need:
+def _standing(case: Case, subject: Subject, more: More, pid: int) -> Need:
     rank = subject.rank
-    need = Need(more.kind, rank.rank, rank.node, subject.pid, more.why)
-    if rank.ended and more.kind not in ("logs", "kernel log"):
+    need = Need(more.kind, rank.rank, rank.node, pid, more.why)
+    if more.kind == "kernel log":
+        return _kernel_log(case, need)
+    if rank.ended and more.kind != "logs":
         return _not(need, "the process is gone")
     return _STANDING[more.kind](case, subject, need)
 
 
+def _sample(subject: Subject, need: Need) -> StackSample | None:
+    """That of the rank, or of its child."""
+    rank = subject.rank
+    own = need.pid == subject.pid
+    return rank.sample if own else rank.child_samples.get(need.pid or 0)
+
+
 def _stacks(case: Case, subject: Subject, need: Need) -> Need:
-    sample = subject.rank.sample
+    sample = _sample(subject, need)
     if sample is None:
         return need
     return _not(need, sample.failure.text) if sample.failure is not None else _answered(need)
 
 
 def _native(case: Case, subject: Subject, need: Need) -> Need:
-    sample = subject.rank.sample
+    sample = _sample(subject, need)
     if sample is not None and sample.mode == "native" and sample.threads:
         return _answered(need)
     if sample is not None and sample.failure is not None:
@@ -103,11 +141,13 @@ def _native(case: Case, subject: Subject, need: Need) -> Need:
     able = case.nodes[need.node].capabilities.get("ptrace") if need.node in case.nodes else None
     if able is not None and not able.ok:
         return _not(need, able.why or "its node does not allow ptrace")
-    return _consent(case, subject, need, f"hangtop dump --pid {subject.pid} --native")
+    return _consent(case, subject, need, f"hangtop dump --pid {need.pid} --native")
 
 
 def _descriptors(case: Case, subject: Subject, need: Need) -> Need:
-    table = subject.rank.descriptors
+    rank = subject.rank
+    own = need.pid == subject.pid
+    table = rank.descriptors if own else rank.child_descriptors.get(need.pid or 0)
     if table is None or table.at < min(subject.standing.since, case.at - STALE_S):
         return need
     return _not(need, table.failure.text) if table.failure is not None else _answered(need)
@@ -145,7 +185,7 @@ def _logs(case: Case, subject: Subject, need: Need) -> Need:
     return need
 
 
-def _kernel_log(case: Case, subject: Subject, need: Need) -> Need:
+def _kernel_log(case: Case, need: Need) -> Need:
     """It flows by itself, where it may be read."""
     able = case.nodes[need.node].capabilities.get("kernel log") if need.node in case.nodes else None
     if able is None:
@@ -159,7 +199,6 @@ _STANDING: Mapping[NeedKind, Callable[[Case, Subject, Need], Need]] = {
     "descriptors": _descriptors,
     "recorder": _recorder,
     "logs": _logs,
-    "kernel log": _kernel_log,
 }
 
 
@@ -173,4 +212,5 @@ def _not(need: Need, why: str) -> Need:
 
 def _consent(case: Case, subject: Subject, need: Need, command: str) -> Need:
     told, key = spelt(on(subject, command), case.nodes), _KEYS.get(command.rpartition(" ")[2], "")
+    key = key if need.pid == subject.pid else ""  # screens do that of ranks
     return msgspec.structs.replace(need, state="needs consent", told=told, key=key)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import Command, Step, as_host
-from hangtop_core.analysis.verdict.storehost import in_store, open_sockets
+from hangtop_core.analysis.verdict.storehost import in_store, tcp_sockets
 from hangtop_core.logs.known import LOCAL_INTERFACE
 from hangtop_core.logs.steps import STEPS
 from hangtop_core.nodestates import OBSERVED
-from hangtop_core.places import Places, is_loopback
+from hangtop_core.places import Places, host_of, is_loopback, stays_here
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _broken(case: Case) -> Iterator[_Broken]:
     for subject in case.calling:
         node = subject.rank.node
         for one in subject.rank.process.stalled if subject.waits else ():
-            host = one.remote.rpartition(":")[0]
+            host = host_of(one.remote)
             there = places.node_of(host, node)
             sent = one.state == "ESTABLISHED" and one.retransmits >= SURE
             if sent and there in here and node in here and there != node:
@@ -125,11 +126,10 @@ def _others(case: Case, broken: Sequence[_Broken], to_store: bool) -> tuple[str,
     open_, places = set[tuple[str, str]](), Places(case.snapshot.nodes)
     for subject in case.subjects:
         node = subject.rank.node
-        for one in open_sockets(subject) if node in pair else ():
-            socket = one.socket
-            if socket is None or socket.state != "ESTABLISHED":
+        for socket in tcp_sockets(subject) if node in pair else ():
+            if socket.state != "ESTABLISHED":
                 continue
-            there = places.node_of(socket.remote.rpartition(":")[0], node)
+            there = places.node_of(host_of(socket.remote), node)
             if there in pair and there != node:
                 waits = socket.retransmits or socket.send_queue
                 (stuck if waits else open_).add((socket.local, socket.remote))
@@ -148,7 +148,7 @@ def _others(case: Case, broken: Sequence[_Broken], to_store: bool) -> tuple[str,
 
 
 def _hosts(ends: Iterable[str]) -> list[str]:
-    return sorted({end.rpartition(":")[0] for end in ends})
+    return sorted({host_of(end) for end in ends})
 
 
 def sent_in_vain(case: Case, away: Container[str]) -> tuple[Evidence, ...]:
@@ -165,8 +165,7 @@ def sent_in_vain(case: Case, away: Container[str]) -> tuple[Evidence, ...]:
         for subject in case.heard(case.calling)
         for one in (subject.rank.process.stalled if subject.waits else ())
         if one.state == "ESTABLISHED" and one.retransmits >= SURE
-        if (host := one.remote.rpartition(":")[0].strip("[]")) not in known
-        and not is_loopback(host)
+        if (host := host_of(one.remote)) not in known and not is_loopback(host)
     ]
     found.sort(key=lambda each: (-each[1].retransmits, each[0].number))
     return tuple(
@@ -185,7 +184,7 @@ def leads_to(case: Case, name: str) -> tuple[Evidence, ...]:
     for s in case.heard(case.calling):
         process = s.rank.process
         for one in process.stalled if s.waits else ():
-            there = places.node_of(one.remote.rpartition(":")[0], s.rank.node)
+            there = places.node_of(host_of(one.remote), s.rank.node)
             if there == name and one.state == "ESTABLISHED" and not process.meets_at(one.remote):
                 found.append(fact("network", s.number, sent_again(one, f"on {name}")))
     return tuple(found[:SHOWN])
@@ -212,7 +211,7 @@ def _facts(broken: Sequence[_Broken]) -> Iterator[Evidence]:
 
 def _steps(first: _Broken) -> Iterator[Step]:
     node = first.subject.rank.node
-    host = as_host(first.one.remote.rpartition(":")[0].strip("[]"))
+    host = as_host(host_of(first.one.remote))
     if host is not None:
         # With 28 bytes of headers these fill a packet of Ethernet, and of jumbo frames.
         yield Command(node, f"ping -c3 -W2 {host}", "is there a way at all")
@@ -276,8 +275,8 @@ def _not_reached(case: Case, joining: Sequence[Subject]) -> dict[int, str]:
     places, used = Places(case.snapshot.nodes), _to_stores(case)
     found: dict[int, str] = {}
     for subject, one in _unanswered(case):
-        here, host = subject.rank.node, one.remote.rpartition(":")[0]
-        there, local = places.node_of(host, here), one.local.rpartition(":")[0]
+        here, host = subject.rank.node, host_of(one.remote)
+        there, local = places.node_of(host, here), host_of(one.local)
         if there is None or there == here:
             continue
         known = used[there] if local in used[here] else set()
@@ -301,12 +300,10 @@ def _to_stores(case: Case) -> dict[str, set[str]]:
     """The addresses of each node by which its ranks are connected to the store."""
     found: dict[str, set[str]] = defaultdict(set)
     for subject in case.subjects:
-        table, process = subject.rank.descriptors, subject.rank.process
-        for one in table.descriptors if table is not None else ():
-            if one.socket is not None and one.socket.state == "ESTABLISHED":
-                ends = one.socket.local, one.socket.remote
-                if any(map(process.meets_at, ends)):
-                    found[subject.rank.node].add(one.socket.local.rpartition(":")[0])
+        for one in tcp_sockets(subject):
+            ends = one.local, one.remote
+            if one.state == "ESTABLISHED" and any(map(subject.rank.process.meets_at, ends)):
+                found[subject.rank.node].add(host_of(one.local))
     return found
 
 
@@ -318,11 +315,9 @@ def _leads_nowhere(subject: Subject) -> str:
         chosen = [one.strip() for one in told.removeprefix("=").split(",") if one.strip()]
         if chosen and not told.startswith("^") and all(map(_LOCAL_ONLY.fullmatch, chosen)):
             return f"{name} is {clean(told, 60)}"
-    table = subject.rank.descriptors
-    sockets = [d.socket for d in (table.descriptors if table is not None else ()) if d.socket]
-    listening = [one.local for one in sockets if one.family == "tcp" and one.state == "LISTEN"]
+    listening = [one.local for one in tcp_sockets(subject) if one.state == "LISTEN"]
     own = [one for one in listening if not subject.rank.process.meets_at(one)]
-    if own and all(one.startswith(("127.", "[::1]", "::1")) for one in own):
+    if own and all(map(stays_here, own)):
         return f"listening on {own[0]} only; the name of the node may be 127.0.1.1 in /etc/hosts"
     return ""
 
@@ -340,6 +335,7 @@ WRONG_INTERFACE = Rule(
     next_steps=("Name the interface that leads to the other nodes: GLOO_SOCKET_IFNAME=eth0",),
     find=_wrong_interface,
     states=START_OR_END,
+    needs=(More("descriptors", "on which address it listens, and to whom it is connected"),),
 )
 PEER_DEAD = Rule(
     cause="tcp-peer-dead",
@@ -354,4 +350,5 @@ PEER_DEAD = Rule(
     confidence=0.9,
     next_steps=("ping with small and with full packets between the nodes", "Look at firewalls"),
     find=_peer_dead,
+    needs=(More("descriptors", "whether other connections between these nodes get through"),),
 )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from hangtop_core import room
 from hangtop_core.analysis.attempts import NO_SPACE, fails_again
 from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.standing import GONE, wakes_up
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, full_facts, sentence, who
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, sentence, who
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.refusals import refusal, repeated
 from hangtop_core.analysis.verdict.retrying import (
     SERVICE,
@@ -49,7 +51,7 @@ def _no_room(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if subject.activity.kind in GONE:
             continue
         node = case.nodes.get(subject.rank.node)
-        mounts = node.full_mounts if node is not None else ()
+        mounts = room.full_mounts(node, subject.rank.process)
         said = repeated(case, subject, _tells)
         tried, line = "", said
         if said is None and mounts:
@@ -58,19 +60,20 @@ def _no_room(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if said is None and not tried:
             continue
         named = tuple(m for m in mounts if said is not None and f"{m}/" in said.line and m != "/")
-        full = " or ".join((named or mounts)[:SHOWN])
+        there = (named or room.used(mounts, subject.rank.process) or mounts)[:SHOWN]
+        short = room.lacks(node, subject.rank.process, there)
         text = f"{who([subject])} tries again and again to write where there is no room"
         text += "" if said else ", as names let one think"
         text += f": it {subject.activity.text} at {subject.activity.at}"
         text = f"{text} {case.since(subject)}".rstrip()
         text += f" meanwhile: {tried}" if tried else ""
         text += quoted(line, [subject])
-        text += f"; nothing is left on {full}" if full else " (a disk, or what one may have of it)"
-        look = room_steps(subject, (named or mounts)[:SHOWN])
+        text += f"; {short}" if short else " (a disk, or what one may have of it)"
+        look = room_steps(case, subject, there)
         yield Hit(
             subjects=(subject,),
             summary=sentence(case, text),
-            evidence=(*full_facts(case, subject), *common_facts(case, [subject])),
+            evidence=common_facts(case, [subject]),
             steps=(
                 *(look or (on(subject, "df -h; df -i; quota -s"),)),
                 "make room there; what the rank retries goes on by itself",
@@ -123,4 +126,5 @@ NO_ROOM = Rule(
     confidence=0.9,
     next_steps=("On that mount: df -h; df -i", "Make room there"),
     find=_no_room,
+    needs=(More("logs", "whether each attempt fails for want of room"),),
 )

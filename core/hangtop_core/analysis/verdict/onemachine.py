@@ -10,8 +10,9 @@ from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import absent, fact, sentence
+from hangtop_core.analysis.verdict.exited import exit_steps
 from hangtop_core.analysis.verdict.lost import LEFT
-from hangtop_core.analysis.verdict.process import exit_steps
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.joining import master, size_name
 from hangtop_core.places import is_loopback
 
@@ -44,7 +45,7 @@ def _left_here(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{meets}, which leads to no other machine; {len(case.subjects)} are there",
             ),
         ),
-        steps=exit_steps(case.subjects[0].rank),
+        steps=exit_steps(case, case.subjects[0].rank),
     )
 
 
@@ -68,4 +69,5 @@ LEFT_HERE = Rule(
     confidence=0.85,
     next_steps=("Read the end of that rank's log", "Ask the kernel log for OOM kills"),
     find=_left_here,
+    needs=(More("kernel log", "whether the kernel ended it"),),
 )

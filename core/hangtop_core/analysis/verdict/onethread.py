@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.analysis import kernel
-from hangtop_core.analysis.activity import Reading
-from hangtop_core.analysis.dictionary import by_source
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.idle import in_task, is_idle
+from hangtop_core.analysis.kernel import waits_in
+from hangtop_core.analysis.reading import Reading
 from hangtop_core.analysis.serving import ENDS
-from hangtop_core.analysis.sourcelines import needs_no_lock
+from hangtop_core.analysis.sourcelines import by_source, needs_no_lock
 from hangtop_core.model import Frame, Thread, ThreadStack
 from hangtop_core.text import clean
 
@@ -50,7 +49,7 @@ class OneThread(Struct, frozen=True):
         """What it sleeps on."""
         if self.facts is None or self.facts.state == "R":
             return None
-        return kernel.kernel_wait(self.facts.wchan, self.facts.syscall)
+        return waits_in(self.facts)
 
     @property
     def source(self) -> str | None:

@@ -10,10 +10,11 @@ from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.verdict.base import Hit, Subject
 from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts, sentence
 from hangtop_core.analysis.verdict.steps import Command, word
-from hangtop_core.text import clean, plural, size
+from hangtop_core.kernelline import read
+from hangtop_core.text import clean, duration, plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
@@ -106,6 +107,17 @@ def group_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
         counts = group.folder in own and group.counts.oom_kills is not None
         if group.limit is not None or group.counts.oom_kills or counts:
             yield fact("kernel", subject.number, cgroups.describe(group))
+
+
+def child_facts(case: Case, subject: Subject, children: Iterable[Process]) -> Iterator[Evidence]:
+    """What the kernel says of children of a rank that it has ended."""
+    name, pids = subject.rank.node, {child.pid for child in children}
+    node = case.nodes.get(name)
+    for line in (*(node.kernel_lines if node else ()), *case.said.kernel_lines.get(name, ())):
+        told = read(line)
+        if told is not None and told.kind in ("oom", "fault") and told.pid in pids:
+            ago = duration(max(case.at - line.at, 0.0))
+            yield fact("kernel", subject.number, f"{ago} ago: {line.text}")
 
 
 def limit_steps(case: Case, rank: Rank) -> Iterator[Step]:

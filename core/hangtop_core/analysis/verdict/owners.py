@@ -21,12 +21,13 @@ ENDS_ALL_S = 10.0
 second (torch 2.13, torch/distributed/elastic/agent/server/api.py)."""
 
 
-def others_run_on(case: Case, node: str, at: float) -> bool:
-    """Whether a launcher runs there that would have ended all ranks, had one failed at that time.
+def ends_all(case: Case, node: str) -> bool:
+    """Whether a launcher runs there that ends all ranks once one has failed.
 
-    A rank of its that lacks has left with status 0: what the kernel tells is of somebody else.
+    Where the others run on, a rank of its that lacks has left with status 0: what the kernel tells
+    is of somebody else.
     """
-    return case.at - at >= ENDS_ALL_S and any(
+    return any(
         one.node == node
         and one.launcher in ELASTIC
         and not (one.ended or one.frozen or one.state in ("T", "t"))

@@ -105,7 +105,7 @@ def _read(rank: Rank) -> Descriptor | None:
     main, table = rank.process.main_thread, rank.descriptors
     if main is None or main.fd is None or main.syscall not in _READS or table is None:
         return None
-    return next((one for one in table.descriptors if one.fd == main.fd), None)
+    return table.of(main.fd)
 
 
 def _has_threads(case: Case, rank: Rank) -> bool:

@@ -17,16 +17,16 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.handles import made, made_at
-from hangtop_core.analysis.verdict.knots import SOCKET, told_as, told_by, ways
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import OPEN, More
+from hangtop_core.analysis.verdict.p2pwaits import SOCKET, told_as, told_by, unread, ways
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.knots import Knot
+    from hangtop_core.analysis.verdict.p2pwaits import Knot
 
 ABSENT = frozenset({"sleep", "waiting", "inline-data"})
 """What keeps a rank outside communication where nothing says more of it."""
@@ -225,7 +225,8 @@ def _tied(case: Case, knot: Knot) -> Hit:
     lacking = f", and nobody is in a {_OTHER[min(calls)]}" if calls in ({"send"}, {"recv"}) else ""
     streams = all(knot.names[s.number] == SOCKET for s in some)
     lacking = ", and nothing is on its way there" if streams else lacking
-    meets = len(some) == 2 and len({knot.calls[s.number] for s in some}) == 2
+    circles = knot.circles
+    meets = all(len(one) == 2 and len({knot.calls[s.number] for s in one}) == 2 for one in circles)
     if meets:
         lacking = ", which may be of other groups or tags, or not get through"
     others = case.victims_clause(knot.passing)
@@ -233,10 +234,10 @@ def _tied(case: Case, knot: Knot) -> Hit:
         subjects=some,
         explained=case.waiters,
         summary=(
-            f"{name_ranks(some)} wait for each other {case.ago(case.progress.since)}: {said}{more}"
-            f"{lacking}"
+            f"{_around(circles)} {case.ago(case.progress.since)}: {said}{more}{lacking}"
             + (f"; behind them {after}" if after else "")
             + (f"; {others}" if others else "")
+            + unread(case, knot)
         ),
         evidence=(
             *told_by(case, knot),
@@ -250,6 +251,13 @@ def _tied(case: Case, knot: Knot) -> Hit:
         ),
         confidence=0.65 if meets else None,
     )
+
+
+def _around(circles: Sequence[Sequence[Subject]]) -> str:
+    """`ranks 0-1 wait for each other, and so do ranks 2-3`."""
+    first, *rest = map(name_ranks, circles)
+    more = f", and so do {' and '.join(rest[:3])}" if rest else ""
+    return f"{first} wait for each other{more}" + (f", {len(rest) + 1} circles" * (len(rest) > 3))
 
 
 _LENGTHS = (
@@ -355,6 +363,7 @@ P2P = Rule(
     confidence=0.85,
     next_steps=("Order send and recv by rank", "Use batch_isend_irecv"),
     find=_p2p,
+    needs=(More("recorder", "which send or receive has no other end"),),
 )
 OUTSIDE = Rule(
     cause="p2p-chain",

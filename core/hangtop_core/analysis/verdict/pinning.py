@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import is_library, where
-from hangtop_core.analysis.kernel import kernel_wait
+from hangtop_core.analysis.kernel import waits_in
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
 from hangtop_core.analysis.verdict.naming import thread_text
@@ -32,7 +32,7 @@ def _pinning(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         facts = next((t for t in subject.rank.process.threads if t.tid == thread.tid), None)
         own = next((frame for frame in stack if not is_library(frame)), stack[0])
         doing = "works" if facts is not None and facts.state == "R" else "is stuck"
-        waits = kernel_wait(facts.wchan, facts.syscall) if facts is not None else None
+        waits = waits_in(facts)
         yield Hit(
             subjects=(subject,),
             summary=sentence(

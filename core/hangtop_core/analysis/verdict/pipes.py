@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hangtop_core.analysis import kernel
+from hangtop_core.analysis.kernel import waits_in
 from hangtop_core.text import clean, size
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def at_work(rank: Rank, one: Descriptor) -> Descriptor:
 def _waits_for_child(process: Process) -> bool:
     main = process.main_thread
     alone = len(process.threads) < 2 and (process.thread_count or 1) < 2
-    return alone and main is not None and kernel.kernel_wait(main.wchan, main.syscall) == "child"
+    return alone and waits_in(main) == "child"
 
 
 def connections(rank: Rank, pid: int) -> list[Descriptor]:
@@ -61,7 +61,7 @@ def connections(rank: Rank, pid: int) -> list[Descriptor]:
     table, parent = rank.child_descriptors.get(pid), rank.descriptors
     if table is None or (parent is None and pid not in commands(rank)):
         return []
-    inherited = {one.target for one in (parent.descriptors if parent is not None else ())}
+    inherited = {one.target for one in rank.opened}
     return [
         one
         for one in table.descriptors
@@ -107,5 +107,5 @@ def program_below(rank: Rank, process: Process) -> Process | None:
 
 def _in_pipe(process: Process, families: tuple[str, ...] = ("pipe-read", "pipe-write")) -> bool:
     main = process.main_thread
-    family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
+    family = waits_in(main)
     return family in families

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.serving import with_served
-from hangtop_core.analysis.verdict.helpers import FOR_THREADS
+from hangtop_core.analysis.verdict.awaitedthread import FOR_THREADS
 from hangtop_core.analysis.verdict.ownsockets import with_sockets
-from hangtop_core.analysis.verdict.recorded import outstanding
+from hangtop_core.analysis.verdict.recorderfacts import outstanding
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:

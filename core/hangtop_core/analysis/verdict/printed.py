@@ -17,9 +17,11 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.lastseen import last_facts, last_place, last_waited
+from hangtop_core.analysis.verdict.linesneed import COMPLETE, NEEDS
 from hangtop_core.analysis.verdict.logs import SHORTLY_S, live_steps, overtaken
 from hangtop_core.analysis.verdict.lost import lost
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.needs import ISSUED, MORE_OR_LESS
 from hangtop_core.analysis.verdict.steps import trace_steps
 from hangtop_core.diagnosis import Verdict
 from hangtop_core.logs.known import KNOWN
@@ -78,6 +80,7 @@ def _printed(cause: str, case: Case) -> Iterator[Hit]:
             ),
             steps=live_steps(case, cause, blamed),
             confidence=_agreed(case, one.confidence, blamed),
+            needs=None if any(s.activity.kind not in GONE for s in blamed or waited) else (),
         )
 
 
@@ -88,7 +91,6 @@ def _stayed_away(case: Case) -> Iterator[Verdict]:
     errors = [e for s in case.gave_up if (e := case.said.errors.get(s.number)) is not None]
     if not errors or not silent or len(silent) * 2 > len(case.subjects):
         return
-    where = f" at {errors[0].where.text}" if errors[0].where is not None else ""
     text = f"{name_ranks(silent)} did not come where {name_ranks(case.gave_up)} waited: "
     facts = [fact("log", e.rank, f"it printed {e.text}") for e in errors[:3]]
     first = case.said.judged.first if case.said.judged is not None else None
@@ -97,7 +99,7 @@ def _stayed_away(case: Case) -> Iterator[Verdict]:
             fact("log", None, f"a process, which one is not told, logged {first.record.text}")
         )
     culprits = tuple(culprit(case, s) for s in silent)
-    said = text + (errors[0].means or errors[0].text) + where
+    said = text + (errors[0].means or errors[0].text) + errors[0].from_where
     yield Verdict("missing-collective", 0.7, culprits, (), said, tuple(facts), ())
 
 
@@ -154,6 +156,8 @@ def _rule(cause: str) -> Rule:
         find=lambda case, left: _printed(cause, case),
         states=_STATES | {"starting"} if cause in _AT_START else _STATES,
         last=True,
+        needs=NEEDS.get(cause, ()),
+        complete=COMPLETE.get(cause, ""),
     )
 
 
@@ -173,8 +177,7 @@ def _went_on(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     )
     if not blamed or len(blamed) * 2 > len(case.subjects):
         return
-    where = f" at {first.record.where.text}" if first.record.where is not None else ""
-    text = (first.record.means or first.record.text) + where
+    text = (first.record.means or first.record.text) + first.record.from_where
     yield Hit(
         subjects=blamed,
         summary=sentence(
@@ -222,9 +225,9 @@ def survived_facts(case: Case, subjects: Sequence[Subject]) -> Iterator[Evidence
         before = {r.fields.get("named") for r in one.members} if not one.ranks else set()
         if named is None and len(before) == 1 and None not in before:
             who_ = f"rank {before.pop()}, as the line before says,"
-        where = f" at {one.record.where.text}" if one.record.where is not None else ""
         often = f" {one.count} times" if one.count > 1 else ""
-        yield fact("log", None, f"{who_} printed {one.record.text}{where}{often}, and went on")
+        text = f"{one.record.text}{one.record.from_where}{often}"
+        yield fact("log", None, f"{who_} printed {text}, and went on")
 
 
 RULES: tuple[Rule, ...] = tuple(_rule(cause) for cause in CAUSES)
@@ -239,6 +242,7 @@ WENT_ON = Rule(
     next_steps=("Let a rank that has an error end, or make all ranks skip the same step",),
     find=_went_on,
     last=True,
+    needs=MORE_OR_LESS,
 )
 
 
@@ -253,19 +257,18 @@ def _left_behind(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not errors or earlier or numbers & {s.number for s in alive} or len(alive) > len(numbers):
         return
     others = name_ranks(sorted(numbers))
-    where = f" at {errors[0].where.text}" if errors[0].where is not None else ""
     for group in alike(alive, lambda s: (s.activity.text, s.activity.at)):
         activity = group[0].activity
         yield Hit(
             subjects=group,
             summary=(
-                f"{who(group)} did not come where {others} waited{where}. "
+                f"{who(group)} did not come where {others} waited{errors[0].from_where}. "
                 f"{'These have' if len(numbers) > 1 else 'That one has'} given up and left; now "
                 f"{is_are(group, 'it', 'they')} {several(activity.text, group)} at "
                 f"{activity.at}"
             ),
             evidence=(
-                *(fact("log", e.rank, f"it printed {e.text}{where}") for e in errors[:3]),
+                *(fact("log", e.rank, f"it printed {e.text}{e.from_where}") for e in errors[:3]),
                 *common_facts(case, group),
             ),
             steps=(
@@ -285,6 +288,7 @@ LEFT_BEHIND = Rule(
     next_steps=("End the job", "Look at the stack of that rank"),
     find=_left_behind,
     states=STALLED | {"progressing"},
+    needs=ISSUED,
 )
 
 
@@ -312,4 +316,5 @@ IN_VAIN = Rule(
     find=_in_vain,
     states=_STATES,
     last=True,
+    complete="all have left, and what they printed was read",
 )

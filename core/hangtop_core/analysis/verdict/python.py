@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.activity import DISTRIBUTED_BREAKPOINT
 from hangtop_core.analysis.dictionary import EDITOR
+from hangtop_core.analysis.reading import DISTRIBUTED_BREAKPOINT
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.doing import does, waits_back
 from hangtop_core.analysis.verdict.endings import awaited
@@ -28,6 +28,8 @@ from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.steps import on, sockets_step, strace_step, tails
+from hangtop_core.analysis.verdict.storehost import open_sockets
+from hangtop_core.places import host_of
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -213,18 +215,14 @@ def _silence(subject: Subject, socket: Socket) -> str:
 
 def _guess(case: Case, subject: Subject, hosts: Container[str]) -> Descriptor | None:
     """The one connection that leads neither to the store nor to a process or node of the job."""
-    table = subject.rank.descriptors
-    if table is None:
-        return None
     open_ = [
         one
-        for one in table.descriptors
+        for one in open_sockets(subject)
         if one.socket is not None
-        and one.socket.family == "tcp"
         and one.socket.state in ("ESTABLISHED", "SYN_SENT")
         and not subject.rank.process.meets_at(one.socket.remote)
         and not case.owners.has(subject.rank.node, one.socket.peer_pid)
-        and (one.socket.peer_pid is not None or one.socket.remote.rpartition(":")[0] not in hosts)
+        and (one.socket.peer_pid is not None or host_of(one.socket.remote) not in hosts)
     ]
     return open_[0] if len(open_) == 1 else None
 
@@ -283,6 +281,8 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 strace_step(group[0], group[0].pid),
             ),
             confidence=None if case.waiters else 0.6,
+            # Who waits for threads or children of its own is not in C code that would tell.
+            needs=TEARDOWN.needs[:1] if group[0].activity.op in WAITS_FOR_ENDS else None,
         )
 
 
@@ -328,6 +328,8 @@ COMPILING = Rule(
     next_steps=("Wait, or compile before training",),
     find=_compiling,
     states=ALWAYS,
+    complete="its stack and its children say what is compiled and by whom; how long it takes, "
+    "nothing",
 )
 TEARDOWN = Rule(
     cause="teardown",
@@ -338,4 +340,8 @@ TEARDOWN = Rule(
     confidence=0.8,
     next_steps=("Read the first traceback in its log",),
     find=_teardown,
+    needs=(
+        More("logs", "after which error it leaves"),
+        More("native stacks", "which C function it waits in"),
+    ),
 )

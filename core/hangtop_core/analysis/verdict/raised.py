@@ -17,7 +17,8 @@ from hangtop_core.analysis.verdict.callers import block_at, loops, parting, stac
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, several, who
 from hangtop_core.analysis.verdict.logs import SHORTLY_S, overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.recorded import apart, flight_facts, held
+from hangtop_core.analysis.verdict.needs import MORE_OR_LESS, More
+from hangtop_core.analysis.verdict.recorderfacts import apart, flight_facts, held
 from hangtop_core.logs.blocks import GOES_ON
 from hangtop_core.logs.known import KNOWN
 
@@ -166,8 +167,7 @@ def left_by(found: Raised, past: Sequence[Subject], inside: Sequence[Subject]) -
     said = f"left {where(found.here)}, where {name_ranks(inside)} still "
     said += f"{is_are(inside, 'is', 'are')}, by an exception"
     if found.error is not None:
-        at = found.error.where
-        said += f", {found.error.text.rstrip('.')}{f' at {at.text}' if at is not None else ''}"
+        said += f", {found.error.text.rstrip('.')}{found.error.from_where}"
     if found.handler:
         said += f", and {is_are(past, 'is', 'are')} in what handles that, {found.handler}"
     return said
@@ -243,4 +243,5 @@ CAUGHT = Rule(
     confidence=0.88,
     next_steps=("Mend what raised it", "Let a rank that has an error end"),
     find=lambda case, left: case.caught,
+    needs=(More("logs", "which exception that was"), *MORE_OR_LESS),
 )

@@ -14,6 +14,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.needs import ISSUED, More
 from hangtop_core.analysis.verdict.steps import trace_steps
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ BEHIND = Rule(
     confidence=0.7,
     next_steps=("Compare its stack with the others'", "Dump the flight recorders"),
     find=_behind,
+    needs=ISSUED,
 )
 STARTING = Rule(
     cause="nccl-init-incomplete",
@@ -114,4 +116,5 @@ STARTING = Rule(
     confidence=0.7,
     next_steps=("Look at the stack of that rank", "Look for `Init COMPLETE` in its log"),
     find=_starting,
+    needs=(More("logs", "whether it has begun: `Init START`"),),
 )

@@ -17,8 +17,10 @@ from hangtop_core.analysis.verdict.doing import (
 )
 from hangtop_core.analysis.verdict.endings import dead_child, lost_children
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
+from hangtop_core.analysis.verdict.needs import WHY_LEFT
+from hangtop_core.analysis.verdict.outofmemory import child_facts
 from hangtop_core.analysis.verdict.steps import on
-from hangtop_core.logs.steps import KERNEL_LOG
+from hangtop_core.logs.steps import KILLS
 from hangtop_core.text import how_ended
 
 if TYPE_CHECKING:
@@ -80,11 +82,12 @@ def _dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     )
                     for one in lost[:4]
                 ),
+                *child_facts(case, subject, lost),
                 *_siblings(case, subject),
                 *common_facts(case, [subject]),
             ),
             steps=(
-                on(subject, f"{KERNEL_LOG} | grep -i -e oom -e killed -e segfault"),
+                on(subject, KILLS),
                 "run the reader with PYTHONFAULTHANDLER=1: then Python says where it crashed",
                 "let the rank look at is_alive() of its readers: get(timeout=...)",
             ),
@@ -149,4 +152,5 @@ READER = Rule(
     ),
     find=_dead,
     decisive=True,
+    needs=WHY_LEFT,
 )

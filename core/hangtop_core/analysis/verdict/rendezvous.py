@@ -8,11 +8,11 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import fact, sentence
-from hangtop_core.analysis.verdict.steps import Command, answers, as_host
+from hangtop_core.analysis.verdict.steps import Command, answers
 from hangtop_core.jobs import AGENT
 from hangtop_core.launchline import endpoint, launch_options
 from hangtop_core.nodestates import OBSERVED
-from hangtop_core.places import is_loopback
+from hangtop_core.places import host_of, is_loopback
 from hangtop_core.text import of_several, plural
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _not_there(
     if there:
         text += f", where {_on(there)} waits for others"
     text += _without_launcher(case)
-    command = _answers(told)
+    command = answers(told)
     return Hit(
         subjects=(),
         summary=sentence(case, f"{text}; no rank has been started", case.ago(case.progress.since)),
@@ -199,20 +199,12 @@ def _without_launcher(case: Case) -> str:
 
 def _reach(endpoint: str) -> str:
     """What to do about an endpoint that other nodes may not reach."""
-    if is_loopback(endpoint.rpartition(":")[0]):
+    if is_loopback(host_of(endpoint)):
         return f"no other node can reach {endpoint}: give all of them --rdzv-endpoint=HOST:PORT"
-    command = _answers(endpoint)
+    command = answers(endpoint)
     if not command:
         return "check from the missing nodes that they reach the endpoint"
     return f"try the endpoint from the missing nodes: {command}"
-
-
-def _answers(endpoint: str) -> str:
-    """A command that connects to an endpoint; empty where that is none."""
-    host, _, port = endpoint.rpartition(":")
-    name = as_host(host.strip("[]"))
-    valid = port.isascii() and port.isdecimal() and port != "0"
-    return answers(name, port) if name and valid else ""
 
 
 RENDEZVOUS = Rule(
@@ -226,4 +218,5 @@ RENDEZVOUS = Rule(
     next_steps=("Start the launcher on the missing nodes", "Check the endpoint from there"),
     find=_rendezvous,
     states=AT_START,
+    complete="no rank exists; the stacks of launchers and their connections are read by themselves",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core import nodesets
+from hangtop_core import nodesets, room
 from hangtop_core.analysis import cgroups
 from hangtop_core.analysis.attempts import NO_SPACE, said_again
 from hangtop_core.analysis.atwork import retries
@@ -24,6 +24,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.outofmemory import limit_steps
 from hangtop_core.analysis.verdict.steps import Step, on, room_steps, word
 from hangtop_core.text import size
@@ -62,7 +63,7 @@ def _disk_full(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         activity = subject.activity
         if activity.kind not in _WRITES or activity.family in _NOT_WRITING:
             continue
-        one = _full_file(subject)
+        one = _full_file(case, subject)
         if one is not None:
             files[id(subject)] = one
         found = (one.mount or "",) if one is not None else _full_mounts(case, subject)
@@ -86,20 +87,22 @@ def _on_full(
     having = [s for s in group if id(s) in files]
     rest = besides(group, having)
     nodes = {s.rank.node for s in group}
+    first = having[0] if having else group[0]
+    short = room.lacks(case.nodes.get(first.rank.node), first.rank.process, mounts)
     if not having:
         told = f"{who(rest)} {is_are(rest, 'works', 'work')} on {' or '.join(mounts)}"
-        told += ", which is full"
+        told += ", which is full" if short.startswith("nothing") else f": {short}"
     else:
         some = [files[id(s)] for s in having]
         what = " or ".join(sorted({"inodes" if d.full == "inodes" else "space" for d in some}))
         kinds = " or ".join(sorted({d.fstype or "?" for d in some}))
         target = some[0].target if len({d.target for d in some}) == 1 else "files"
         told = f"{who(having)} {is_are(having, 'has', 'have')} {target} open for writing on "
-        told += f"{some[0].mount} ({kinds}), which has no {what} left"
+        told += f"{some[0].mount} ({kinds}), "
+        told += f"which has no {what} left" if some[0].full else f"where {short}"
         if rest:
             told += f", and {who(rest)} {is_are(rest, 'works', 'work')} there, too"
     where = f" (on {nodesets.fold(nodes)})" if len(group) > 1 else ""
-    first = having[0] if having else group[0]
     line = said_again(case.logs.get(id(first.rank), ()), NO_SPACE.search, 1)
     said = f"; {'its' if line.own else 'the'} log says `{line.line}`" if line is not None else ""
     return Hit(
@@ -113,7 +116,7 @@ def _on_full(
             *common_facts(case, group),
         ),
         steps=(
-            *room_steps(first, mounts),
+            *room_steps(case, first, mounts),
             *_same_on(nodes - {first.rank.node}),
             f"make room there; what {is_are(group, 'the rank retries', 'ranks retry')} goes on by "
             "itself",
@@ -144,49 +147,50 @@ def _perhaps_full(case: Case, some: Sequence[Subject]) -> Iterator[Hit]:
     full: dict[int, tuple[str, ...]] = {}
     for subject in some if case.waiters else ():
         node = case.nodes.get(subject.rank.node)
-        mounts = node.full_mounts[:SHOWN] if node is not None else ()
+        mounts = room.full_mounts(node, subject.rank.process)[:SHOWN]
         by_turns = subject.activity.kind == "sleep"
         if mounts and by_turns and wakes_up(subject.rank, subject.standing):
             full[id(subject)] = mounts
     tries = [s for s in some if id(s) in full]
     for group in alike(tries, lambda s: (full[id(s)], s.activity.text, s.activity.at)):
         first, nodes = group[0], {s.rank.node for s in group}
+        process = first.rank.process
         yield Hit(
             subjects=(),
             summary=sentence(
                 case,
                 f"{who(group)} {several(first.activity.text, group)} by turns at "
                 f"{first.activity.at}, perhaps as {is_are(group, 'it fails', 'they fail')} to make "
-                f"a file: nothing is left on {', '.join(full[id(first)])}"
+                f"a file: {room.lacks(case.nodes[first.rank.node], process, full[id(first)])}"
                 f"{f' of {nodesets.fold(nodes)}' if len(group) > 1 else ''}",
             ),
             evidence=tuple(found for s in group[:SHOWN] for found in full_facts(case, s)),
-            steps=(*room_steps(first, full[id(first)]), *_same_on(nodes - {first.rank.node})),
+            steps=(*room_steps(case, first, full[id(first)]), *_same_on(nodes - {first.rank.node})),
             confidence=PERHAPS,
         )
 
 
-def _full_file(subject: Subject) -> Descriptor | None:
+def _full_file(case: Case, subject: Subject) -> Descriptor | None:
     """A file the rank has open for writing where there is no room."""
-    table = subject.rank.descriptors
-    found = (d for d in (table.descriptors if table is not None else ()) if d.full)
-    return next((d for d in found if d.mount and d.fd > 2), None)
+    used_up = room.of(case.nodes.get(subject.rank.node), subject.rank.process)
+    over = {one.mount for one in used_up}
+    for one in subject.rank.opened:
+        if one.mount and one.fd > 2 and (one.full or (one.mount in over and "w" in one.mode)):
+            return one
+    return None
 
 
 def _full_mounts(case: Case, subject: Subject) -> tuple[str, ...]:
     """The full file systems on one of which the rank has its directory, or any file."""
-    node = case.nodes.get(subject.rank.node)
-    table = subject.rank.descriptors
-    used = {d.mount for d in (table.descriptors if table is not None else ()) if d.fd > 2}
-    mounts = node.full_mounts if node is not None else ()
+    used = {d.mount for d in subject.rank.opened if d.fd > 2}
     process = subject.rank.process
+    mounts = room.full_mounts(case.nodes.get(subject.rank.node), process)
     if subject.activity.kind == "sleep" and not wakes_up(subject.rank, subject.standing):
         return ()  # who sleeps for long does not try
-    named = [process.cwd or "", *(one.rpartition("=")[2] for one in process.cmdline[1:])]
-    for mount in mounts:
-        under = any(one == mount or one.startswith(f"{mount}/") for one in named)
-        if mount != "/" and (under or mount in used):
-            return (mount,)
+    there = room.used(mounts, process)
+    found = next((m for m in mounts if m != "/" and (m in there or m in used)), None)
+    if found is not None:
+        return (found,)
     wrote = subject.rank.wrote_at
     lately = wrote is not None and case.at - wrote < TRIES_S
     stack = stack_of(case.snapshot.stacks, subject)
@@ -331,15 +335,20 @@ def _memory_text(node: Node) -> str:
 DISK_FULL = Rule(
     cause="disk-full",
     title="A rank writes to a file system that is full",
-    seen="The rank has a file open for writing on a local file system without space or inodes; or "
+    seen="The rank has a file open for writing on a local file system without space or inodes, or "
+    "on one on which the quota of its user or group is used up (quotactl: XFS, ext4); or "
     "such a file system holds its working directory, a file of it or a path in its command line; "
     "or there is one on the node while it sleeps by turns, and has written much lately. Where it "
     "has not, that is another explanation, with confidence 0.3.",
     excluded="It is blocked in a read or in a pipe. Network file systems are not asked: that may "
-    "hang.",
+    "hang, and their quotas are kept by the server.",
     confidence=0.85,
-    next_steps=("On that mount: df -h; df -i",),
+    next_steps=("On that mount: df -h; df -i", "quota -s"),
     find=_disk_full,
+    needs=(
+        More("descriptors", "whether a file that it writes is there"),
+        More("logs", "whether a write fails for want of room"),
+    ),
 )
 THRASH = Rule(
     cause="memory-thrash",
@@ -356,6 +365,8 @@ THRASH = Rule(
     next_steps=("Look who has the memory", "Raise the limit of the cgroup"),
     find=_thrashing,
     states=ALWAYS,
+    complete="pressure, limits and what was read again are counted by the kernel, and read with "
+    "every pass",
 )
 CPU_QUOTA = Rule(
     cause="straggler",
@@ -368,4 +379,6 @@ CPU_QUOTA = Rule(
     next_steps=("Ask for more CPUs", "Fewer DataLoader workers and threads"),
     find=_held_back,
     states=ALWAYS,
+    complete="the quota and how often it was used up are counted by the kernel, and read with "
+    "every pass",
 )

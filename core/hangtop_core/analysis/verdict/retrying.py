@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.frames import is_library, package, place, plain_name, where
 from hangtop_core.analysis.standing import wakes_up
+from hangtop_core.analysis.verdict.awaitedthread import FOR_THREADS
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.callers import block_at, conditions, loops, stack_of
+from hangtop_core.analysis.verdict.callers import block_at, conditions, line_of, loops, stack_of
 from hangtop_core.analysis.verdict.endings import dead_thread
 from hangtop_core.analysis.verdict.evidence import (
     alike,
@@ -23,7 +24,6 @@ from hangtop_core.analysis.verdict.evidence import (
     several,
     who,
 )
-from hangtop_core.analysis.verdict.helpers import FOR_THREADS
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.refusals import refusal
@@ -136,10 +136,9 @@ def _goes_round(case: Case, left: Sequence[Subject]) -> Iterator[tuple[Subject, 
 
 def attempts(one: Round) -> str:
     """What is tried in a loop, as far as is known: `os.open(...)` at cache.py:31 fails ..."""
-    file = place(one.frame).rpartition(":")[0]
     told = ""
     if one.tried is not None:
-        told = f"in {one.at} it tries `{one.tried[1]}` ({file}:{one.tried[0]})"
+        told = f"in {one.at} it tries `{one.tried[1]}` ({line_of(one.frame, one.tried)})"
         told += f", and sleeps in `{one.caught[1]}`" if one.caught is not None else ""
     return told or f"it looks again and again in {one.at}"
 
@@ -344,6 +343,7 @@ REFUSED = Rule(
     confidence=0.82,
     next_steps=("Look where it connects to", "Let attempts end after some time"),
     find=_refused,
+    needs=(More("logs", "with what error its attempts fail"),),
 )
 TRIES_AGAIN = Rule(
     cause="remote-service-wait",
@@ -357,4 +357,5 @@ TRIES_AGAIN = Rule(
     confidence=0.85,
     next_steps=REFUSED.next_steps,
     find=_again,
+    needs=(More("logs", "with what error its attempts fail"),),
 )

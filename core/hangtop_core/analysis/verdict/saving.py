@@ -9,8 +9,10 @@ from msgspec import Struct
 
 from hangtop_core.analysis.dictionary import match
 from hangtop_core.analysis.frames import is_library, plain_name, where
+from hangtop_core.analysis.verdict.awaitedthread import thread_activity
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.evidence import MOVES_S
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
@@ -20,14 +22,14 @@ if TYPE_CHECKING:
 _IN_PIECES = frozenset({"sleep", "waiting", "busy", "io"})
 _VERB = r"(?:save|write|dump|(?<!re)store|persist|commit|flush)"
 _SAVES = re.compile(
-    rf"{_VERB}\w*(?:checkpoint|ckpt|snapshot|model|state|weights|params|optimizer|shards)"
-    rf"|(?:checkpoint|ckpt|snapshot)\w*\.\w*(?:{_VERB}|take)|take_snapshot"
+    rf"{_VERB}\w{{0,60}}(?:checkpoint|ckpt|snapshot|model|state|weights|params|optimizer|shards)"
+    rf"|(?:checkpoint|ckpt|snapshot)\w{{0,60}}\.\w{{0,60}}(?:{_VERB}|take)|take_snapshot"
     r"|\._?save$",
     re.IGNORECASE,
 )
 """Names of functions of the program that save checkpoints, and of methods that save what they are
 of."""
-_SAVE = re.compile(r"\((?!.*(?:checkpoint|ckpt|snapshot)).*\._?save\)$", re.IGNORECASE)
+_SAVE = re.compile(r"\((?![^(]*(?:checkpoint|ckpt|snapshot))[^(]*\._?save\)$", re.IGNORECASE)
 """Of those what does not tell what it saves, as `where` spells it."""
 _MODULE = re.compile(r"(?:^|[/_])(?:checkpoint|ckpt)\w*(?:/\w+)?\.py$", re.IGNORECASE)
 _OF_MODULE = re.compile(rf"_*{_VERB}", re.IGNORECASE)
@@ -46,6 +48,8 @@ _UNFINISHED = re.compile(
     re.IGNORECASE,
 )
 """What files are named while they are not complete."""
+_NAME_MAX = 255
+"""Characters at the end of a path that may be a name."""
 _KEEPS = r"\.(?:bin|pt|pth|npz|npy|h5|msgpack|pkl|pickle|tar|zst|gz|xz|ckpt|safetensors|distcp)$"
 _FILE = re.compile(
     r"\.(?:ckpt|safetensors|distcp|pth)$"
@@ -98,6 +102,24 @@ def saver(case: Case, subject: Subject) -> Saver | None:
     return Saver(file=True) if named and not brings else None
 
 
+def writes(case: Case, subject: Subject) -> str:
+    """What a rank does that saves now: `saves at train.py:30 (put)`; or its thread; or empty."""
+    rank, by = subject.rank, saver(case, subject)
+    if by is not None:
+        what = by.what or (" a checkpoint" if not by.function else "")
+        return f"writes{what} at {subject.activity.at}"
+    most, own = rank.cpu_share or 0.0, rank.main_cpu_share
+    sample = rank.sample
+    if sample is None or own is None or 2 * own > most:
+        return ""
+    for thread in sample.threads[1:]:
+        what_it_does = thread_activity(rank.process, sample, thread, case.reader)
+        if what_it_does.kind == "checkpoint" and what_it_does.running:
+            name = clean(thread.name or str(thread.tid), 60)
+            return f"writes a checkpoint in its thread {name!r} at {what_it_does.at}"
+    return ""
+
+
 def _saves(frame: Frame) -> bool:
     """Whether a function is named for saving checkpoints, or is of a module that is."""
     if _SAVES.search(frame.name):
@@ -107,7 +129,8 @@ def _saves(frame: Frame) -> bool:
 
 def _of_checkpoint(path: str) -> bool:
     """Whether a file is named like a part of a checkpoint."""
-    return _FILE.search(_UNFINISHED.sub("", path)) is not None
+    end = max(len(path) - _NAME_MAX, 0)
+    return _FILE.search(path[:end] + _UNFINISHED.sub("", path[end:])) is not None
 
 
 def _lately(case: Case, at: float | None) -> bool:

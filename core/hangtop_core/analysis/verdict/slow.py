@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.progress import PATIENCE
 from hangtop_core.analysis.serving import ENDS
 from hangtop_core.analysis.shares import CHILD_SHARE, FOR_CHILDREN, lags, slow_one, stays
-from hangtop_core.analysis.standing import FLOOR_S, latest
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.alone import by_design
 from hangtop_core.analysis.verdict.base import LIKELY, STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.busyloops import loop_of_its_own
 from hangtop_core.analysis.verdict.children import programs, told_children
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
@@ -24,8 +25,9 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
-from hangtop_core.analysis.verdict.ownloops import loop_of_its_own
+from hangtop_core.analysis.verdict.needs import COMPUTES
 from hangtop_core.analysis.verdict.positions import position_facts
+from hangtop_core.analysis.verdict.saving import writes
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.text import duration
 
@@ -50,7 +52,7 @@ def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return  # of a server of torch.distributed.rpc, which waits there all the time
     if case.waited_s >= FLOOR_S:
         yield from _slow(case, left, alone=False)
-    elif case.waiters and case.progress.state == "progressing":
+    else:
         yield from _held_up(case)
 
 
@@ -125,8 +127,7 @@ def _shown(case: Case, subject: Subject) -> bool:
     """Whether anything but its functions shows that a rank gets on while the others wait."""
     if subject.activity.kind != "busy":
         return True
-    rank = subject.rank
-    moved = latest((rank.io_moved_at, rank.printed_at, rank.wrote_at, rank.file_moved_at))
+    moved = subject.rank.data_at
     return moved is not None and moved > case.at - case.waited_s
 
 
@@ -156,32 +157,49 @@ def _computing(case: Case, left: Sequence[Subject], alone: bool) -> Iterator[Hit
         )
 
 
-def _held_up(case: Case) -> Iterator[Hit]:
-    """One rank that works while all others wait for it, over several steps that they passed.
+class HeldUp(NamedTuple):
+    """One rank that works while all others wait for it, over several steps that they passed."""
+
+    by: Subject
+    told: str
+    """What it has used, and what the others."""
+
+
+def held_up(case: Case) -> HeldUp | None:
+    """Who holds up all others, step by step.
 
     It may be met in the very line that the others wait in: what it does there shows by its CPU time
     only.
     """
     slow = slow_one([s.rank for s in case.live])
-    if slow is None:
-        return
+    if slow is None or not case.waiters or case.progress.state != "progressing":
+        return None
     subject = next(s for s in case.live if s.rank is slow)
     others = [s for s in case.live if s.rank is not slow]
     known = [s.rank.lately for s in case.live if s.rank.lately is not None]
     if len(known) < len(case.live) or not all(s.waits for s in others):
-        return
+        return None
     most, own = max(s.rank.lately.share for s in others if s.rank.lately), slow.lately
     span = min(one.span_s for one in known)
     passed = min(s.rank.lately.left for s in others if s.rank.lately)
     if own is None or not lags(own.share, most) or passed < PASSED:
-        return
+        return None
+    return HeldUp(
+        subject,
+        f"it has used {own.share:.0%} of a core in the last {duration(span)}, each of "
+        f"{name_ranks(others)} {most:.0%} at most; these wait for it most of the time "
+        f"({wait_text(others[0].activity)}), and steps pass",
+    )
+
+
+def _held_up(case: Case) -> Iterator[Hit]:
+    found = held_up(case)
+    if found is None or writes(case, found.by):
+        return  # or it is told with its checkpoint
+    subject = found.by
     yield Hit(
         subjects=(subject,),
-        summary=(
-            f"{who([subject])} holds up the others, step by step: it has used {own.share:.0%} of a "
-            f"core in the last {duration(span)}, each of {name_ranks(others)} {most:.0%} at most; "
-            f"these wait for it most of the time ({wait_text(others[0].activity)}), and steps pass"
-        ),
+        summary=f"{who([subject])} holds up the others, step by step: {found.told}",
         evidence=common_facts(case, [subject]),
         steps=(
             on(subject, f"py-spy record -d 20 -o profile.svg --pid {subject.pid}"),
@@ -252,6 +270,7 @@ STRAGGLER = Rule(
     next_steps=("Profile it",),
     find=_straggler,
     states=_NOT_STUCK | {"unknown"},
+    needs=COMPUTES,
 )
 ALONE = Rule(
     cause="long-phase",
@@ -266,6 +285,7 @@ ALONE = Rule(
     next_steps=("Profile it", "Raise the timeout"),
     find=_alone,
     states=_NOT_STUCK | {"unknown"},
+    needs=COMPUTES,
 )
 LONG_PHASE = Rule(
     cause="long-phase",
@@ -277,4 +297,5 @@ LONG_PHASE = Rule(
     next_steps=("Wait; profile a rank",),
     find=_long_phase,
     states=STALLED | _NOT_STUCK,
+    complete="nobody waits for anybody, and how much work is left no reading says",
 )

@@ -20,11 +20,12 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.exited import together
 from hangtop_core.analysis.verdict.logs import overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.needs import BY_WAIT, OPEN, More
 from hangtop_core.analysis.verdict.network import sent_in_vain
-from hangtop_core.analysis.verdict.process import together
-from hangtop_core.analysis.verdict.recorders import SUBSET
+from hangtop_core.analysis.verdict.recorderrules import SUBSET
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, trace_steps
 from hangtop_core.joining import master, size_name
 from hangtop_core.nodestates import AWAY, OBSERVED
@@ -103,10 +104,9 @@ def _died_first(case: Case, some: Sequence[Seat]) -> tuple[str, Evidence] | None
         return None
     if set(first.ranks) - missing or overtaken(case, [record.at if record.exact else None]):
         return None
-    where = f" at {record.where.text}" if record.where is not None else ""
     they = "it" if len(some) == 1 else "one of them"
     whose = f"of {name_ranks(first.ranks)}" if first.ranks else "without saying whose it is"
-    told = f"a log has, {whose}, {record.text}{where}"
+    told = f"a log has, {whose}, {record.text}{record.from_where}"
     return f"most likely {they} was started and died: {told}", fact("log", None, told)
 
 
@@ -122,11 +122,10 @@ def _store(case: Case) -> str:
 
 def _reach(case: Case, node: str | None) -> Step:
     """Try from where ranks are missing whether the store answers."""
-    host, _, port = _store(case).rpartition(":")
-    name = as_host(host.strip("[]"))
-    if name is None or not (port.isascii() and port.isdecimal()):
-        return f"check from there that {host}:{port} can be reached"
-    command, words = answers(name, port), "try from there whether the store can be reached"
+    store, words = _store(case), "try from there whether the store can be reached"
+    command = answers(store)
+    if not command:
+        return f"check from there that {store} can be reached"
     there = node is not None and node in case.nodes
     return Command(node or "", command, words) if there else f"{words}: {command}"
 
@@ -150,6 +149,7 @@ def _outside(meeting: Kind, case: Case, left: Sequence[Subject]) -> Iterator[Hit
             ),
             evidence=common_facts(case, group),
             steps=trace_steps(group[0]),
+            needs=OPEN.get(group[0].activity.family or "", ()),
             # Ranks of a node that went away may be the ones that this one waits for as well.
             confidence=0.6 if case.unheard(case.subjects) else None,
         )
@@ -248,6 +248,7 @@ NEVER_JOINED = Rule(
     next_steps=("Start the missing ranks", "Read why they ended"),
     find=_absent,
     states=AT_START,
+    needs=(More("kernel log", "whether the kernel ended it before it came"),),
 )
 UNREACHABLE = Rule(
     cause="node-unreachable",
@@ -259,6 +260,8 @@ UNREACHABLE = Rule(
     confidence=0.8,
     next_steps=("Look whether the node is up", "Start the job again without it"),
     find=_unreachable,
+    complete="who does not answer can be asked for nothing; what others sent there is read with "
+    "every pass",
 )
 OUTSIDE_INIT = Rule(
     cause="rank-never-joined",
@@ -269,6 +272,7 @@ OUTSIDE_INIT = Rule(
     next_steps=NEVER_JOINED.next_steps,
     find=partial(_outside, "init"),
     states=AT_START,
+    needs=BY_WAIT,
 )
 OUTSIDE_GROUP = Rule(
     cause="subset-new-group",
@@ -279,4 +283,5 @@ OUTSIDE_GROUP = Rule(
     confidence=0.85,
     next_steps=SUBSET.next_steps,
     find=partial(_outside, "new-group"),
+    needs=BY_WAIT,
 )

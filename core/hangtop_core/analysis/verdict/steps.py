@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from hangtop_core import room
+from hangtop_core.places import host_of, port_of
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from hangtop_core.analysis.verdict.base import Subject
+    from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Node, Process, Rank
 
 MAX_WORD = 300
@@ -56,9 +59,20 @@ def as_host(name: str) -> str | None:
     return name if _HOST.fullmatch(name) else None
 
 
-def answers(host: str, port: str | int) -> str:
-    """Try to connect; bash does it by itself, where nc is not installed."""
+def answers(address: str) -> str:
+    """Try to connect to `HOST:PORT`; bash does it by itself, where nc is not installed.
+
+    Empty where that is no host and port.
+    """
+    host, port = as_host(host_of(address)), port_of(address)
+    if host is None or not (port.isascii() and port.isdecimal()) or port == "0":
+        return ""
     return f"timeout 5 bash -c '</dev/tcp/{host}/{port}' && echo connected"
+
+
+def who_is(pid: int) -> str:
+    """See whose a process is, since when it runs, and by which command."""
+    return f"ps -o pid,user,etime,args -p {pid}"
 
 
 def sockets_step(subject: Subject, pid: int, words: str = "") -> Command:
@@ -78,6 +92,18 @@ def tails(rank: Rank) -> list[str]:
     return [f"tail -n 50 {one}" for one in filter(None, map(word, dict.fromkeys(paths)))]
 
 
+def first_errors(rank: Rank, others: Iterable[Rank]) -> list[Command]:
+    """The first traceback in a file that others print to as well: its end may be all theirs."""
+    shared = {path for one in others if one is not rank for path in one.process.outputs}
+    ends = [one.removeprefix("tail -n 50 ") for one in tails(rank)]
+    words = "see the first error in the log that ranks share: its end may be of those that waited"
+    return [
+        Command(rank.node, f"grep -n -m 1 -A 30 Traceback {one}", words)
+        for one in ends
+        if one in {word(path) for path in shared}
+    ]
+
+
 def thaw(process: Process, node: str) -> tuple[Command, ...]:
     """See who is in the frozen group of a process, and thaw it; version 1 has its own freezer."""
     folder = process.frozen_by or ""
@@ -88,10 +114,13 @@ def thaw(process: Process, node: str) -> tuple[Command, ...]:
     return (Command(node, f"cat {members}"), Command(node, f"echo {text} > {file}"))
 
 
-def room_steps(subject: Subject, mounts: Iterable[str]) -> tuple[Command, ...]:
-    """See how full file systems of a rank's node are."""
-    shown = " ".join(filter(None, map(word, mounts)))
-    return (on(subject, f"df -h {shown}; df -i {shown}"),) if shown else ()
+def room_steps(case: Case, subject: Subject, mounts: Collection[str]) -> tuple[Command, ...]:
+    """See how full file systems of a rank's node are, or quotas of its user on them."""
+    used_up = room.of(case.nodes.get(subject.rank.node), subject.rank.process)
+    found = [on(subject, room.command(one)) for one in used_up if one.mount in mounts]
+    others = {one.mount for one in used_up}
+    shown = " ".join(filter(None, (word(one) for one in mounts if one not in others)))
+    return (*found[:2], *([on(subject, f"df -h {shown}; df -i {shown}")] if shown else ()))
 
 
 def strace_step(subject: Subject, pid: int) -> Command:
@@ -103,7 +132,7 @@ def strace_step(subject: Subject, pid: int) -> Command:
     tracer = _tracer(subject, pid)
     if tracer:
         words = "no second one can trace it: see what writes its system calls already, and where to"
-        return on(subject, f"ps -o pid,user,etime,args -p {tracer}", words)
+        return on(subject, who_is(tracer), words)
     return on(subject, f"timeout 10 strace -f -p {pid}")
 
 

@@ -206,8 +206,7 @@ def _opened(lock: Descriptor) -> str:
 
 def locked_by_others(subject: Subject) -> list[Descriptor]:
     """Files that it has open and that other processes have locked."""
-    table = subject.rank.descriptors
-    return [one for one in table.descriptors if one.locked == "by others"] if table else []
+    return [one for one in subject.rank.opened if one.locked == "by others"]
 
 
 def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -378,6 +377,7 @@ READING = Rule(
     next_steps=("Look why the file system is slow", "Raise the timeout"),
     find=_reading,
     states=ALWAYS,
+    complete="the file, its server, and how far the rank is in it are read with every pass",
 )
 IO_WAIT = Rule(
     cause="io-wait",

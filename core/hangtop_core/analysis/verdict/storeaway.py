@@ -11,11 +11,11 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.network import network
 from hangtop_core.analysis.verdict.steps import Command, as_host
-from hangtop_core.analysis.verdict.storehost import hosts_store, in_store, open_sockets
+from hangtop_core.analysis.verdict.storehost import hosts_store, in_store, tcp_sockets
 from hangtop_core.analysis.verdict.storenames import resolve
 from hangtop_core.analysis.verdict.storestart import OUT_OF_REACH
 from hangtop_core.meters import Stalled
-from hangtop_core.places import is_address, is_loopback, port_of
+from hangtop_core.places import host_of, is_address, is_loopback, port_of
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -45,12 +45,9 @@ def no_answer(case: Case) -> list[Tried]:
 
 def _one_moment(subject: Subject) -> Iterator[Tried]:
     """The same, as its descriptors had it."""
-    for one in open_sockets(subject):
-        if one.socket is not None and one.socket.state == "SYN_SENT":
-            host, _, port = one.socket.remote.rpartition(":")
-            again = one.socket.retransmits
-            stalled = Stalled(one.socket.local, one.socket.remote, 0, again, "SYN_SENT")
-            yield Tried(subject, stalled, host, port)
+    for one in tcp_sockets(subject):
+        if one.state == "SYN_SENT":
+            yield Tried(subject, Stalled(one.local, one.remote, 0, one.retransmits, one.state))
 
 
 def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -59,7 +56,7 @@ def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     first = tried[0]
     subjects = _with_others(case, tried)
-    address = clean(f"{first.host}:{first.port}", 200)
+    address = clean(first.one.remote, 200)
     other = _other_address(case, first)
     reached = "" if other else _reached(case, tried)
     why = other or reached or "it is down, or a firewall drops what is sent there"
@@ -95,19 +92,17 @@ def _reached(case: Case, tried: Sequence[Tried]) -> str:
         for s in case.live
         if id(s) not in ids
         if any(
-            one.socket.state == "ESTABLISHED" and one.socket.remote == first.one.remote
-            for one in open_sockets(s)
-            if one.socket
+            one.state == "ESTABLISHED" and one.remote == first.one.remote for one in tcp_sockets(s)
         )
     ]
     told = f"{name_ranks(there)} {is_are(there, 'is', 'are')} connected to it" if there else ""
-    owners = {name for name, node in case.nodes.items() if first.host.strip("[]") in node.addresses}
+    owners = {name for name, node in case.nodes.items() if first.host in node.addresses}
     hosts = [s for s in case.live if hosts_store(s) and {s.rank.node} == owners]
     if hosts and not told:
         told = f"{name_ranks(hosts)} {is_are(hosts, 'has', 'have')} a store on {owners.pop()}"
     if not told or is_loopback(first.host):
         return ""
-    node, local = first.subject.rank.node, first.one.local.rpartition(":")[0].strip("[]")
+    node, local = first.subject.rank.node, host_of(first.one.local)
     addresses = case.nodes[node].addresses if node in case.nodes else ()
     near = [one for one in addresses if one != local and network(one) == network(first.host)]
     also = f", although {node} also has {near[0]}" if near else ""
@@ -117,7 +112,7 @@ def _reached(case: Case, tried: Sequence[Tried]) -> str:
 
 
 def _route(one: Tried) -> tuple[Command, ...]:
-    host = as_host(one.host.strip("[]"))
+    host = as_host(one.host)
     node = one.subject.rank.node
     return (Command(node, f"ip route get {host}", "by which way it goes"),) if host else ()
 
@@ -136,7 +131,7 @@ def _with_others(case: Case, tried: Sequence[Tried]) -> tuple[Subject, ...]:
 
 
 def _connected(subject: Subject) -> bool:
-    return any(one.socket.state == "ESTABLISHED" for one in open_sockets(subject) if one.socket)
+    return any(one.state == "ESTABLISHED" for one in tcp_sockets(subject))
 
 
 def _other_address(case: Case, one: Tried) -> str:
@@ -147,14 +142,14 @@ def _other_address(case: Case, one: Tried) -> str:
         return ""
     host, node = has[0], case.nodes.get(has[0].rank.node)
     own = [each for each in (node.addresses if node is not None else ()) if not is_loopback(each)]
-    if not own or one.host.strip("[]") in own:
+    if not own or one.host in own:
         return ""
     others = {
-        end.rpartition(":")[0]
+        host_of(each.remote)
         for s in case.live
-        for each in open_sockets(s)
-        if each.socket is not None and each.socket.state == "ESTABLISHED"
-        if port_of(end := each.socket.remote) == one.port and id(s) != id(one.subject)
+        for each in tcp_sockets(s)
+        if each.state == "ESTABLISHED"
+        if port_of(each.remote) == one.port and id(s) != id(one.subject)
     } & set(own)
     at = f"connected to {min(others)}" if others else ", ".join(own[:2])
     told = (

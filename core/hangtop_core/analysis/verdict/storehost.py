@@ -11,7 +11,7 @@ from hangtop_core.process import STORE_THREAD
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
-    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.descriptors import Descriptor, Socket
 
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
 
@@ -39,19 +39,23 @@ def by_torchrun(subject: Subject) -> bool:
 
 def open_sockets(subject: Subject) -> tuple[Descriptor, ...]:
     """Its TCP sockets, as far as its descriptors were read."""
-    table = subject.rank.descriptors
-    some = table.descriptors if table is not None else ()
+    some = subject.rank.opened
     return tuple(one for one in some if one.socket is not None and one.socket.family == "tcp")
+
+
+def tcp_sockets(subject: Subject) -> tuple[Socket, ...]:
+    """The same without their numbers."""
+    return tuple(one.socket for one in open_sockets(subject) if one.socket is not None)
 
 
 def connects(subject: Subject) -> bool:
     """Whether it tried to connect and had no answer when its sockets were looked at."""
-    return any(one.socket.state == "SYN_SENT" for one in open_sockets(subject) if one.socket)
+    return any(one.state == "SYN_SENT" for one in tcp_sockets(subject))
 
 
 def listens_at(subject: Subject) -> str:
     """The port of the store that a rank hosts, to which it is connected itself; empty: unknown."""
-    some = [one.socket for one in open_sockets(subject) if one.socket is not None]
+    some = tcp_sockets(subject)
     open_ = {port_of(one.local) for one in some if one.state == "LISTEN"}
     own = {port_of(one.remote) for one in some if one.peer_pid == subject.pid} & open_
     told = subject.rank.process.told_port

@@ -34,6 +34,5 @@ def resolve(subject: Subject) -> tuple[Command, ...]:
 
 def name_server(subject: Subject) -> Descriptor | None:
     """Its connection to a name server, which is open only as long as that has not answered."""
-    table = subject.rank.descriptors
-    some = table.descriptors if table is not None else ()
+    some = subject.rank.opened
     return next((one for one in some if one.socket and port_of(one.socket.remote) == "53"), None)

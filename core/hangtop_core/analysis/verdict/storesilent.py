@@ -22,7 +22,7 @@ from hangtop_core.analysis.verdict.owners import ELASTIC
 from hangtop_core.analysis.verdict.steps import Command, as_host
 from hangtop_core.analysis.verdict.storehost import by_torchrun, hosts_store, open_sockets
 from hangtop_core.nodestates import OBSERVED
-from hangtop_core.places import Places
+from hangtop_core.places import Places, host_of, port_of
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -118,8 +118,7 @@ def _address(case: Case) -> tuple[str, str]:
     for subject in case.subjects:
         one = _connection(subject)
         if one is not None and one.socket is not None:
-            host, _, port = one.socket.remote.rpartition(":")
-            return host.strip("[]").removeprefix("::ffff:"), port
+            return host_of(one.socket.remote), port_of(one.socket.remote)
     env = case.subjects[0].rank.process.env
     return env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")
 

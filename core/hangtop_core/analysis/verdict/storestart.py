@@ -33,6 +33,7 @@ from hangtop_core.analysis.verdict.storehost import (
     listens_at,
     names_it,
     open_sockets,
+    tcp_sockets,
 )
 from hangtop_core.analysis.verdict.storenames import name_server, resolve, store_name
 from hangtop_core.places import is_address, port_of
@@ -187,7 +188,7 @@ def _unanswered(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _waits(subject: Subject) -> tuple[str, str]:
     """That it is connected, unless its sockets were looked at and it is not."""
-    states = [one.socket.state for one in open_sockets(subject) if one.socket is not None]
+    states = [one.state for one in tcp_sockets(subject)]
     if states and "ESTABLISHED" not in states:
         return "waits for", "wait for"
     return "is connected to", "are connected to"

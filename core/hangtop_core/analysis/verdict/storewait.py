@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import place
 from hangtop_core.analysis.sourcelines import STORE_ANSWER
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.callers import calls, stack_of
+from hangtop_core.analysis.verdict.callers import calls, line_of, stack_of
 from hangtop_core.analysis.verdict.evidence import alike, common_facts, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
@@ -62,10 +61,10 @@ def _alone(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _after_error(case: Case, subject: Subject) -> str:
     """`; it came there in `except ValueError:` (train.py:7)`, where one of its calls stands so."""
     for frame in calls(stack_of(case.snapshot.stacks, subject)):
-        for line, text in reversed(frame.beside or ()):
-            if text.startswith("except"):
-                at = place(frame).rpartition(":")[0]
-                return f"; {name_ranks([subject])} came there in `{text}` ({at}:{line})"
+        for block in reversed(frame.beside or ()):
+            if block[1].startswith("except"):
+                at = line_of(frame, block)
+                return f"; {name_ranks([subject])} came there in `{block[1]}` ({at})"
     return ""
 
 

@@ -6,14 +6,14 @@ import re
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.dictionary import by_source
 from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.idle import FUTURES, accepts
+from hangtop_core.analysis.sourcelines import by_source
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import handles_signals, in_handler
-from hangtop_core.analysis.verdict.doing import does, name_child
+from hangtop_core.analysis.verdict.doing import asked_first, does, name_child
 from hangtop_core.analysis.verdict.endings import dead_child, dead_thread, lost_children
 from hangtop_core.analysis.verdict.evidence import (
     alike,
@@ -24,7 +24,7 @@ from hangtop_core.analysis.verdict.evidence import (
     since,
     who,
 )
-from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.needs import OF_CHILD, OPEN, More
 from hangtop_core.analysis.verdict.onethread import OneThread, threads_of
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.analysis.verdict.threadwords import (
@@ -272,7 +272,16 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *trace_steps(first),
             ),
             confidence=dead.confidence if dead else _BY_CALL if told.endswith(_CALL) else None,
+            needs=_asked(case, first),
         )
+
+
+def _asked(case: Case, subject: Subject) -> tuple[More, ...]:
+    """Of an event loop its connections; else of the child that may have to fill the queue."""
+    if subject.activity.family == "poll":
+        return OPEN["poll"]
+    children = [c for c in subject.rank.children if c.role == "subprocess" and not c.ended]
+    return asked_first(case, subject, children)
 
 
 def _said_of(subject: Subject, told: str, dead: Dead | None) -> tuple[object, ...]:
@@ -374,4 +383,5 @@ QUEUE_WAIT = Rule(
     confidence=0.85,
     next_steps=("Find the producer: its thread or process may have died",),
     find=_queue,
+    needs=(*OPEN["poll"], *OF_CHILD),
 )

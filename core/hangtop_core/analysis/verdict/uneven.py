@@ -32,7 +32,8 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.recorded import AGREED, apart, flight_facts, held
+from hangtop_core.analysis.verdict.needs import MORE_OR_LESS
+from hangtop_core.analysis.verdict.recorderfacts import AGREED, apart, flight_facts, held
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
@@ -150,11 +151,8 @@ def left_early(case: Case) -> Iterator[Hit]:
                 f"{several(other.text.rstrip(','), inside)} at {other.at}: what ends that loop "
                 f"differs between ranks{met.ways}"
             ),
-            evidence=(*common_facts(case, odd),),
-            steps=(
-                _TOGETHER,
-                f"compare that on {name_ranks(odd)} and on the others",
-            ),
+            evidence=common_facts(case, odd),
+            steps=(_TOGETHER, f"compare that on {name_ranks(odd)} and on the others"),
         )
         return
 
@@ -383,6 +381,7 @@ UNEVEN = Rule(
     confidence=0.8,
     next_steps=("Compare len(dataloader) between ranks", "drop_last=True, or Join"),
     find=lambda case, left: case.uneven,
+    needs=MORE_OR_LESS,
 )
 LEFT = Rule(
     cause="missing-collective",
@@ -395,4 +394,5 @@ LEFT = Rule(
     confidence=0.82,
     next_steps=("Let all ranks decide together when that loop ends",),
     find=lambda case, left: case.left_early,
+    needs=MORE_OR_LESS,
 )

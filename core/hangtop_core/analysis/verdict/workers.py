@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
 from hangtop_core.analysis.standing import Standing
-from hangtop_core.analysis.verdict.doing import does, name_child, waits_back
+from hangtop_core.analysis.verdict.doing import does, in_c, name_child, waits_back
 from hangtop_core.analysis.verdict.evidence import (
     fact,
     name_descriptor,
@@ -104,7 +104,7 @@ def _waited_on(subject: Subject, worker: Worker) -> Descriptor | None:
     main = worker.activity.main
     if table is None or main is None or main.fd is None:
         return None
-    one = next((one for one in table.descriptors if one.fd == main.fd), None)
+    one = table.of(main.fd)
     return None if one is None else at_work(subject.rank, one)
 
 
@@ -137,7 +137,8 @@ def worker_facts(case: Case, subject: Subject, worker: Worker) -> Iterator[Evide
     yield fact(
         "stacks",
         subject.number,
-        f"{worker.name} {worker.activity.text} at {worker.activity.at}{source} {since}",
+        f"{worker.name} {worker.activity.text} at {worker.activity.at}{source} {since}"
+        f"{in_c(case, subject, worker.process)}",
     )
     main = worker.activity.main
     if main is not None:
@@ -159,8 +160,7 @@ def _opened(subject: Subject, worker: Worker) -> list[Descriptor]:
     """Files and sockets that a worker has opened itself, and not inherited from its rank."""
     rank, pid = subject.rank, worker.process.pid
     table = rank.child_descriptors.get(pid)
-    parent = rank.descriptors.descriptors if rank.descriptors is not None else ()
-    inherited = {(one.fd, one.target) for one in parent}
+    inherited = {(one.fd, one.target) for one in rank.opened}
     files = [
         one
         for one in (table.descriptors if table is not None else ())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from hangtop_core.analysis.activity import Activity, Reader
 from hangtop_core.analysis.dictionary import COMMUNICATION, PATTERNS
 from hangtop_core.analysis.frames import library_run, package, plain_name, site
 from hangtop_core.descriptors import Descriptor, Socket
-from hangtop_core.model import DescriptorTable, Frame
+from hangtop_core.model import DescriptorTable, Failure, Frame
 from support import build, situations
 from support.build import World
 from support.situations import (
@@ -219,3 +220,24 @@ def test_every_pattern_can_be_reached() -> None:
 
 def test_waiting_kinds_are_in_the_table() -> None:
     assert {pattern.kind for pattern in PATTERNS} > COMMUNICATION - {"store", "work-wait"}
+
+
+@pytest.mark.parametrize(
+    ("failure", "facts", "said"),
+    [
+        (None, SLEEP, "sleeps at a place that is not known (no stack yet)"),
+        ("denied", SLEEP, "sleeps at a place that is not known (no stack: denied)"),
+        (None, RUN, "is busy at a place that is not known (no stack yet)"),
+        (None, FUTEX, "has given no stack yet, asleep in futex_do_wait at a place that is not "),
+        ("denied", FUTEX, "gave no stack (denied), asleep in futex_do_wait at a place that is "),
+    ],
+)
+def test_a_sentence_on_a_rank_without_a_stack_is_plain(
+    failure: str | None, facts: situations.Facts, said: str
+) -> None:
+    world = World()
+    why = Failure("other", failure) if failure is not None else None
+    rank = world.add(None, facts, sample={"failure": why})
+    rank = rank if failure is not None else replace(rank, sample=None)
+    found = Reader(world.stacks).rank(rank)
+    assert f"{found.text} at {found.at}".startswith(said)

@@ -26,6 +26,19 @@ def test_a_rank_that_left_while_others_wait_in_the_store() -> None:
     assert verdict.next_steps[0] == "tail -n 50 /logs/2/err.log"
 
 
+def test_of_a_log_that_ranks_share_the_first_error_is_looked_for_before_its_end() -> None:
+    world = World()
+    outputs = ("/logs/all.log", "/logs/all.log")
+    for _ in range(2):
+        world.add(INIT, RECVFROM, process={"outputs": outputs})
+    ended = {"gone_at": NOW - 60, "exit_code": 1, "outputs": outputs}
+    world.add(None, None, state="exited", process=ended)
+    first, second, *_ = hung(world).next_steps
+    assert first.startswith("see the first error in the log that ranks share")
+    assert first.endswith("grep -n -m 1 -A 30 Traceback /logs/all.log")
+    assert second == "tail -n 50 /logs/all.log"
+
+
 def test_a_rank_that_left_before_we_came() -> None:
     # GIVEN three ranks whose launcher started four on this node
     world = World()

@@ -7,7 +7,7 @@ import shlex
 import msgspec
 import pytest
 
-from hangtop_core.analysis.verdict.steps import as_host
+from hangtop_core.analysis.verdict.steps import answers, as_host
 from hangtop_core.descriptors import Descriptor, Holder, Socket
 from hangtop_core.model import DescriptorTable, Node
 from support import situations
@@ -186,6 +186,8 @@ def test_a_host_cannot_say_what_a_proposed_command_does() -> None:
     assert as_host("n1.cluster") == "n1.cluster"
     assert as_host("fe80::1%eth0") == "fe80::1%eth0"
     assert not any(map(as_host, ("", "-oProxyCommand=x", "a;reboot", "$(reboot)", "a b", "a\n")))
+    assert "/dev/tcp/fe80::1/29500'" in answers("[fe80::1]:29500")
+    assert not any(map(answers, ("n1", "n1:", "n1:0", "n1:x", "n1:٣", ":29500", "a;b:29500")))
 
 
 def test_a_read_that_does_not_return_names_descriptor_path_and_server() -> None:

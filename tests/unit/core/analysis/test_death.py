@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from hangtop_core.analysis.verdict.case import Case
+from hangtop_core.analysis.verdict.death import CRASHED
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.limits import Limits
@@ -19,6 +21,7 @@ from support.situations import FUTEX, SLEEP, c10d
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Snapshot
 
 COUNTED: dict[str, Any] = {"oom_kills": 3, "oom_killed_at": HUNG_SINCE + 4}
 OOM = "Memory cgroup out of memory: Killed process {} (python3) total-vm:1kB"
@@ -90,7 +93,7 @@ def test_line_from_before_the_job_is_not_believed() -> None:
     assert [v.cause for v in found.verdicts] == ["rank-exited"]
 
 
-def absent(*lines: str, when: float = HUNG_SINCE, **launcher: Any) -> Diagnosis:
+def lacking(*lines: str, when: float = HUNG_SINCE, **launcher: Any) -> Snapshot:
     """Three ranks of pids 4000, 4010, 4020 on one node, of which nobody has seen rank 1."""
     world = World()
     told = tuple(KernelLine(when, text) for text in lines)
@@ -100,7 +103,12 @@ def absent(*lines: str, when: float = HUNG_SINCE, **launcher: Any) -> Diagnosis:
         env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "3"}
         world.add(c10d("all_reduce"), FUTEX, rank=rank, process={"env": env})
     agent = world.process(3990, SLEEP, node="n1", role="launcher", **launcher)
-    snapshot = world.snapshot(world_size=3, launchers=(agent,) if launcher else ())
+    return world.snapshot(world_size=3, launchers=(agent,) if launcher else ())
+
+
+def absent(*lines: str, when: float = HUNG_SINCE, **launcher: Any) -> Diagnosis:
+    """What is said of them."""
+    snapshot = lacking(*lines, when=when, **launcher)
     return diagnose(snapshot, snapshot.job(None))
 
 
@@ -154,6 +162,67 @@ def test_a_rank_that_nobody_has_seen_leads_to_its_core(pid: int, core: str) -> N
 def test_fault_of_some_thread_at_another_time_is_not_believed() -> None:
     found = absent(FAULT.format(4021), when=HUNG_SINCE - 10)
     assert [v.cause for v in found.verdicts] == ["rank-exited"]
+
+
+def last_absent(pid: int, *, own: int = 4011, start: float = 0.0, other: int = 0) -> Diagnosis:
+    """Three ranks of pids 4000, 4010 and one that nobody has seen, and a rank of another job.
+
+    Rank 1 has a thread of the number ``own``; the other job's rank began ``start`` seconds later,
+    and has the number ``other``.
+    """
+    world = World()
+    world.nodes["n1"] = Node(
+        "n1", "ready", kernel_lines=(KernelLine(HUNG_SINCE + 60, FAULT.format(pid)),)
+    )
+    for rank in (0, 1):
+        env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "3"}
+        world.add(c10d("all_reduce"), FUTEX, rank=rank, process={"env": env})
+    threads = tuple(
+        msgspec.structs.replace(one, tid=own + i)
+        for i, one in enumerate(world.ranks[1].process.threads[1:])
+    )
+    main = world.ranks[1].process.threads[:1]
+    process = msgspec.structs.replace(world.ranks[1].process, threads=main + threads)
+    world.ranks[1] = msgspec.structs.replace(world.ranks[1], process=process)
+    snapshot = world.snapshot(world_size=3)
+    process = msgspec.structs.replace(
+        process, pid=other, started_at=process.started_at + start, threads=()
+    )
+    stranger = msgspec.structs.replace(world.ranks[1], rank=0, process=process)
+    another = msgspec.structs.replace(
+        snapshot.jobs[0], key="other", name="other", ranks=(stranger,), world_size=1
+    )
+    snapshot = msgspec.structs.replace(snapshot, jobs=(*snapshot.jobs, another))
+    return diagnose(snapshot, snapshot.job(snapshot.jobs[0].key))
+
+
+@pytest.mark.parametrize(
+    ("given", "crashed"),
+    [
+        ({"pid": 4011, "own": 4030}, True),
+        # What was started in between began with the ranks.
+        ({"pid": 4050, "own": 4060, "start": 1.0, "other": 4040}, True),
+        # Rank 1 had begun to work before that was started, or something else had.
+        ({"pid": 4050, "own": 4015}, False),
+        ({"pid": 4050, "own": 4060, "start": 9.0, "other": 4040}, False),
+        # It is a process of another job.
+        ({"pid": 4050, "own": 4060, "other": 4050}, False),
+    ],
+)
+def test_what_was_started_after_the_ranks_of_a_node_is_none_of_them(
+    given: dict[str, Any], crashed: bool
+) -> None:
+    causes = [v.cause for v in last_absent(**given).verdicts]
+    assert causes[:1] == ["rank-crashed" if crashed else "rank-exited"]
+
+
+def test_while_torchrun_may_still_end_the_others_a_fault_decides_nothing() -> None:
+    """That of another job's process in the same second would be taken for that of its rank."""
+    fresh = {"when": NOW - 4.0, "launcher": "torchrun", "state": "S"}
+    assert "most likely crashed" in absent(FAULT.format(4010), **fresh).verdicts[0].summary
+    snapshot = lacking(FAULT.format(4010), **fresh)
+    decides = CRASHED.find(Case(snapshot, snapshot.jobs[0]), ())
+    assert [hit.decisive for hit in decides] == [False]
 
 
 def test_unreadable_kernel_log_is_a_blind_spot_where_a_rank_is_lost() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from hangtop_core.hardware import GpuProcess, Nic, NvLink, Rows, Xid
 from hangtop_core.model import Node
+from hangtop_core.rankset import fold
 from support.build import HUNG_SINCE, NOW, World, judged
 from support.gpus import BUSY, IDLE, SPINS, gpu
 from support.situations import FUTEX, RUN, SLEEP, Facts, c10d, frame, user
@@ -355,6 +356,18 @@ def test_gpus_that_fail_differently_are_told_of_apart() -> None:
     assert [len(one.culprits) for one in found] == [8, 1]
     assert "GPU 5 " in found[1].summary
     assert "on n3 needs to be reset and rank 21 (n3, pid 4210) is on it" in found[1].summary
+
+
+def test_who_is_on_another_gpu_that_fails_is_not_told_as_waiting() -> None:
+    world = many({"state": "lost"}, SPINS, 1, FUTEX)
+    node = world.nodes["n1"]
+    bad = msgspec.structs.replace(node.gpus[1], ecc_now=3, new_errors={"ecc": 1})
+    world.nodes["n1"] = msgspec.structs.replace(node, gpus=(node.gpus[0], bad, *node.gpus[2:]))
+    first, second, *_ = judged(world).verdicts
+    assert (first.cause, second.cause) == ("gpu-lost", "gpu-ecc")
+    assert first.victims == second.victims
+    for one in (first, second):
+        assert f"; ranks {fold(one.victims)} wait in " in one.summary
 
 
 def test_counts_of_errors_do_not_tell_gpus_apart() -> None:

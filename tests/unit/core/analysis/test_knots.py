@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.analysis.verdict.knots import _step, _way
+from hangtop_core.analysis.verdict.callers import parts_of
+from hangtop_core.analysis.verdict.p2pwaits import _step, _way
 from hangtop_core.model import Local
 from support import situations
 from support.build import World, judged
@@ -106,6 +108,29 @@ def test_what_torch_was_given_is_told_as_such_and_what_is_not_known_as_well() ->
     assert not any("neighbours" in text for text in texts)
     (verdict,) = judged(given(("recv", None), ("recv", None), ("recv", 2), reduce=1)).verdicts
     assert "; or some of ranks 1-3 wait for each other: for whom is not known" in verdict.summary
+
+
+PAIRS = [("send", 1), ("send", 0), ("send", 3), ("send", 2)]
+
+
+def test_circles_that_have_nothing_to_do_with_each_other_are_told_as_such() -> None:
+    (verdict,) = judged(given(*PAIRS)).verdicts
+    assert [one.rank for one in verdict.culprits] == [0, 1, 2, 3]
+    assert verdict.summary.startswith("ranks 0-1 wait for each other, and so do ranks 2-3 for 5:00")
+    many = [("send", rank ^ 1) for rank in range(10)]
+    summary = judged(given(*many)).verdicts[0].summary
+    assert "and so do ranks 2-3 and ranks 4-5 and ranks 6-7, 5 circles" in summary
+
+
+def test_of_pairs_that_exchange_one_may_not_have_told_for_whom_it_waits() -> None:
+    (verdict,) = judged(given(("send", None), *PAIRS[1:])).verdicts
+    assert [one.rank for one in verdict.culprits] == [0, 1, 2, 3]
+    assert "rank 0 waits in send at train.py:58 (trade), for rank 1 (`peer`)" in verdict.summary
+    # They do not all go in pairs: it may wait for any rank.
+    world = given(("send", None), *PAIRS[1:], ("send", 2))
+    (verdict,) = judged(world).verdicts
+    assert [one.rank for one in verdict.culprits] == [2, 3]
+    assert verdict.summary.endswith("; for whom rank 0 waits is not known")
 
 
 def test_a_send_and_a_recv_that_do_not_meet_are_told_with_less_confidence() -> None:
@@ -256,3 +281,15 @@ def test_a_line_that_is_nested_beyond_measure_tells_nothing(opens: str) -> None:
     for depth in (40, 90, 1000, 20_000):
         nested = f"dist.recv(x, src={opens * depth}1{closes * depth})"
         assert told(passing(*[("recv", 1, nested)] * 3))[1] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "line", ["el.send(x, 1)", "elif send(x, 1):", "else: send(x, 1)", "if send(x, 1):"]
+)
+def test_a_line_is_read_whatever_it_begins_with(line: str) -> None:
+    assert any(isinstance(one, ast.Call) for one in parts_of(line))
+
+
+def test_of_a_line_that_python_would_warn_of_nothing_is_read(recwarn: Any) -> None:
+    assert not parts_of(r"send(x, dst=peers['\d'])")
+    assert not recwarn.list

@@ -12,7 +12,7 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, Socket
 from hangtop_core.model import DescriptorTable, Node
 from support.build import NOW, World
-from support.situations import FUTEX, RECVFROM, STOP, URLLIB, c10d, frame
+from support.situations import FUTEX, RECVFROM, STOP, URLLIB, c10d, frame, user
 
 if TYPE_CHECKING:
     from hangtop_core.model import Snapshot
@@ -189,3 +189,17 @@ def test_bytes_that_a_stopped_rank_does_not_read_are_evidence(send: int, more: s
     told = [one.text for one in verdict.evidence if one.source == "network"]
     end = f"fd 9 = socket:[1] {A} -> {B} ESTABLISHED = rank 1 on n2: "
     assert told == [f"{end}96 bytes that rank 0 has not read{more}"]
+
+
+@pytest.mark.parametrize(("remote", "service"), [("[fd00::2]:5000", False), ("[fd00::9]:5", True)])
+def test_what_leads_to_a_node_of_the_job_is_no_service(remote: str, service: bool) -> None:
+    """Its addresses are told without the brackets that sockets have."""
+    world = World()
+    world.nodes = {"n1": Node("n1", "ready", addresses=("fd00::2",))}
+    world.waiters(3)
+    read = table((17, "[fd00::2]:40000", remote))
+    polls = ("S", "poll_schedule_timeout", "poll", None, None)
+    world.add(user("ask", 5, "reply = client(request)"), polls, descriptors=read)
+    snapshot = world.snapshot()
+    verdict = diagnose(snapshot, snapshot.job(None)).verdicts[0]
+    assert (verdict.cause == "remote-service-wait") == service

@@ -9,7 +9,7 @@ import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import FilePosition
-from hangtop_core.fileway import Way
+from hangtop_core.filerate import Way
 from support.build import HUNG_SINCE, NOW, World
 from support.situations import RUN, user
 

@@ -339,6 +339,17 @@ def test_who_has_left_the_loop_in_which_others_wait_went_on_without_them() -> No
     assert "through with the loop at train.py:50" in first.summary
 
 
+def test_all_circles_that_recorders_show_are_told() -> None:
+    # GIVEN pairs of ranks of which both receive first
+    job = Job(4)
+    for rank in range(4):
+        job.call("recv", [rank], peer=rank ^ 1, done=False)
+    (one,) = judge(waiting(job, dict.fromkeys(range(4), c10d("recv"))))
+    assert (one.cause, [c.rank for c in one.culprits]) == ("p2p-deadlock", [0, 1, 2, 3])
+    assert "anks 0-1 wait for one another in a circle" in one.summary
+    assert "anks 2-3 wait for one another in a circle" in one.summary
+
+
 def test_a_circle_is_proof_without_the_recorders_of_the_others() -> None:
     world = waiting(crossed(3, 2))
     world.waiters(1)

@@ -9,6 +9,7 @@ import pytest
 
 from hangtop_core.descriptors import Descriptor
 from hangtop_core.model import DescriptorTable, Node
+from hangtop_core.room import FullQuota
 from support.build import NOW, World, judged
 from support.situations import PIPE_READ, RUN, SAVE, SLEEP, user
 from support.verdicts import printing
@@ -80,6 +81,47 @@ def test_who_looks_again_and_again_where_a_disk_is_full(
         # It may be that: nobody is blamed for it, and it says where to look.
         assert [(one.cause, one.culprits) for one in others] == [("disk-full", ())]
         assert others[0].next_steps == (f"df -h {full}; df -i {full}",)
+
+
+USED_UP = FullQuota("/home", 1000, limit=20 << 30)
+HOME = Descriptor(7, "file", "/home/ada/ckpt.pt", "w", mount="/home", fstype="xfs")
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (USED_UP, "the quota of user ada on /home is used up (its limit is 20.0 GiB)"),
+        (
+            FullQuota("/home", 1000, what="inodes", limit=50_000, late=True, gid=7),
+            "the quota of group 7 on /home is used up (its soft limit, 50,000 inodes, is exceeded "
+            "for longer than allowed)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("opened", [True, False])
+def test_a_quota_that_is_used_up(one: FullQuota, said: str, opened: bool) -> None:
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready", full_quotas=(one,))
+    world.waiters(3)
+    process = {"uid": 1000, "user": "ada", "cwd": "/tmp" if opened else "/home/ada/run1"}
+    table = DescriptorTable(NOW, (HOME,) if opened else ())
+    retry = user("retry", 41, "time.sleep(1)")
+    world.add(retry, SLEEP, process=process, moved_at=NOW - 1.0, descriptors=table)
+    first = judged(world).verdicts[0]
+    assert (first.cause, [c.rank for c in first.culprits]) == ("disk-full", [3])
+    assert said in first.summary
+    assert first.next_steps[0] == ("quota -s -u 1000" if one.gid is None else "quota -s -g 7")
+
+
+def test_a_quota_of_somebody_else_keeps_nobody_from_writing() -> None:
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready", full_quotas=(USED_UP,))
+    world.waiters(3)
+    table = DescriptorTable(NOW, (HOME,))
+    process = {"uid": 1001, "user": "eve", "cwd": "/home/ada/run1"}
+    retry = user("retry", 41, "time.sleep(1)")
+    world.add(retry, SLEEP, process=process, moved_at=NOW - 1.0, descriptors=table)
+    assert judged(world).verdicts[0].cause == "missing-collective"
 
 
 def test_each_of_several_full_file_systems_is_looked_at() -> None:

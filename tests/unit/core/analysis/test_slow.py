@@ -66,6 +66,54 @@ def test_one_rank_that_all_others_wait_for_at_each_step_is_a_straggler(
         assert decided(found, 5.0)
 
 
+SAVES = (frame("_save", "torch/serialization.py", 994), *user("put", 73, "torch.save(value, f)"))
+
+
+@pytest.mark.parametrize(
+    ("saves", "running", "main", "cause", "said"),
+    [
+        (
+            "main",
+            True,
+            0.9,
+            "checkpoint-slow",
+            "pid 4020) writes a checkpoint at train.py:73 (put)",
+        ),
+        (
+            "thread",
+            True,
+            0.1,
+            "checkpoint-slow",
+            "pid 4020) writes a checkpoint in its thread 'writer' at train.py:73 (put)",
+        ),
+        # Its main thread works more than that; or that thread only waits for its disk.
+        ("thread", True, 0.8, "straggler", "pid 4020) holds up the others"),
+        ("thread", False, 0.1, "straggler", "pid 4020) holds up the others"),
+    ],
+)
+def test_who_holds_up_the_others_while_it_saves_writes_a_checkpoint(
+    saves: str, running: bool, main: float, cause: str, said: str
+) -> None:
+    world = World()
+    for _ in range(2):
+        moved = {"moved_at": NOW - 2.0, "left_at": NOW - 2.0}
+        world.add(c10d("all_reduce"), FUTEX, **moved, **lately(0.02, 4))
+    facts = RUN if running else ("D", "folio_wait_bit", "write", 7, None)
+    world.add(
+        SAVES if saves == "main" else c10d("all_reduce"),
+        RUN,
+        process={"threads": (situations.thread(4101, facts),)},
+        sample={**CHANGES, "others": [("writer", 4101, SAVES, False)] if saves != "main" else []},
+        main_cpu_share=main,
+        **lately(0.9, 9),
+    )
+    found = judged(world)
+    assert (found.state, causes(found)) == ("progressing", [cause])
+    summary = found.verdicts[0].summary
+    assert said in summary
+    assert "holds up the others, step by step: it has used 90% of a core" in summary
+
+
 def test_a_looker_tells_of_several_steps() -> None:
     looker = Looker()
     for second in range(30):

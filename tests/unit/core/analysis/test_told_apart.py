@@ -10,6 +10,7 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, DescriptorTable, Socket
 from hangtop_core.logs.output import Output
+from hangtop_core.observing import decided
 from support import build, situations
 from support.build import World
 from support.logs import parsed
@@ -92,12 +93,50 @@ def alone(text: str) -> Diagnosis:
     return judged(world, text, 4)
 
 
+@pytest.mark.parametrize(
+    ("said", "since", "printed", "state"),
+    [
+        (True, 40.0, None, "hung"),
+        # It may get on, or not be one that others have waited for.
+        (True, 20.0, None, "progressing"),
+        (True, 40.0, build.NOW - 5.0, "progressing"),
+        (False, 40.0, None, "progressing"),
+    ],
+)
+def test_who_is_left_in_a_while_after_all_others_have_given_up_hangs(
+    *, said: bool, since: float, printed: float | None, state: str
+) -> None:
+    world = World()
+    spins = msgspec.structs.replace(
+        situations.user("spin", 8)[0], within=((7, "while not self.done:"),), line=8
+    )
+    stack = (spins, *situations.BASE)
+    facts = ("R", "0", None, None, None)
+    one = world.add(stack, facts, moved_at=build.NOW, printed_at=printed)
+    assert one.sample is not None
+    loops = ((spins.file, spins.name, 7, build.NOW - since),)
+    sample = msgspec.structs.replace(one.sample, loops=loops)
+    world.ranks = [msgspec.structs.replace(one, rank=1, sample=sample)]
+    text = "".join(raised(rank, GAVE_UP if said else "KeyError: 'a'") for rank in (0, 2, 3))
+    found = judged(world, text, 4)
+    assert found.state == state
+    assert decided(found, 6.0) == (state == "hung" or not said)
+    if said:
+        assert first(found) == ("missing-collective", [1])
+
+
 def test_at_work_alone_after_all_others_have_given_up_waiting_is_who_they_waited_for() -> None:
     found = alone("".join(raised(rank, GAVE_UP) for rank in (0, 2, 3)))
     assert found.state == "progressing"
     assert first(found) == ("missing-collective", [1])
     assert "did not come where ranks 0,2-3 waited" in found.verdicts[0].summary
     assert "left; now it is busy at" in found.verdicts[0].summary
+
+
+def test_of_each_that_gave_up_its_own_line_is_told() -> None:
+    found = alone(raised(0, GAVE_UP, 7) + raised(2, GAVE_UP, 8) + raised(3, GAVE_UP, 9))
+    told = {e.rank: e.text for e in found.verdicts[0].evidence if e.source == "log"}
+    assert all(f":{line} (" in told[rank] for rank, line in ((0, 7), (2, 8), (3, 9)))
 
 
 @pytest.mark.parametrize("text", ["", raised(0, "KeyError: 'a'"), raised(1, GAVE_UP)])

@@ -183,6 +183,34 @@ def test_the_rank_that_aborted_is_the_one_whose_sizes_did_not_fit() -> None:
     assert first(run(world, ABORT)) == ("mismatched-size", [2])
 
 
+@pytest.mark.parametrize(
+    ("codes", "text", "blamed"),
+    [
+        # Others lost the connection to it, or were told to end.
+        ((1, None, 1, -15), "", [1]),
+        # Its own error says why it left; or it may be any of two.
+        ((1, None, 1, -15), "[rank1]: KeyError: 'a'\n", []),
+        ((1, None, None, -15), "", []),
+    ],
+)
+def test_who_aborted_is_known_where_nothing_else_tells_why_it_left(
+    codes: tuple[int | None, ...], text: str, blamed: list[int]
+) -> None:
+    world = World()
+    for code in codes:
+        process = {"exit_code": code, "gone_at": build.HUNG_SINCE}
+        world.add(c10d("all_reduce"), FUTEX, process=process, state="exited")
+    head = "[rank1]: Traceback (most recent call last):\n" if text else ""
+    line = '[rank1]:   File "train.py", line 9, in <module>\n' if text else ""
+    (found,) = [
+        one for one in run(world, ABORT + head + line + text).verdicts
+        if one.cause == "mismatched-size"
+    ] or [None]  # fmt: skip
+    assert ([c.rank for c in found.culprits] if found is not None else []) == blamed
+    if blamed:
+        assert first(run(world, ABORT)) == ("mismatched-size", blamed)
+
+
 RESTARTED = (
     "[rank2]: Traceback (most recent call last):\n"
     '[rank2]:   File "train.py", line 9, in <module>\n[rank2]: RuntimeError: lost\n'

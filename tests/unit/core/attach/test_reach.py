@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.attach.reach import explore, way
+from hangtop_core.attach.ssh import port_of
 from support.processes import PATIENCE
 
 if TYPE_CHECKING:
@@ -62,3 +63,8 @@ def test_names_without_an_address_say_so() -> None:
     nodes = ["nowhere.invalid", "x" * 70 + ".invalid"]
     found = {node: future.result(PATIENCE) for node, future in explore(nodes, None, 1.0).items()}
     assert [node for node in nodes if found[node].unresolved] == nodes, found
+
+
+@pytest.mark.parametrize("port", ["x", "99999", "\u00b2", "9" * 5000, ""])
+def test_a_port_that_makes_no_sense_is_the_usual_one(port: str) -> None:
+    assert port_of({"port": port}) == 22

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.logs.files import CHUNK, TAIL, WHOLE, find, read, read_all
+from hangtop_core.logs.follow import PIECE, PIECES, Follower
 from hangtop_core.logs.judge import judge
 from hangtop_core.logs.lines import (
-    PIECE,
-    PIECES,
     Choice,
-    Follower,
     Kept,
     around,
     span,
@@ -319,7 +317,7 @@ def test_times_of_day_are_those_of_the_day_that_it_is(
     now = time.time() + 5 * 3600
     follower = Follower([str(path)], Choice())
     follower.poll()
-    monkeypatch.setattr("hangtop_core.logs.lines.time.time", lambda: now)
+    monkeypatch.setattr("hangtop_core.logs.follow.time.time", lambda: now)
     clock = f"{datetime.fromtimestamp(now):%H:%M:%S}"
     path.write_text(f"{clock} Segmentation fault (core dumped)\n")
     (record,) = follower.poll()[1]

@@ -9,8 +9,8 @@ from hangtop_core.analysis.flight.countdown import countdown
 from hangtop_core.analysis.flight.groups import GroupLine, group_lines
 from hangtop_core.analysis.flight.live import picture
 from hangtop_core.analysis.flight.members import attendees
-from hangtop_core.analysis.flight.numbers import NumberLine, number_lines
 from hangtop_core.analysis.flight.picture import Picture, examine
+from hangtop_core.analysis.flight.sequences import NumberLine, number_lines
 from hangtop_core.analysis.verdict.engine import diagnose
 from support.flight import START_NS, Job, stalled, traces
 from support.record import load

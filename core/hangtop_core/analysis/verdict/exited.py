@@ -22,10 +22,10 @@ from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.lost import lost, own_error
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.network import leads_to
-from hangtop_core.analysis.verdict.steps import Command, tails
+from hangtop_core.analysis.verdict.steps import Command, first_errors, tails
 from hangtop_core.launchline import starts_together
 from hangtop_core.logs.ended import LATER, TOLD_TO
-from hangtop_core.logs.steps import KERNEL_LOG
+from hangtop_core.logs.steps import KILLS
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ BESIDE_ANOTHER = 0.6
 """The same of one that has failed by an error of its own, where the kernel has ended another."""
 _COMPLAINS = re.compile(r"\b(?:ERROR|CRITICAL|FATAL|[Ff]atal|[Ee]rror:)")
 """What marks a line as one that may tell why a program ended right after it."""
-_KERNEL_LOG = f"{KERNEL_LOG} | grep -i -e oom -e killed -e segfault"
 
 
 def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -82,7 +81,7 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *(fact("process", s.number, f"pid {s.pid} {s.activity.text}") for s in group[:4]),
                 *_told(case, group),
             ),
-            steps=exit_steps(group[0].rank),
+            steps=exit_steps(case, group[0].rank),
             confidence=confidence,
         )
     if case.progress.state != "exited":
@@ -192,9 +191,10 @@ def _told(case: Case, group: Sequence[Subject]) -> Iterator[Evidence]:
             return
 
 
-def exit_steps(rank: Rank) -> tuple[Step, ...]:
+def exit_steps(case: Case, rank: Rank) -> tuple[Step, ...]:
     """Where it is told why a rank, or one beside it, has left."""
-    return tuple(Command(rank.node, step) for step in (*tails(rank), _KERNEL_LOG))
+    steps = (Command(rank.node, step) for step in (*tails(rank), KILLS))
+    return (*first_errors(rank, case.by_node[rank.node]), *steps)
 
 
 def together(case: Case, seat: Seat) -> bool:
@@ -235,7 +235,7 @@ def _vanished(case: Case) -> Iterator[Hit]:
                 _guessed(case, some[0].rank),
             ),
             evidence=(fact("environment", None, text), *to_it, *place_facts(some)),
-            steps=exit_steps(beside[0]) if beside else (Command(node, _KERNEL_LOG),),
+            steps=exit_steps(case, beside[0]) if beside else (Command(node, KILLS),),
             confidence=0.9 if some[0].beside else 0.6 if some[0].named and not to_it else 0.8,
             decisive=not some[0].named,
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.numerics import earliest
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import names
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def first_of(snapshot: Snapshot, job: Job) -> Evidence | None:
         for one in told
         if one is not who and one.first is not None and one.rank is not None
     )
-    also = f"; rank{'s' * (len(later) > 1)} {fold(later)} saw one, too" if later else ""
+    also = f"; {names(later)} saw one, too" if later else ""
     return fact("numerics", who.rank, f"saw {_words(snapshot, first)}{also}")
 
 

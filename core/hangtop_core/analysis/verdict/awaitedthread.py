@@ -46,7 +46,10 @@ def with_helper(rank: Rank, activity: Activity, reader: Reader) -> Activity:
     if len(threads) < 2 or "/multiprocessing/" in called:
         return activity
     future = "/concurrent/futures/" in called
-    does = [(one, _talking(_doing(rank.process, rank.sample, one, reader))) for one in threads[1:]]
+    does = [
+        (one, _talking(thread_activity(rank.process, rank.sample, one, reader)))
+        for one in threads[1:]
+    ]
     does = [(one, what) for one, what in does if not _rests(what)]
     able = [
         (one, what)
@@ -68,7 +71,9 @@ def with_helper(rank: Rank, activity: Activity, reader: Reader) -> Activity:
     )
 
 
-def _doing(process: Process, sample: StackSample, one: ThreadStack, reader: Reader) -> Activity:
+def thread_activity(
+    process: Process, sample: StackSample, one: ThreadStack, reader: Reader
+) -> Activity:
     """What a thread does, as it would be said of a main thread."""
     read, facts = reader.thread(process, one)
     return doing(read, one, sample, facts, facts.state if facts is not None else "?")

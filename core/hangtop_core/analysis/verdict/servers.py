@@ -210,4 +210,6 @@ WAITS_FOR_REQUESTS = Rule(
     next_steps=("Send it a request",),
     find=_idle,
     states=ALWAYS,
+    complete="it rests on the stacks of all threads, and on the connections of event loops, which "
+    "are read by then",
 )

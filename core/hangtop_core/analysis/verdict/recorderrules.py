@@ -31,7 +31,8 @@ from hangtop_core.analysis.verdict.callers import (
 from hangtop_core.analysis.verdict.evidence import common_facts, is_are, several
 from hangtop_core.analysis.verdict.meeting import nettest
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.recorded import AGREED
+from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.recorderfacts import AGREED
 from hangtop_core.analysis.verdict.steps import on, sockets_step
 from hangtop_core.analysis.verdict.uneven import unused
 from hangtop_core.logs.steps import KERNEL_LOG
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from hangtop_core.model import Frame
 
 _EXCLUDED = "A rank is outside of communication, or the recorder of a rank could not be read."
+_READ = "every number, operation and size that ranks have recorded was read"
+_DRIVERS = (More("kernel log", "whether a driver reports an error of a GPU"),)
 _PAST = (
     "A rank is outside of communication. Stacks show that one is past the line at which the others "
     "wait for it, or has left their loop: `missing-collective`."
@@ -66,7 +69,8 @@ def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterato
         return
     if one.cause != pattern.cause:
         return
-    blamed = {culprit.rank for culprit in one.culprits}
+    circles = [one, *_other_circles(case, pattern, one)]
+    blamed = {culprit.rank for circle in circles for culprit in circle.culprits}
     found = tuple(s for s in case.waiters if s.number in blamed)
     others = [s for s in case.waiters if s.number not in blamed]
     alone = found and pattern in (patterns.SKIPPED, patterns.ALONE)
@@ -74,12 +78,22 @@ def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterato
     yield Hit(
         subjects=found,
         explained=case.waiters,
-        summary=one.summary + (branch(case, found, others) if alone else ""),
-        evidence=one.evidence,
+        summary=one.summary
+        + "".join(f". {other.summary[:1].upper()}{other.summary[1:]}" for other in circles[1:])
+        + (branch(case, found, others) if alone else ""),
+        evidence=tuple(fact for circle in circles for fact in circle.evidence),
         steps=_moved_by(case) if transport else (*pattern.next_steps, *unused(case, found)),
         # That a loop is over says more: it is why an operation was left out.
         confidence=min(one.confidence, 0.75) if sure else one.confidence,
     )
+
+
+def _other_circles(case: Case, pattern: Pattern, one: Verdict) -> list[Verdict]:
+    """Other ranks that wait for one another in a circle, and have nothing to do with the first."""
+    if pattern not in (patterns.P2P_CIRCLE, patterns.INVERSION) or case.picture is None:
+        return []
+    told = case.picture.diagnosis.verdicts
+    return [other for other in told if other is not one and other.cause == one.cause]
 
 
 def _moved_by(case: Case) -> tuple[Step, ...]:
@@ -241,6 +255,8 @@ def _rule(pattern: Pattern) -> Rule:
         confidence=pattern.confidence,
         next_steps=pattern.next_steps,
         find=partial(_concluded, pattern),
+        needs=_DRIVERS if pattern is patterns.TRANSPORT else (),
+        complete="" if pattern is patterns.TRANSPORT else _READ,
     )
 
 
@@ -312,6 +328,7 @@ SUBSET = Rule(
     confidence=0.85,
     next_steps=("Call new_group on all ranks, in the same order",),
     find=_subset,
+    complete="making a group is in no recorder: who is at it, all stacks show",
 )
 RULES = tuple(
     map(

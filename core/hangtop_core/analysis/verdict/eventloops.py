@@ -25,7 +25,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.steps import sockets_step
-from hangtop_core.places import port_of
+from hangtop_core.places import port_of, stays_here
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -121,8 +121,7 @@ def _asked(case: Case, subject: Subject, loop: Descriptor) -> tuple[str, list[De
 
     Who called at a port of its own asks it, and ranks wait for one another by other means.
     """
-    table = subject.rank.descriptors
-    some = table.descriptors if table is not None else ()
+    some = subject.rank.opened
     serves = {port_of(s.local) for d in some if (s := d.socket) is not None and s.state == "LISTEN"}
     ends: dict[str, list[Descriptor]] = defaultdict(list)
     for one in some:
@@ -146,7 +145,7 @@ def _ends(case: Case, subject: Subject, remote: str, one: Descriptor) -> tuple[s
     named = clean(remote, 60)
     other = peer(case, subject, one)
     if other is None:
-        here = f" on {subject.rank.node}" if _is_local(remote) else ""
+        here = f" on {subject.rank.node}" if stays_here(remote) else ""
         return named, named + here
     child = next((c for c in subject.rank.children if c.pid == other.pid), None)
     if child is None or other.node != subject.rank.node:
@@ -157,11 +156,6 @@ def _ends(case: Case, subject: Subject, remote: str, one: Descriptor) -> tuple[s
     which = f", which {doing}" if doing else ""
     common = _PID.sub("", f"children of their own, each a {name}{which}")
     return f"{named}, its {name}{which}", common
-
-
-def _is_local(address: str) -> bool:
-    """Whether an address means another thing on each node."""
-    return address.startswith(("127.", "[::1]", "::1"))
 
 
 IN_LOOP = Rule(

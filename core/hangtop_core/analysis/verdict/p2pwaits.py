@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.dictionary import PEER_TO_PEER
 from hangtop_core.analysis.frames import package, plain_name
-from hangtop_core.analysis.verdict.callers import stack_key, stack_of
+from hangtop_core.analysis.verdict.callers import parts_of, stack_key, stack_of
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.ownsockets import ends
 
 if TYPE_CHECKING:
@@ -49,8 +50,6 @@ _SENDS = re.compile(r"send|recv")
 GIVEN = "its "
 """Before the name of what torch's function was given: that says more than a line."""
 SOCKET = "at the other end of that"
-LONGEST = 200
-"""Characters of a line that are read: of more, one may be nested deeper than Python can follow."""
 
 
 class Knot(NamedTuple):
@@ -68,6 +67,21 @@ class Knot(NamedTuple):
     """Whether they send or receive, by rank; empty where both may be."""
     circle: bool
 
+    @property
+    def circles(self) -> tuple[tuple[Subject, ...], ...]:
+        """Those in circles, each circle by itself."""
+        by_number = {s.number: s for s in self.subjects}
+        found = []
+        for first in sorted(by_number):
+            around: list[Subject] = []
+            one: int | None = first
+            while one in by_number:
+                around.append(by_number.pop(one))
+                one = self.peers.get(one)
+            if around:
+                found.append(tuple(sorted(around, key=lambda s: s.number)))
+        return tuple(found)
+
 
 def knot(case: Case) -> Knot | None:
     """The ranks in sends and receives of which each waits for another; None where none are seen.
@@ -78,6 +92,7 @@ def knot(case: Case) -> Knot | None:
         return None
     passing = [s for s in case.waiters if s.activity.kind in (*PEER_TO_PEER, "work-wait")]
     found = ways(case, passing)
+    found.update(_answers(found, passing))
     found.update(_pair([s for s in case.waiters if s.number not in found]))
     peers = {number: way.peer for number, way in found.items() if way.peer != number}
     tied = _circles({n: peer for n, peer in peers.items() if not _meets(found, n, peer)})
@@ -88,6 +103,15 @@ def knot(case: Case) -> Knot | None:
     if not tied and len(known) == len(passing):
         some = _heads(case, peers)
     return Knot(tuple(some), peers, known, said, calls, bool(tied)) if some else None
+
+
+def unread(case: Case, knot: Knot) -> str:
+    """`; for whom rank 0 waits is not known`: it may be in another circle."""
+    some = [
+        s for s in case.waiters if s.activity.kind in PEER_TO_PEER and s.number not in knot.peers
+    ]
+    waits = "waits" if len(some) == 1 else "wait"
+    return f"; for whom {name_ranks(some)} {waits} is not known" if some else ""
 
 
 def told_by(case: Case, knot: Knot) -> Iterator[Evidence]:
@@ -143,14 +167,39 @@ def _pair(left: Sequence[Subject]) -> dict[int, Way]:
     if len(left) != 2 or left[0].activity.site != left[1].activity.site:
         return {}
     one, other = left
-    site, call = one.activity.site, one.activity.kind
-    node = _argument(site.source or "") if site is not None and call in PEER_TO_PEER else None
-    name = ast.unparse(node) if node is not None else ""
-    if not _PARTNER.search(name):
+    name = _partner(one)
+    if not name:
         return {}
     return {
-        a.number: Way(b.number, call, f"`{name}`", False) for a, b in ((one, other), (other, one))
+        a.number: Way(b.number, one.activity.kind, f"`{name}`", False)
+        for a, b in ((one, other), (other, one))
     }
+
+
+def _answers(found: Mapping[int, Way], passing: Sequence[Subject]) -> dict[int, Way]:
+    """Who waits for the one rank that waits for it, in one line that exchanges with a `peer`.
+
+    So it is where some are known to do so there, and all of which it is known.
+    """
+    given: dict[int, Way] = {}
+    for one in [s for s in passing if s.number not in found]:
+        name = _partner(one)
+        there = [s for s in passing if s.activity.site == one.activity.site and s.number in found]
+        by = [s.number for s in there if found[s.number].peer == one.number]
+        back = [(s.number, found.get(found[s.number].peer)) for s in there]
+        mutual = {way.peer == number for number, way in back if way is not None}
+        if name and len(by) == 1 and mutual == {True}:
+            given[one.number] = Way(by[0], one.activity.kind, f"`{name}`", False)
+    return given
+
+
+def _partner(subject: Subject) -> str:
+    """`peer`, or what else the line of a send or recv calls the one it is exchanged with."""
+    site = subject.activity.site
+    sends = site is not None and subject.activity.kind in PEER_TO_PEER
+    node = _argument(site.source or "") if site is not None and sends else None
+    name = ast.unparse(node) if node is not None else ""
+    return name if _PARTNER.search(name) else ""
 
 
 class Way(NamedTuple):
@@ -241,14 +290,8 @@ def _function(case: Case, subject: Subject, names: dict[str, str]) -> str:
 @lru_cache(maxsize=1024)
 def _argument(source: str) -> ast.expr | None:
     """To or from whom the call in a line sends or receives; None where there are several."""
-    if len(source) > LONGEST:
-        return None
-    try:
-        tree = ast.parse(source.strip() + (" pass" if source.rstrip().endswith(":") else ""))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
     found = []
-    for node in ast.walk(tree):
+    for node in parts_of(source):
         called = getattr(node, "func", None)
         name = getattr(called, "attr", getattr(called, "id", None))
         if isinstance(node, ast.Call) and name in _CALLS:

@@ -109,4 +109,6 @@ DOWN = Rule(
     next_steps=("Look at the port: ibstat", "Look at cable, transceiver and switch port"),
     find=_down,
     states=AT_START,
+    complete="states and counters of ports are read with every pass; of a cable the node knows no "
+    "more",
 )

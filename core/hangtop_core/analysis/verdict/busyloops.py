@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.callers import block_at
+from hangtop_core.meters import latest
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.frames import Loop
@@ -27,7 +28,7 @@ def loop_told(case: Case, subject: Subject) -> str:
             return ""
         return (
             f"is in the loop at {loop}, in all samples {case.ago(told[1])}, by the same calls, and "
-            "its memory has not changed; no rank that waits is in it"
+            f"its memory has not changed{'; no rank that waits is in it' if case.waiters else ''}"
         )
     if loop and wakes_up(subject.rank, subject.standing):
         return f"is in the loop at {loop}, which only a line in it ends; no rank that waits is"
@@ -53,3 +54,21 @@ def _circle(case: Case, subject: Subject) -> tuple[Loop, float] | None:
     if subject.activity.kind != "busy" or not subject.rank.sample or not subject.rank.sample.loops:
         return None
     return case.waiters_stacks.circle(subject.rank)
+
+
+def left_in_loops(case: Case) -> float | None:
+    """Since when all that are left go round in a `while`, where the others have waited in vain.
+
+    Those have left, so that nobody waits any more. None where one of them may get on.
+    """
+    since: list[float] = []
+    for subject in case.live:
+        told, rank = _circle(case, subject), subject.rank
+        if told is None:
+            return None
+        last = latest((told[1], rank.data_at))
+        if last is None or case.at - last < case.hang_after:
+            return None
+        since.append(last)
+    given_up = case.said.gave_up - {s.number for s in case.live} if since else frozenset()
+    return max(since) if given_up else None
