@@ -86,4 +86,5 @@ OTHER_FOLDER = Rule(
     confidence=0.7,
     next_steps=("Use one environment for all ranks: compare PYTHONPATH",),
     find=other_folder,
+    complete="the files in stacks say from which folders each rank has the package",
 )

@@ -118,4 +118,5 @@ DROPPED = Rule(
     confidence=0.85,
     next_steps=("Look at firewalls (iptables -S, nft list ruleset) in the ranks' namespace",),
     find=_dropped_here,
+    complete="the kernel's own count of attempts says that nothing is acknowledged",
 )
