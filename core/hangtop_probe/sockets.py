@@ -59,8 +59,10 @@ def parse_inet(data: bytes, family: str) -> List[Socket]:
             # The end of what the other end sends, which is not read, counts as one byte.
             receive -= state == 8 and receive > 0
             inode = int(fields[9])
-            # Timer 1 is the one of retransmission (net/ipv4/tcp_ipv4.c, get_tcp4_sock).
-            again = int(fields[6], 16) if fields[5].startswith(b"01:") else 0
+            # Timer 1 is the one of retransmission (net/ipv4/tcp_ipv4.c, get_tcp4_sock), 4 that of
+            # probes, of which those count that have no answer: one who does not read answers.
+            timer = fields[5][:3]
+            again = int(fields[6], 16) if timer == b"01:" else int(fields[8]) * (timer == b"04:")
         except (IndexError, ValueError, struct.error, OSError):
             continue
         name = _TCP_STATES.get(state, "state %x" % state)

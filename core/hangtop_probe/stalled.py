@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 LEAST = {"ESTABLISHED": 3, "SYN_SENT": 2, "CLOSE_WAIT": 0}
 """Attempts in a row from which a connection counts, by its state."""
-_LINES = (b" 01:", b" 08 ")
-"""What a line holds whose timer for sending again runs, or whose state is CLOSE_WAIT."""
+_LINES = (b" 01:", b" 04:", b" 08 ")
+"""What a line holds whose timer for sending again or probing runs, or that is in CLOSE_WAIT."""
 LOOK_S = 3.0
 """Seconds between two readings of a node's connections, of which there may be ten thousands."""
 LONGEST_S = 60.0

@@ -11,7 +11,7 @@ from hangtop_core.analysis.idle import is_idle
 from hangtop_core.analysis.kernel import waits_in
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterator
 
     from hangtop_core.analysis.activity import Activity, Reader
     from hangtop_core.model import Process, Rank, Thread
@@ -28,6 +28,10 @@ PRODUCER_SHARE = 0.1
 """Cores a child uses that works on what its rank waits for; one that only watches uses less."""
 LOOKS_SHARE = 0.003
 """Cores that take more than a look now and then."""
+START_BYTES = 16 * 1024
+"""What a shell reads until it sleeps the first time, with its script and a small program or two."""
+SPARE = 0.25
+"""By how much more may be read than by the sleeps; a program between them reads as much as one."""
 SEVERAL = 3
 """So many of one kind in that time are started again and again."""
 
@@ -52,7 +56,8 @@ def children_moved(rank: Rank, activity: Activity, at: float, reader: Reader) ->
     Of a program that only looks at its clock, or at its connections, it counts when bytes moved:
     curl runs every second, also where nothing comes. Likewise of those that the rank does not wait
     for, as servers that only look whether somebody asks: they may do what the one needs it waits
-    for, but then they are at work, or move much; exporters read a little all the time.
+    for, but then they are at work, or move much; exporters read a little all the time. Who has
+    done nothing but sleep between two looks, by another `sleep` each time, does not get on.
     """
     moved = dict(rank.child_moved_at)
     others = set[int]() if activity.kind != "child" else aside(rank, activity.main)
@@ -64,6 +69,9 @@ def children_moved(rank: Rank, activity: Activity, at: float, reader: Reader) ->
             moved[child.pid] = rank.child_much_at.get(child.pid, child.started_at)
         elif child.pid in moved and only_looks(rank, child):
             moved[child.pid] = rank.child_io_moved_at.get(child.pid, child.started_at)
+    for shell, sleeps in _pausing(rank, at) if activity.kind == "child" else ():
+        moved = {pid: when for pid, when in moved.items() if pid not in sleeps}
+        moved[shell.pid] = shell.started_at
     if churned(rank, at, reader):
         old = (c for c in rank.children if c.gone_at is None)
         some = [at for c in old if (at := moved.get(c.pid, 0.0)) >= c.started_at + SHORT_S]
@@ -78,6 +86,37 @@ def _feed(rank: Rank, others: set[int]) -> bool:
         return False
     mains = (c.main_thread for c in rank.children if c.pid not in others)
     return any(waits_in(one) == "pipe-read" for one in mains)
+
+
+def _pausing(rank: Rank, at: float) -> Iterator[tuple[Process, set[int]]]:
+    """Children that have done nothing but start a `sleep` again and again, with the pids of these.
+
+    What a program has read counts as its parent's, too, once it has ended: where that is what the
+    sleeps read alone, none has run between them, however short.
+    """
+    below: dict[int, list[Process]] = defaultdict(list)
+    for child in rank.children:
+        below[child.ppid].append(child)
+    for shell in rank.children:
+        sleeps = below.get(shell.pid)
+        if not sleeps or shell.gone_at is not None or any(one.comm != "sleep" for one in sleeps):
+            continue
+        shortest = min(map(_seconds, sleeps))
+        each = max(one.meters.read_bytes or 0 for one in sleeps)
+        moved, many = shell.meters.read_bytes, (at - shell.started_at) / max(shortest, 0.1)
+        if moved is None or shortest <= 0 or each * many * (1 - SPARE) < START_BYTES:
+            continue  # a second program would make no difference that can be seen
+        moved += shell.meters.write_bytes or 0
+        if len(shell.threads) <= 1 and moved <= START_BYTES + each * many * (1 + SPARE):
+            yield shell, {one.pid for one in sleeps}
+
+
+def _seconds(sleep: Process) -> float:
+    """For how long a `sleep` sleeps; 0 where that is not known."""
+    try:
+        return float(sleep.cmdline[-1].removesuffix("s"))
+    except (IndexError, ValueError):
+        return 0.0
 
 
 def only_looks(rank: Rank, child: Process) -> bool:

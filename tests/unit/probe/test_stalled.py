@@ -21,12 +21,14 @@ def row(inode: int, timer: str = "01:00000A00", again: int = 7, state: str = "01
 
 
 def test_the_kernels_count_of_attempts_is_read() -> None:
-    data = HEAD + row(11) + row(12, "00:00000000", 0) + row(13, "04:00000010", 3)
+    unanswered = row(14, "04:00000010", 0).replace(b" 0 14", b" 6 14")
+    data = HEAD + row(11) + row(12, "00:00000000", 0) + row(13, "04:00000010", 3) + unanswered
     assert [(one.inode, one.retransmits) for one in parse_inet(data, "tcp")] == [
         (11, 7),
         (12, 0),
-        # A peer that does not read is probed, not sent the same again.
+        # A peer that does not read is probed, and answers; where none does, that is counted.
         (13, 0),
+        (14, 6),
     ]
 
 

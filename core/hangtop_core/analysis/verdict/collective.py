@@ -23,6 +23,7 @@ from hangtop_core.analysis.verdict.leftover import apart, left_over
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import OPEN, More
 from hangtop_core.analysis.verdict.outofstep import crossed, in_own_branch, out_of_step
+from hangtop_core.analysis.verdict.packages import other_folder
 from hangtop_core.analysis.verdict.peertopeer import ABSENT, heads, unmet
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.recorderfacts import AGREED, flight_facts, reduced_none
@@ -92,6 +93,8 @@ def _left_to_others(case: Case) -> bool:
         return True
     if case.seats and case.passing:
         return True  # who sends or receives may wait for one that is not seen
+    if any(other_folder(case)):
+        return True  # two releases of a package issue different operations
     if apart(case) is not None or heads(case) or unmet(case) or alone_with_keys(case):
         return True
     return out_of_step(case) is not None or crossed(case) is not None
@@ -120,10 +123,9 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not minority or len(starting) == len(case.waiters) or told_wrong:
         return
     confidence = 0.45 if tied else 0.95 if one else 0.8 if len(classes) == 2 else 0.55
-    early = ""
-    if one is None and (op := most[0].activity.op) in ROOTED:
+    early = "" if one is not None else _early(most, minority, tied)
+    if early and most[0].activity.op in ROOTED:
         confidence = min(confidence, 0.5)
-        early = f". From {op} some may rightly be through before others"
     said = "; ".join(
         f"{name_ranks(members)} {several(f'waits {text}', members)}"
         for text, members in classes[:4]
@@ -156,6 +158,20 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective on the next run",
         ),
         confidence=confidence,
+    )
+
+
+def _early(most: Sequence[Subject], minority: Sequence[Subject], tied: bool) -> str:
+    """That who is not in a collective with a root any more may be through with it."""
+    if (op := most[0].activity.op) in ROOTED:
+        return f". From {op} some may rightly be through before others"
+    if tied or (op := minority[0].activity.op) not in ROOTED:
+        return ""
+    # Its root waits for each of the others, which go on as soon as they have their part.
+    whom = "it" if len(minority) == 1 else "they"
+    return (
+        f". From {op} some may rightly be through before others, so that {whom} may wait for one "
+        "of those, which has left it out"
     )
 
 

@@ -172,7 +172,7 @@ def sent_in_vain(case: Case, away: Container[str]) -> tuple[Evidence, ...]:
         fact(
             "network",
             s.number,
-            f"{_sent(one)}; no node that answers has that address",
+            f"{sent_again(one)}; no node that answers has that address",
         )
         for s, one in found[:SHOWN]
     )
@@ -186,12 +186,13 @@ def leads_to(case: Case, name: str) -> tuple[Evidence, ...]:
         for one in process.stalled if s.waits else ():
             there = places.node_of(host_of(one.remote), s.rank.node)
             if there == name and one.state == "ESTABLISHED" and not process.meets_at(one.remote):
-                found.append(fact("network", s.number, _sent(one, name)))
+                found.append(fact("network", s.number, sent_again(one, f"on {name}")))
     return tuple(found[:SHOWN])
 
 
-def _sent(one: Stalled, there: str = "") -> str:
-    at = f" on {there}" if there else ""
+def sent_again(one: Stalled, there: str = "") -> str:
+    """A connection on which nothing is acknowledged, and where its other end is."""
+    at = f" {there}" if there else ""
     return (
         f"{one.local} -> {one.remote}{at}: {one.unacknowledged} bytes not acknowledged, sent again "
         f"{one.retransmits} times in a row"
@@ -201,7 +202,7 @@ def _sent(one: Stalled, there: str = "") -> str:
 def _facts(broken: Sequence[_Broken]) -> Iterator[Evidence]:
     ordered = sorted(broken, key=lambda each: (-each.one.retransmits, each.subject.number))
     for subject, one, there in ordered[:SHOWN]:
-        yield fact("network", subject.number, _sent(one, there))
+        yield fact("network", subject.number, sent_again(one, f"on {there}"))
     if len(ordered) > SHOWN:
         those = name_ranks({each.subject.number for each in ordered[SHOWN:]})
         count = plural(len(ordered) - SHOWN, "more connection")

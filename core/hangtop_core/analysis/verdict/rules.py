@@ -32,6 +32,7 @@ from hangtop_core.analysis.verdict import (
     nospace,
     onemachine,
     outofstep,
+    packages,
     peertopeer,
     pinning,
     printed,
@@ -54,6 +55,7 @@ from hangtop_core.analysis.verdict import (
     storewait,
     threads,
     uneven,
+    withinnode,
 )
 
 if TYPE_CHECKING:
@@ -123,6 +125,7 @@ RULES: tuple[Rule, ...] = (
     slow.STRAGGLER,
     atlength.AT_LENGTH,
     network.PEER_DEAD,
+    withinnode.DROPPED,
     meeting.STORE_DEAD,
     storesilent.SILENT,
     meeting.PORT_BLOCKED,
@@ -142,6 +145,7 @@ RULES: tuple[Rule, ...] = (
     *printed.RULES,
     peertopeer.P2P,
     peertopeer.CHAIN,
+    packages.OTHER_FOLDER,
     outofstep.OUT_OF_STEP,
     outofstep.CROSSED,
     collective.MISMATCHED,

@@ -220,6 +220,13 @@ def test_who_is_through_with_a_broadcast_is_blamed_with_little_confidence() -> N
     assert "From broadcast some may rightly be through before others" in one.summary
     one = one_elsewhere(c10d("all_reduce", at=57), c10d("all_gather", at=56)).verdicts[0]
     assert one.confidence == 0.8
+    assert "may rightly" not in one.summary
+
+
+def test_who_is_alone_in_a_broadcast_may_wait_for_one_that_has_left_it_out() -> None:
+    one = one_elsewhere(c10d("broadcast", at=56), c10d("all_reduce", at=57)).verdicts[0]
+    assert one.cause == "mismatched-collective"
+    assert "so that it may wait for one of those, which has left it out" in one.summary
 
 
 def test_who_is_still_in_init_is_waited_for_by_who_has_left_it() -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from hangtop_core.descriptors import Descriptor, DescriptorTable, Socket
+from hangtop_core.meters import Meters
 from hangtop_core.model import Thread
 from support.build import HUNG_SINCE, NOW, World
 from support.situations import CHILD, PIPE_READ, WAITPID
@@ -115,3 +116,50 @@ def test_the_child_that_a_thread_waits_for(
     call: str, argument: str | None, child: int | None
 ) -> None:
     assert Thread(1, "a", "S", None, call, None, argument).child == child
+
+
+def pausing(read: int, *, other: str = "sleep", seconds: str = "2", age: float = 60.0) -> World:
+    """A rank that waits for a shell, of which two sleeps were met: one has ended."""
+    world = World()
+    world.waiters(2)
+    rank = world.add(CHILD, (*WAITPID[:4], "6001"))
+    shell = world.process(
+        6001,
+        WAITPID,
+        role="subprocess",
+        comm="bash",
+        cmdline=("bash", "convert.sh"),
+        meters=Meters(read_bytes=read, write_bytes=0),
+        started_at=NOW - age,
+    )
+    pairs = [(msgspec.structs.replace(shell, threads=shell.threads[:1]), None)]
+    for pid, comm, gone in ((6002, other, NOW - 1), (6003, "sleep", None)):
+        told = {"comm": comm, "cmdline": (comm, seconds), "gone_at": gone}
+        meters, since = Meters(read_bytes=6976, write_bytes=0), NOW - 3
+        more = {"ppid": 6001, "role": "subprocess", "meters": meters, "started_at": since}
+        made = world.process(pid, POLLS, **more, **told)
+        pairs.append((msgspec.structs.replace(made, threads=made.threads[:1]), None))
+    world.give_children(rank, pairs)
+    moved = {"child_moved_at": dict.fromkeys((6001, 6003), NOW - 0.1)}
+    moved["child_cpu_share"] = dict.fromkeys((6001, 6003), 0.001)
+    world.ranks[-1] = msgspec.structs.replace(world.ranks[-1], **moved)
+    return world
+
+
+def test_a_shell_that_only_sleeps_between_two_looks_does_not_get_on() -> None:
+    verdict = hung(pausing(8000 + 30 * 6976))
+    assert verdict.cause == "child-process-wait"
+    assert "pid 6001 'bash convert.sh' (state S)" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"read": 8000 + 60 * 6976},  # as much again: a program too short to be met
+        {"read": 0, "other": "rsync"},
+        {"read": 0, "seconds": "infinitely"},
+        {"read": 8000 + 30, "age": 4.0},  # as little as nothing tells yet
+    ],
+)
+def test_a_shell_that_runs_programs_between_its_sleeps_gets_on(case: dict[str, Any]) -> None:
+    assert judged(pausing(**case)).state == "progressing"

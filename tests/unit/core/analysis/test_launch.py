@@ -13,7 +13,7 @@ from hangtop_core.report import diagnosis_text, each_text
 from support import situations
 from support.build import HUNG_SINCE, World, judged
 from support.halves import N1, N2, N3, culprits, halves, world
-from support.situations import INIT, POLL, RENDEZVOUS, SLEEP, STOP, c10d, frame
+from support.situations import FUTEX, INIT, POLL, RENDEZVOUS, SLEEP, STOP, c10d, frame
 from support.verdicts import blamed, causes, hung
 
 if TYPE_CHECKING:
@@ -417,3 +417,42 @@ def test_a_world_size_left_in_the_environment_of_mpirun(
     if told:
         assert found.verdicts[0].cause == "launch-misconfigured"
         assert "unset WORLD_SIZE before mpirun" in found.verdicts[0].next_steps[0]
+
+
+def through(folder: str, op: str, name: str = "average") -> Stack:
+    """In a collective that a package calls, which lies in some folder."""
+    top, wrapper, *rest = c10d(op)
+    return (top, wrapper, frame(name, f"{folder}/gradkit/__init__.py", 31), *rest)
+
+
+@pytest.mark.parametrize(
+    ("folders", "expected"),
+    [
+        (("new", "new", "old", "new"), ("version-mismatch", [2])),
+        (("new", "new", "new", "new"), ("mismatched-collective", [0])),
+        (("new", "new", "old", "old"), ("mismatched-collective", [0])),
+    ],
+)
+def test_who_has_a_package_from_another_folder_where_operations_differ(
+    folders: tuple[str, ...], expected: tuple[str, list[int]]
+) -> None:
+    world = World()
+    for number, folder in enumerate(folders):
+        site = f"/envs/{folder}/site-packages"
+        stack = through(site, "all_reduce") if number else through(site, "broadcast", "agree")
+        world.add(stack, FUTEX)
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == expected
+    if expected[0] == "version-mismatch":
+        assert verdict.summary.startswith(
+            "rank 2 has imported gradkit from /envs/old/site-packages, the others from "
+            "/envs/new/site-packages, and not all wait in the same operation"
+        )
+
+
+def test_a_package_from_another_folder_explains_nothing_where_all_wait_alike() -> None:
+    world = World()
+    for number in range(4):
+        folder = "old" if number == 2 else "new"
+        world.add(through(f"/envs/{folder}/site-packages", "all_reduce"), FUTEX)
+    assert hung(world).cause == "unknown"

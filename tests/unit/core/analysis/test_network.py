@@ -121,3 +121,46 @@ def test_which_network_it_is_is_told_where_connections_on_another_one_are_not_st
         "1 other connection of these ranks between them, over 10.0.0.1 and 10.0.0.2, is not stuck"
         in summary
     )
+
+
+def within(*ends: tuple[int, int, bool], late: int | None = None, known: bool = True) -> Verdict:
+    """Four ranks on one node; of stuck connections their two ranks, and if both ends send."""
+    world, stuck = World(), {number: list[Stalled]() for number in range(4)}
+    tables = {number: list[Descriptor]() for number in range(4)}
+    for at, (here, there, both) in enumerate(ends):
+        one, other = f"127.0.0.1:{40000 + at}", f"127.0.0.1:{50000 + at}"
+        stuck[here].append(Stalled(one, other, 96, 7))
+        if both:
+            stuck[there].append(Stalled(other, one, 65824, 6))
+        elif known:
+            socket = Socket("tcp", "ESTABLISHED", other, one)
+            tables[there].append(Descriptor(9 + at, "socket", f"socket:[{at}]", socket=socket))
+    for number in range(4):
+        doing = (user("rest", 41), SLEEP) if number == late else (c10d("all_reduce"), FUTEX)
+        table = DescriptorTable(NOW, tuple(tables[number]))
+        world.add(*doing, process={"stalled": tuple(stuck[number])}, descriptors=table)
+    return judged(world).verdicts[0]
+
+
+def test_within_a_node_the_rank_is_named_that_all_stuck_connections_have_in_common() -> None:
+    verdict = within((0, 1, True), (1, 2, True), (3, 1, False))
+    assert (verdict.cause, blamed(verdict), verdict.victims) == ("tcp-peer-dead", [1], (0, 2, 3))
+    assert verdict.summary.startswith("TCP between rank 1 and ranks 0,2-3 on n1 does not get")
+    assert "rank 1 is at one end of all 3 connections" in verdict.summary
+    texts = [e.text for e in verdict.evidence if e.source == "network"]
+    assert texts[0] == (
+        "127.0.0.1:40000 -> 127.0.0.1:50000 of rank 1: 96 bytes not acknowledged, sent again 7 "
+        "times in a row"
+    )
+
+
+def test_of_two_ranks_of_a_node_it_may_be_either() -> None:
+    verdict = within((0, 1, True))
+    assert (verdict.cause, blamed(verdict)) == ("tcp-peer-dead", [0, 1])
+    assert "what ranks 0-1 send is not acknowledged" in verdict.summary
+    assert "on 1 connection." in verdict.summary
+
+
+def test_within_a_node_both_ranks_have_to_be_known_and_to_wait() -> None:
+    assert within((0, 1, False), known=False).cause == "unknown"
+    assert within((0, 1, True), late=1).cause != "tcp-peer-dead"
