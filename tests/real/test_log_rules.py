@@ -94,6 +94,10 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talking]:
         )
         options = Options(interval=0.5, pids=(started.pid,), hang_after=2.0)
         session = stack.enter_context(Session(options, diagnose))
+        there = session.wait(
+            lambda one: [len(job.ranks) for job in one.snapshot.jobs] == [RANKS], PATIENCE
+        )
+        assert there is not None, session.latest
         yield Talking(folder, session)
 
 
