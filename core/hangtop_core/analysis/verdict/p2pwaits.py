@@ -93,7 +93,7 @@ def knot(case: Case) -> Knot | None:
     passing = [s for s in case.waiters if s.activity.kind in (*PEER_TO_PEER, "work-wait")]
     found = ways(case, passing)
     found.update(_answers(found, passing))
-    found.update(_pair([s for s in case.waiters if s.number not in found]))
+    found.update(_pair(found, case.waiters))
     peers = {number: way.peer for number, way in found.items() if way.peer != number}
     tied = _circles({n: peer for n, peer in peers.items() if not _meets(found, n, peer)})
     known = tuple(s for s in passing if s.number in peers)
@@ -159,12 +159,16 @@ def _heads(case: Case, peers: Mapping[int, int]) -> list[Subject]:
     return heads if all(s.activity.kind in ("collective", "backward") for s in heads) else []
 
 
-def _pair(left: Sequence[Subject]) -> dict[int, Way]:
+def _pair(found: Mapping[int, Way], waiters: Sequence[Subject]) -> dict[int, Way]:
     """Two ranks in one line that exchanges with a `peer`, where of all others it is known.
 
-    They are meant for each other: nobody else is left.
+    They are meant for each other: nobody else is left, and nobody there waits for one of them.
     """
+    left = [s for s in waiters if s.number not in found]
     if len(left) != 2 or left[0].activity.site != left[1].activity.site:
+        return {}
+    there = [s for s in waiters if s.activity.site == left[0].activity.site and s.number in found]
+    if {found[s.number].peer for s in there} & {s.number for s in left}:
         return {}
     one, other = left
     name = _partner(one)
@@ -179,18 +183,22 @@ def _pair(left: Sequence[Subject]) -> dict[int, Way]:
 def _answers(found: Mapping[int, Way], passing: Sequence[Subject]) -> dict[int, Way]:
     """Who waits for the one rank that waits for it, in one line that exchanges with a `peer`.
 
-    So it is where some are known to do so there, and all of which it is known.
+    So it is where some are known to do so there, and all of which it is known; or where each there
+    is then in one pair.
     """
     given: dict[int, Way] = {}
+    bold: dict[int, Way] = {}
     for one in [s for s in passing if s.number not in found]:
         name = _partner(one)
         there = [s for s in passing if s.activity.site == one.activity.site and s.number in found]
         by = [s.number for s in there if found[s.number].peer == one.number]
         back = [(s.number, found.get(found[s.number].peer)) for s in there]
         mutual = {way.peer == number for number, way in back if way is not None}
-        if name and len(by) == 1 and mutual == {True}:
-            given[one.number] = Way(by[0], one.activity.kind, f"`{name}`", False)
-    return given
+        if name and len(by) == 1 and False not in mutual:
+            way = Way(by[0], one.activity.kind, f"`{name}`", False)
+            (given if mutual else bold)[one.number] = way
+    all_ = len(found) + len(given) + len(bold) == len(passing) == 2 * len(bold)
+    return given | bold if all_ else given
 
 
 def _partner(subject: Subject) -> str:

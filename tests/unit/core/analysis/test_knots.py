@@ -126,6 +126,10 @@ def test_of_pairs_that_exchange_one_may_not_have_told_for_whom_it_waits() -> Non
     (verdict,) = judged(given(("send", None), *PAIRS[1:])).verdicts
     assert [one.rank for one in verdict.culprits] == [0, 1, 2, 3]
     assert "rank 0 waits in send at train.py:58 (trade), for rank 1 (`peer`)" in verdict.summary
+    # Two of different pairs are not taken for one.
+    (verdict,) = judged(given(PAIRS[0], ("send", None), PAIRS[2], ("send", None))).verdicts
+    assert [one.rank for one in verdict.culprits] == [0, 1, 2, 3]
+    assert verdict.summary.startswith("ranks 0-1 wait for each other, and so do ranks 2-3 for 5:00")
     # They do not all go in pairs: it may wait for any rank.
     world = given(("send", None), *PAIRS[1:], ("send", 2))
     (verdict,) = judged(world).verdicts
