@@ -1,6 +1,6 @@
 """How big a capture is, and how long writing and opening take: 8,192 ranks, ten minutes.
 
-    python benchmarks/capture.py [RANKS] [SECONDS]
+    PYTHONPATH=core:tui:tests:benchmarks python benchmarks/capture.py [RANKS] [SECONDS]
 
 The job is made up: two minutes of steps in which every rank's counters move every second, then a
 hang in which every fiftieth still wakes up; recorders of 488 entries, as many as are asked of so
@@ -35,12 +35,15 @@ if TYPE_CHECKING:
     from hangtop_core.model import Rank
 
 MOVES_S = 120
+"""Seconds for which the job makes steps."""
 ENTRIES = 488
+"""Of a recorder, where 8,192 ranks are asked."""
 HANGS_AFTER_EVERY = 50
+"""Of so many ranks one moves in a second of the hang."""
 
 
 def trace(rank: int, site: tuple[object, ...], at: float, rnd: random.Random) -> Trace:
-    """Twenty operations a second, each noted some microseconds apart."""
+    """Twenty operations a second, each noted up to 2 ms late."""
     count, start = ENTRIES, int(at * 1e9) - ENTRIES * 50_000_000
     created = [start + n * 50_000_000 + rnd.randrange(2_000_000) for n in range(count)]
     group = GroupInfo("0", "default_pg", enqueued=count, completed=count - 1)

@@ -3,7 +3,7 @@
 Starts a job of N ranks with M more threads each, and runs the command on it while it steps, and
 again while one of its ranks is stopped:
 
-    python benchmarks/diagnose.py 8 --threads 100
+    PYTHONPATH=core:tui:tests:benchmarks python benchmarks/diagnose.py 8 --threads 100
 
 Printed are CPU seconds of the command with all it starts (probe, py-spy), which is what the job
 loses; most of it is the start of Python, paid once and by the machine in front of you where the

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 SIZES = (16, 128, 1024)
 HANG_AFTER_S = 10.0
 PATIENCE_S = 300.0
+"""Seconds to wait for what a phase begins with."""
 REST_S = 15.0
 """Seconds after the verdict in which what it asks for still comes."""
 

@@ -40,6 +40,7 @@ for line in sys.stdin:
     print(total, most.value, flush=True)
 """
 ROUND_S = 0.3
+"""Seconds in which gaps are counted, each way and round."""
 
 
 def main() -> None:

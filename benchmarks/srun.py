@@ -3,7 +3,7 @@
 Nodes are network namespaces of this machine with a slurmd each; all have these cores. Every round
 starts sessions anew and waits until all nodes are ready; seconds are medians. Needs root and Slurm:
 
-    python benchmarks/srun.py 16 32
+    PYTHONPATH=core:tui:tests:benchmarks python benchmarks/srun.py 16 32
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from support.slurm import SlurmCluster, why_not
 
 ROOT = Path(__file__).parents[1]
 NEVER = 1 << 20
+"""More nodes than there are: sbcast is not used."""
 
 
 def attach(job: SlurmJob, by_sbcast: bool) -> float:

@@ -30,7 +30,7 @@ _FILE = re.compile(
 )
 _COPIED = "copied.txt"
 """What was copied in the terminal app, where that runs: a file beside the directories."""
-_MAX_TOLD = 10
+_MAX_TOLD = 10  # paths, of those that were left
 
 
 class Entry(NamedTuple):

@@ -22,7 +22,7 @@ _SSET_INFO, _STRINGS, _STATS = 0x37, 0x1B, 0x1D
 _OF_STATS = 1
 """ETH_SS_STATS: which of a driver's lists of names."""
 _NAME = 32
-MAX_COUNTERS = 16_384
+MAX_COUNTERS = 16_384  # drivers have hundreds to some thousands, by their queues
 SPARE = 4096
 """More counters that there is room for: the kernel writes as many as the driver has by then
 (net/ethtool/ioctl.c, ethtool_get_stats), whatever room it is told of."""
@@ -33,7 +33,8 @@ _STORM = re.compile(r"(?i)pause_storm|pfc_storm")
 def pauses(interface: str) -> Dict[str, int]:
     """Return how many pause frames an interface got and sent, over all priorities.
 
-    `pause_received` have stopped this node, with `pause_sent` it has stopped others. Empty
+    `pause_received` have stopped this node, with `pause_sent` it has stopped others; `pause_storms`
+    is how often the driver itself found that there were too many of them. Empty
     where its driver counts none.
 
     Raises:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .requests import Message
 
 _PORTS = {"nfs": "2049", "nfs4": "2049", "cifs": "445", "smb3": "445"}
-MOST = 32
+MOST = 32  # mounts that are told of
 
 
 def read(mounts: Iterable[procfs.Mount]) -> List[Message]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 SECONDS = 120.0
 """How long to wait for gdb; it runs for half a second where all is well."""
 _SPY_SECONDS = 10.0
+"""How long py-spy may take to say who holds the GIL."""
 _CODE = (
     "import os,sys\n"
     "try:\n"

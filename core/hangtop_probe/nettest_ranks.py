@@ -52,10 +52,13 @@ _LOOK = (
     "print(sys.version.split()[0], version)\n"
 )
 _LOOK_S = 30.0
+"""Seconds an interpreter has to start: it may lie on a file server that is slow."""
 MAX_LINE = 1 << 20
+"""Bytes of a line of its output; a longer one is read as several."""
 MAX_WAITING = 64
 """Lines that wait while the head does not take them."""
 PUT_S = 0.5
+"""Seconds between two looks at whether anybody still takes lines."""
 MAX_SAID = 200
 """Lines of its own output that are told, the last ones."""
 

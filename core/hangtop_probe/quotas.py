@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 
 def places(mounts: Iterable[procfs.Mount]) -> List[Place]:
-    """Return where quotas are enforced, each file system once."""
+    """Return where quotas are enforced, each mount point once: a file system may have several."""
     found: Dict[Tuple[str, int], Place] = {}
     for mount in mounts:
         if not is_network(mount.fstype) and mount.source.startswith("/"):

@@ -40,6 +40,7 @@ PARTS = ("rooms.py", "relay.py")
 """What is sent, in this order; the imports from one another are left out."""
 MAGIC = b"\x1eHT1 "  # as in wire.py, which is not here yet
 MAX_FILE = 64 << 20
+"""Bytes of what comes by sbcast; py-spy has 3 MB."""
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 

@@ -2,10 +2,10 @@
 
 gloo_dumps.py DIRECTORY SCENARIO...
 
-All jobs run at the same time, four processes each, forked from one that has imported torch. A rank
-that waits dumps once its recorder shows an operation that is not over; a rank that stays away once
-it does. They hang on, with a worker server each, until stdin ends. Their processes are told in
-DIRECTORY/SCENARIO/pid_RANK.
+All jobs run at the same time, four processes each, forked from one that has imported torch. The
+ranks of a job dump once all of them stand: each stays away, or its recorder shows an operation that
+is not over. They hang on until stdin ends, in most jobs with a worker server each. Their processes
+are told in DIRECTORY/SCENARIO/pid_RANK.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 WORLD = 4
 LIMIT_S = 1200.0
+"""Seconds after which a rank gives up: whoever started it is gone by then."""
 STANDS_S = 1.0
 """Seconds for which all ranks of a job stay where they are before they dump."""
 

@@ -16,8 +16,9 @@ gloo_job.py unmatched    rank 2 waits for a message nobody sends, the others in 
 gloo_job.py two          two pairs with a group each: rank 1 stops itself in one, and rank 3 in the
                          other waits for a lock that it holds
 gloo_job.py overflow     rank 1 leaves a DistributedDataParallel loop on a loss that is not finite
-gloo_job.py spawn        2 ranks of torch.multiprocessing.spawn, then hangs as `collective`
-gloo_job.py spawn-gil    the same, but rank 1 sleeps in C code and keeps the GIL
+gloo_job.py spawn PORT   2 ranks of torch.multiprocessing.spawn, which meet at PORT; rank 1 sleeps
+                         while the other all_reduces
+gloo_job.py spawn-gil PORT  the same, but rank 1 sleeps in C code and keeps the GIL
 """
 
 from __future__ import annotations

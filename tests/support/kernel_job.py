@@ -5,6 +5,7 @@ HOW is `segfault`, `abort`, `memory CGROUP` (is in that cgroup, and goes over it
 `core DIR` (crashes with DIR as its directory and no limit on cores), `disk DIR` (writes to DIR
 until it has succeeded), `limited DIR` (so, and none of its files may become large) or
 `read MEMBERS FILE` (goes into the cgroup of which MEMBERS is the list, and reads FILE from disk).
+It happens once there is the file that DYING_GATE names, in the environment.
 """
 
 from __future__ import annotations

@@ -34,11 +34,11 @@ class Large:
         self.answers = Answers(self.store)
         self.complaints: list[str] = []
         self._nodes: dict[str, SimulatedNode] = {}
-        self._asked = 0
+        unheard = frozenset(silent)
         for number in range(nodes):
             name = self.story.name(number)
             self.store.add_node(name, EPOCH)
-            if number not in set(silent):
+            if number not in unheard:
                 node = self._nodes[name] = SimulatedNode(number, self.story, EPOCH)
                 hello = messages.decode(node.hello(0.0)["hello"], messages.Hello)
                 self.store.change_node(name, {"state": "ready", **hello.facts()})

@@ -16,11 +16,14 @@ import sys
 LOOKUP, FORGET, GETATTR, OPEN, READ, RELEASE, FLUSH, INIT = 1, 2, 3, 14, 15, 18, 25, 26
 ACCESS, INTERRUPT, BATCH_FORGET = 34, 36, 42
 SILENT = frozenset((FORGET, READ, INTERRUPT, BATCH_FORGET))
+"""All but READ want no answer anyway."""
 ENOSYS, ENOENT = 38, 2
 ROOT, SHARD = 1, 2
 SIZE = 96 << 20
+"""Bytes that the shard says it has."""
 BUFFER = 1 << 20
 FOR_LONG = 1 << 30
+"""Seconds for which the kernel may keep what it was told of names and attributes."""
 
 
 def attributes(node: int) -> bytes:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hangtop_core.updates import Update
 
 RESTS_S = 3.0
+"""Seconds without running after which a rank rests."""
 
 
 def main_stack(update: Update, rank: Rank) -> list[str]:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from hangtop_core.updates import Update
 
 MISSING_SHOWN = 5
+"""Requests without answer that are named; of the others how many there are."""
 
 
 def run(arguments: argparse.Namespace) -> int:
