@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 TWICE_S = 1.5
 """Seconds between two readings: what a recorder has in flight may only be under way."""
 ANSWER_S = 60.0
+"""Seconds to wait for all nodes; a request without gdb ends by itself after half of that."""
 INJECT_S = 150.0
-"""Seconds to wait for one rank: gdb is not ended while it calls into one."""
+"""Seconds more for each rank of a node: gdb is not ended while it calls into one."""
 
 
 def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | None:
