@@ -131,7 +131,7 @@ class _Seen:
         self._all = tuple(self._numbers)
 
     def _take(self, trace: Trace, uid: str, low: int) -> None:
-        local = frozenset(n for n, one in enumerate(trace.groups) if one.uid == uid)
+        local = trace.locals.get(uid, frozenset())
         groups, flags, seqs = trace.group, trace.flag, trace.seq
         # Of a coalesced block the last entry stands for all of it.
         places = {
