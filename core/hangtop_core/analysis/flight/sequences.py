@@ -44,10 +44,11 @@ class NumberLine(Struct, frozen=True):
     """How many ranks take part."""
     enqueued: int
     done: int
+    """How many have issued it; how many of these are through."""
     unknown: int = 0
     """Members of which it is not known whether they have issued it."""
     first_ns: int = 0
-    """When the first rank issued it, by its clock; 0 when unknown."""
+    """When the first rank issued it, as `Trace.created` has it; 0 when unknown."""
     last_ns: int = 0
     operation: Operation | None = None
     """What waits in it, where a rank's oldest operation in flight is this one."""
