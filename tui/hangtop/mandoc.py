@@ -129,7 +129,7 @@ def _text(text: str) -> str:
         text.replace("\\", r"\e").replace("-", r"\-").replace("'", r"\(aq").replace("^", r"\(ha")
     )
     plain = plain.replace("`", r"\(ga").replace("~", r"\(ti")
-    return rf"\&{plain}" if plain[:1] in (".", "'") else plain
+    return rf"\&{plain}" if plain.startswith(".") else plain
 
 
 if __name__ == "__main__":

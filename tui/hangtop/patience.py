@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """End what is done meanwhile once it has taken so much processor time; on the main thread only.
+    """End what is done meanwhile; on the main thread only.
+
+    What counts is processor time that the whole process spends in user mode, other threads too.
 
     Raises:
         TimeoutError: it was ended.

@@ -20,6 +20,7 @@ from hangtop.cli.targets import launchers
 from hangtop_core.analysis.flight.live import empty, picture
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.analysis.verdict.recorderrules import SUBSET
+from hangtop_core.asks import INJECT_S
 from hangtop_core.diagnosis import to_json
 from hangtop_core.dumps.load import default_patterns
 from hangtop_core.errors import HangtopError, NoJobError, NoNodeError, UsageError
@@ -40,8 +41,7 @@ if TYPE_CHECKING:
 TWICE_S = 1.5
 """Seconds between two readings: what a recorder has in flight may only be under way."""
 ANSWER_S = 60.0
-INJECT_S = 150.0
-"""Seconds to wait for one rank: gdb is not ended while it calls into one."""
+"""Seconds to wait for all nodes, without gdb; the request has 30 itself, with --trigger 75."""
 
 
 def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | None:

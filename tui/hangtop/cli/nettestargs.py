@@ -99,7 +99,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def port(text: str) -> int:
-    """A port that a program of a user may open."""
+    """Read the number of a port; whether it may be opened the nodes tell."""
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port (1 to 65535)")
     return int(text)

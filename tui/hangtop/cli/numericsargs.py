@@ -40,7 +40,7 @@ def add_numerics(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "path", nargs="*", type=Path, metavar="PATH", help="folder of a run, numerics file, capture"
     )
-    parser.add_argument("--rank", type=partial(whole), metavar="RANK", help="this rank only")
+    parser.add_argument("--rank", type=whole, metavar="RANK", help="this rank only")
     parser.add_argument(
         "--batch",
         type=batches,

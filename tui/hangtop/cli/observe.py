@@ -42,7 +42,7 @@ def find_job(session: Session, key: str | None, pids: Sequence[int] = ()) -> Fou
     """Wait until there is a job, and return the update that shows it.
 
     Raises:
-        NoJobError: when there is none.
+        NoJobError: when there is none; a NoNodeError when no node answers.
         KeyboardInterrupt: by Ctrl-C, when no node has answered with a job by then.
     """
     with StatusLine() as status:
@@ -223,7 +223,7 @@ def _no_ranks(snapshot: Snapshot, pids: Sequence[int]) -> NoJobError:
 
 
 def _silence(node: Node) -> list[str]:
-    """Why a node does not answer, and what to do about it; nothing of one that does."""
+    """Why a node is not ready, and what to do about it; nothing of one that is."""
     if node.state == "ready":
         return []
     text = f"{clean(node.name)} is {node.state}: {clean(node.cause or 'no answer yet')}"

@@ -27,7 +27,7 @@ PASSED = (
     signal.SIGUSR2,
 )
 _GROUP_S = 0.5
-"""How much later than us another process of the group may get a signal on a busy machine."""
+"""Seconds by which another process of the group may get a signal later than us."""
 
 
 class Witness:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hangtop.cli.arguments import Commands
 
 MAX_SECONDS = 60.0
+"""Of one trace, as in `hangtop_core.traces` and the probe, which see to it."""
 
 
 def add_strace(commands: Commands[argparse.ArgumentParser]) -> None:

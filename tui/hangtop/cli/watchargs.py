@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from hangtop.cli.arguments import Commands
 
 ON_HANG_LIMIT_S = 300.0
+"""Seconds that the command of --on-hang may take."""
 KEEP = 20
+"""Directories of hangs that are left below --output."""
 EPILOG = """\
 examples:
   hangtop watch                               my jobs on this machine, until Ctrl-C

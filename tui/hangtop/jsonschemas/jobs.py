@@ -79,7 +79,8 @@ class DumpNode(Struct):
 
     name: str
     state: str
-    """`ready` and `slow` answer; `unreachable`, `denied`, `no-python`, `lost` do not."""
+    """`ready` and `slow` answer; `connecting`, `unreachable`, `denied`, `no-python`, `incompatible`
+    and `lost` do not."""
     reason: str | None
     fix: str | None
     """The command or option that would change that."""

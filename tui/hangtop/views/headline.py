@@ -1,4 +1,4 @@
-"""Line 1 of every screen: job, size, state, timeout, age of the data, nodes, live or paused."""
+"""Lines 1 and 2 of every screen: job, state, timeout, age of the data, nodes, live; the screens."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ MEMBER_COLUMNS: tuple[Column[MemberRow], ...] = (
 
 
 def members_title(name: str, rows: list[MemberRow]) -> tuple[Line, Line]:
-    """`NOT JOINED #48121  1 of 512`."""
+    """`MEMBERS  all_reduce #48121`, and for the edge `1 of 512 not joined, 2 not known`."""
     lack = sum(row.attendee.how == "not" for row in rows)
     unknown = sum(row.attendee.how in ("absent", "unsure") for row in rows)
     differ = sum(row.attendee.how == "differs" for row in rows)

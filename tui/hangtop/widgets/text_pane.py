@@ -38,7 +38,7 @@ class TextPane(LinePane):
         """Show these lines."""
         self._lines = tuple(lines)
         if self.follow:
-            self.top = 1_000_000
+            self.top = 1_000_000  # beyond any end: painting takes the last page instead
         self.paint()
 
     def prepare(self, width: int) -> int:

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 HANG_STEP = 5
 """The step at which scenarios go wrong: late enough that everything is connected."""
 RATE = 1e-3
+"""Learning rate."""
 
 Batch = tuple[Tensor, Tensor]
 
