@@ -75,26 +75,12 @@ class Nettest:
                 "default": nettest_links.default_interface(),
                 "ephemeral": nettest_links.ephemeral_ports(),
                 "settings": {n: os.environ[n][:200] for n in SETTINGS if n in os.environ},
-                "pythons": nettest_ranks.with_torch(self._pythons(request), self._tools, request),
+                "pythons": nettest_ranks.with_torch(
+                    pythons(request.message.get("python"), self._rights), self._tools, request
+                ),
             }
         )
         return {}
-
-    def _pythons(self, request: Request) -> List[str]:
-        """Return interpreters that may have torch, the likeliest first."""
-        asked = request.message.get("python")
-        if isinstance(asked, str) and asked not in ("", "python3"):
-            return [asked]
-        table = Table(self._rights)
-        table.scope(False, None)
-        table.scan()
-        found = []
-        for pid, fields in sorted(table.processes().items()):
-            if fields["role"] == "rank":
-                line = procfs.parse_cmdline(procfs.read("/proc/%d/cmdline" % pid) or b"")
-                found += [line[0]] if line and os.path.isabs(line[0]) else []
-        found += ["python3", sys.executable]
-        return list(dict.fromkeys(found))[:MAX_PYTHONS]
 
     @contextlib.contextmanager
     def _named(self, request: Request) -> Iterator[threading.Event]:
@@ -133,3 +119,22 @@ class Nettest:
             raise Refused("gone", "its process with torch has ended")
         worker.tell(request.message.get("job"))
         return {}
+
+
+def pythons(asked: object, rights: permission.Rights) -> List[str]:
+    """Return the Python that is asked for, or those that may have torch, the likeliest first.
+
+    Those of ranks only of our own: what others name is not started, least of all by root.
+    """
+    if isinstance(asked, str) and asked not in ("", "python3"):
+        return [asked]
+    table = Table(rights)
+    table.scope(False, None)
+    table.scan()
+    found = []
+    for pid, fields in sorted(table.processes().items()):
+        if fields["role"] == "rank" and fields["uid"] == rights.uid:
+            line = procfs.parse_cmdline(procfs.read("/proc/%d/cmdline" % pid) or b"")
+            found += [line[0]] if line and os.path.isabs(line[0]) else []
+    found += ["python3", sys.executable]
+    return list(dict.fromkeys(found))[:MAX_PYTHONS]

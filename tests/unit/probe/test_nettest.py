@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop_probe import nettest_links, nettest_names, nettest_ports
+from hangtop_probe import nettest, nettest_links, nettest_names, nettest_ports, permission
 from hangtop_probe.requests import FIRST_CREDIT
 from support.probe_client import ProbeClient
 from support.processes import PATIENCE, wait_until
@@ -215,6 +217,31 @@ def test_a_python_without_torch_is_told_as_such(probe: ProbeClient) -> None:
     assert look["pythons"] == [{"path": "/nowhere/python", "why": "there is no such program"}]
     (look,) = probe.pieces(op="nettest", do="look", python=sys.executable)
     assert look["pythons"][0]["version"] == sys.version.split()[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root sees the ranks of others")
+@pytest.mark.parametrize("user", [0, 65534])
+def test_nothing_is_started_that_the_rank_of_another_user_names(
+    user: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nettest, "MAX_PYTHONS", 1000)
+    told = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": HERE, "MASTER_PORT": "29500"}
+    # GIVEN a rank that says it was started as some program; what we start ourselves is no rank
+    named = f"/tmp/named-by-{user}"
+    program = "import os, sys, time; os.setuid(int(sys.argv[1])); print(flush=True); time.sleep(99)"
+    inner = [os.path.realpath(sys.executable), "-c", program, str(user)]
+    argv = ["bash", "-c", '(exec -a "$0" "$@") & wait', named, *inner]
+    env = {**told, "PYTHONHOME": sys.base_prefix}
+    with subprocess.Popen(
+        argv, env=env, stdout=subprocess.PIPE, start_new_session=True
+    ) as launcher:
+        try:
+            assert launcher.stdout is not None
+            assert launcher.stdout.readline()
+            found = nettest.pythons(None, permission.rights())
+        finally:
+            os.killpg(launcher.pid, signal.SIGKILL)
+    assert (named in found) is (user == 0)
 
 
 def test_a_process_waits_while_the_head_takes_nothing(probe: ProbeClient, tmp_path: Path) -> None:
