@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hangtop.cli.again import again
 from hangtop.cli.arguments import DEFAULTS, NOT_IN_FILE, in_file
 from hangtop.cli.main import main
 from hangtop.cli.targets import launchers
@@ -120,6 +121,21 @@ def test_another_way_puts_away_that_of_the_file(file: Path) -> None:
     assert options("--via", "ssh")["command"] is None
     file.write_text('via = "ssh"\n')
     assert options("--command", "env %h")["via"] == "auto"
+
+
+def test_what_the_command_line_took_back_stays_so_in_what_the_app_starts(file: Path) -> None:
+    file.write_text(
+        'sudo = true\nfast_kex = true\nvia = "srun"\nfanout = 4\npython = "python3.11"\n'
+        'user = "alice"\nconnect_timeout = 3\n'
+    )
+    given = ["--no-sudo", "--via", "auto", "--fanout", "32", "--python", "python3"]
+    words = again(options_of(*given), "nettest")
+    parsed = options(*words[3:])
+    assert (parsed["sudo"], parsed["via"], parsed["fanout"]) == (False, "auto", 32)
+    assert (parsed["python"], parsed["user"]) == ("python3", "alice")
+    # What was not given is read from the file there, too, and is not said.
+    assert (parsed["fast_kex"], parsed["connect_timeout"]) == (True, 3.0)
+    assert not [word for word in words if "kex" in word or "timeout" in word]
 
 
 def test_how_to_reach_nodes_does_not_get_in_the_way_of_this_machine(file: Path) -> None:

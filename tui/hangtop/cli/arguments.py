@@ -338,7 +338,8 @@ def complete(
     given = vars(arguments)
     file = config.defaults(config.read(config.config_path(), in_file()), given)
     looks = {} if interval is None else {"interval": interval}
-    filled = {**DEFAULTS, **looks, **file, **given, "from_file": frozenset(file)}
+    whence = {"from_file": frozenset(file), "given": frozenset(given)}
+    filled = {**DEFAULTS, **looks, **file, **given, **whence}
     filled["sample_early"] = None if filled["sample_every"] else sample_early
     filled["sample_every"] = filled["sample_every"] or sample_every
     return argparse.Namespace(**filled)
