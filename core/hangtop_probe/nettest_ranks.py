@@ -15,12 +15,13 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Deque, Dict, List, Optional, Sequence, Tuple
 
 from . import child, procfs, wire
 from .requests import Refused
-from .tools import has_ended
+from .tools import GRACE, await_end, has_ended
 
 if TYPE_CHECKING:
     from .requests import Message, Request
@@ -159,6 +160,8 @@ class Worker:
                     text = procfs.text(line)[:1000]
                     last.append(text)
                     request.offer({"lines": [text]})
+            if not left:  # its pipes end a moment before it does
+                await_end(self._process, time.monotonic() + GRACE)
         finally:
             over.set()
             code = self.end()

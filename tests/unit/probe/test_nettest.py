@@ -217,6 +217,16 @@ def test_a_python_without_torch_is_told_as_such(probe: ProbeClient) -> None:
     assert look["pythons"][0]["version"] == sys.version.split()[0]
 
 
+def test_how_a_process_ended_is_told_where_its_pipes_end_first(
+    probe: ProbeClient, tmp_path: Path
+) -> None:
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\necho no room >&2\nexec >&- 2>&-\nsleep 0.3\nexit 7\n")
+    script.chmod(0o755)
+    said = probe.ask(op="nettest", do="start", name="rank 0", python=str(script))
+    assert said[-1]["end"] == {"code": 7, "lines": ["no room"]}
+
+
 def test_a_process_waits_while_the_head_takes_nothing(probe: ProbeClient, tmp_path: Path) -> None:
     script, pid = tmp_path / "python", tmp_path / "pid"
     script.write_text(f"#!/bin/sh\necho $$ >{pid}\nexec yes '{{\"done\": true}}'\n")
