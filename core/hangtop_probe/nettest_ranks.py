@@ -36,10 +36,10 @@ import os, sys
 sys.path[:] = [p for p in sys.path if p]
 source, size = b"", 0
 while not source.endswith(b"\\n"):
-    source += os.read(0, 1)
+    source += os.read(0, 1) or sys.exit(1)
 size, source = int(source), b""
 while len(source) < size:
-    source += os.read(0, size - len(source))
+    source += os.read(0, size - len(source)) or sys.exit(1)
 exec(compile(source, "nettest_rank.py", "exec"))
 """
 _LOOK = (
@@ -129,7 +129,11 @@ class Worker:
             )
         except OSError as error:
             raise Refused("error", "%s does not start: %s" % (python, error)) from None
-        self._write(b"%d\n" % len(source) + source)
+        try:
+            self._write(b"%d\n" % len(source) + source)
+        except Refused:
+            self.end()
+            raise
 
     def tell(self, job: Any) -> None:
         """Give it something to do."""
