@@ -68,12 +68,17 @@ def test_a_host_file_is_found_from_where_the_file_is(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("fanout = 0", "fanout: '0' is not a number from 1 on"),
-        ("fanout = 2.5", "fanout: '2.5' is not a number from 1 on"),
+        ("fanout = 0", "fanout: '0' is not a number from 1 to 9999"),
+        ("fanout = 2.5", "fanout: '2.5' is not a number from 1 to 9999"),
+        ("fanout = 10000", "fanout: '10000' is not a number from 1 to 9999"),
         ('fanout = "8"', "fanout: '8' is not a number"),
         ("fanout = true", "fanout: True is not a number"),
         ("interval = -1", "interval: -1 is not a number of seconds above 0"),
         ("interval = nan", "interval: nan is not a number of seconds above 0"),
+        (
+            "interval = 2e6",
+            "interval: 2000000.0 is not a number of seconds above 0 and below 1000000",
+        ),
         ("sudo = 1", "sudo: 1 is not true or false"),
         ('sudo = "yes"', "sudo: 'yes' is not true or false"),
         ("nodes = 5", "nodes: 5 is not a text"),
@@ -155,6 +160,15 @@ def test_who_logs_in_elsewhere_is_nobody_where_that_cannot_be(file: Path) -> Non
     assert way("-w", "localhost", "-l", "bob") is SshLauncher
     assert way("-w", "n1") is SshLauncher
     assert way("-w", "n1", "--command", "env %h") is CommandLauncher
+
+
+def test_numbers_are_printed_as_the_file_has_them(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "hang_after = 123456.75\ninterval = 0.1234567\nsample_every = 86400\n"
+    file.write_text(text)
+    assert main(["config"]) == 0
+    assert capsys.readouterr().out == f"# {file}\n{text}"
 
 
 def test_help_says_where_it_is(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
