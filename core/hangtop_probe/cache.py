@@ -26,7 +26,8 @@ _DAY = 86400.0
 _ROOM = re.compile(os.path.basename(rooms.ROOM) + "[0-9a-f]{32}")
 _ENTRY = re.compile(r"[0-9a-f]{64}|\.(?:new|old)-[A-Za-z0-9_]+")
 _FILE = re.compile(
-    r"py-spy|(?:hangtop_probe/)?(?:[A-Za-z0-9_]+\.py|__pycache__/[A-Za-z0-9_.-]+\.pyc(?:\.\d+)?)"
+    r"(?:\.(?:new|old)-[A-Za-z0-9_]+/)?"  # of a boot that was killed
+    r"(?:py-spy|(?:hangtop_probe/)?(?:[A-Za-z0-9_]+\.py|__pycache__/[A-Za-z0-9_.-]+\.pyc(?:\.\d+)?))"
 )
 _COPIED = "copied.txt"
 """What was copied in the terminal app, where that runs: a file beside the directories."""
@@ -129,7 +130,8 @@ def remove(entry: Entry) -> bool:
             full = os.path.dirname(full)
             folders.add(full)
         _try(os.unlink, os.path.join(entry.path, name))
-    for name in ("hangtop_probe", "__pycache__", "hangtop_probe/__pycache__"):
+    begun = [name for name in _names(entry.path) if _ENTRY.fullmatch(name)]
+    for name in ("hangtop_probe", "__pycache__", "hangtop_probe/__pycache__", *begun):
         folders.add(os.path.join(entry.path, name))
     for folder in sorted(folders, key=len, reverse=True):
         _try(os.rmdir, folder)

@@ -15,12 +15,13 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Deque, Dict, List, Optional, Sequence, Tuple
 
 from . import child, procfs, wire
 from .requests import Refused
-from .tools import has_ended
+from .tools import GRACE, await_end, has_ended
 
 if TYPE_CHECKING:
     from .requests import Message, Request
@@ -35,10 +36,10 @@ import os, sys
 sys.path[:] = [p for p in sys.path if p]
 source, size = b"", 0
 while not source.endswith(b"\\n"):
-    source += os.read(0, 1)
+    source += os.read(0, 1) or sys.exit(1)
 size, source = int(source), b""
 while len(source) < size:
-    source += os.read(0, size - len(source))
+    source += os.read(0, size - len(source)) or sys.exit(1)
 exec(compile(source, "nettest_rank.py", "exec"))
 """
 _LOOK = (
@@ -128,7 +129,11 @@ class Worker:
             )
         except OSError as error:
             raise Refused("error", "%s does not start: %s" % (python, error)) from None
-        self._write(b"%d\n" % len(source) + source)
+        try:
+            self._write(b"%d\n" % len(source) + source)
+        except Refused:
+            self.end()
+            raise
 
     def tell(self, job: Any) -> None:
         """Give it something to do."""
@@ -159,6 +164,8 @@ class Worker:
                     text = procfs.text(line)[:1000]
                     last.append(text)
                     request.offer({"lines": [text]})
+            if not left:  # its pipes end a moment before it does
+                await_end(self._process, time.monotonic() + GRACE)
         finally:
             over.set()
             code = self.end()

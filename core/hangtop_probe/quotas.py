@@ -35,11 +35,13 @@ def places(mounts: Iterable[procfs.Mount]) -> List[Place]:
     """Return where quotas are enforced, each mount point once: a file system may have several."""
     found: Dict[Tuple[str, int], Place] = {}
     for mount in mounts:
-        if not is_network(mount.fstype) and mount.source.startswith("/"):
-            options = {word.partition("=")[0] for word in mount.options.split(",")}
-            for kind, names in enumerate(_ENFORCED):
-                if not options.isdisjoint(names):
-                    found.setdefault((mount.point, kind), Place(mount.point, mount.source, kind))
+        asked = not is_network(mount.fstype) and mount.source.startswith("/")
+        options = {word.partition("=")[0] for word in mount.options.split(",")}
+        for kind, names in enumerate(_ENFORCED):
+            # Of mounts on one point the last covers the others.
+            found.pop((mount.point, kind), None)
+            if asked and not options.isdisjoint(names):
+                found[mount.point, kind] = Place(mount.point, mount.source, kind)
     return list(found.values())
 
 

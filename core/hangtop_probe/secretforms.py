@@ -19,8 +19,8 @@ TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
         ),
         (
             "API key",
-            "sk- sk_ rk_ pk_ wandb_v r8_ gsk_ nvapi- dapi SG. hvs. hvb. dop_v1_ doo_v1_ dor_v1_ "
-            "dckr_pat_ lin_api_ :AA AGE-SECRET-KEY-1 SK key-",
+            "sk- sk_ rk- rk_ pk_ wandb_v r8_ gsk_ nvapi- dapi SG. hvs. hvb. dop_v1_ doo_v1_ "
+            "dor_v1_ dckr_pat_ lin_api_ :AA AGE-SECRET-KEY-1 SK key-",
             r"(?<![A-Za-z0-9])(?:[sr]k[-_]|pk_)[A-Za-z0-9_-]{16,}|wandb_v\d_[A-Za-z0-9_]{16,}"
             r"|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|nvapi-[A-Za-z0-9_-]{30,}|dapi[0-9a-f]{32}"
             r"|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|hv[sb]\.[A-Za-z0-9_-]{20,}"

@@ -131,7 +131,7 @@ class Tools:
             if has_ended(process):
                 break
             _signal_group(process, number)
-            _await(process, time.monotonic() + GRACE)
+            await_end(process, time.monotonic() + GRACE)
         gone = has_ended(process)
         if gone:
             self.forget(process)
@@ -157,7 +157,7 @@ class Tools:
             _signal_group(process, signal.SIGTERM)
         deadline = time.monotonic() + GRACE
         for process in running:
-            _await(process, deadline)
+            await_end(process, deadline)
             _signal_group(process, signal.SIGKILL)
 
 
@@ -176,7 +176,7 @@ class _Output:
     def read(self, seconds: float) -> None:
         """Take in what is there, or wait for something at most ``seconds``."""
         if not self._open.get_map():
-            _await(self._process, time.monotonic() + seconds)
+            await_end(self._process, time.monotonic() + seconds)
             return
         for key, _ in self._open.select(seconds):
             data = os.read(key.fd, 1 << 16)
@@ -212,7 +212,7 @@ def has_ended(process: "subprocess.Popen[bytes]") -> bool:
         return True  # another thread has just reaped it
 
 
-def _await(process: "subprocess.Popen[bytes]", deadline: float) -> None:
+def await_end(process: "subprocess.Popen[bytes]", deadline: float) -> None:
     """Wait for the end of a tool until ``deadline``, on the monotonic clock."""
     while not has_ended(process) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import unicodedata
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 from hangtop.possible import Possible, always
@@ -91,6 +92,10 @@ PAIRED = {
 """Keys as the footer shows them, where two belong together."""
 
 
+MAX_BLANKS = 12
+"""Blanks and hyphens in the Unicode name of a key; each doubles the names to be tried."""
+
+
 def page_names(pages: Sequence[str], most: int = 99) -> str:
     """`Overview, Stacks, GPUs`; of more than ``most`` only so many, and how many more."""
     names = ["GPUs" if page == "gpus" else page.capitalize() for page in pages]
@@ -107,8 +112,17 @@ def key_name(key: str) -> str:
         return f"Ctrl-{key[5:]}"
     if len(key) > 1 and key[0] == "f" and key[1:].isdecimal():
         return key.upper()
-    with suppress(KeyError):
-        return unicodedata.lookup(key.replace("_", " ")) if len(key) > 1 else key
+    return _character(key) if len(key) > 1 else key
+
+
+def _character(key: str) -> str:
+    """The character that Textual names so, or the key: `_` is a blank or a hyphen of its name."""
+    first, *rest = key.split("_")
+    if len(rest) <= MAX_BLANKS:
+        for marks in product(" -", repeat=len(rest)):
+            with suppress(KeyError):
+                parts = (mark + word for mark, word in zip(marks, rest, strict=True))
+                return unicodedata.lookup(first + "".join(parts))
     return key
 
 
@@ -120,7 +134,7 @@ def key_from(text: str) -> str:
     """
     written = {name.casefold(): key for key, name in KEY_NAMES.items()}
     low = text.strip().casefold().replace("ctrl+", "ctrl-")
-    if len(text) == 1 and text.isascii() and text.isalnum():
+    if len(text) == 1 and text.isalnum():
         return text
     if low in written:
         return written[low]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hangtop.cli.again import again
 from hangtop.cli.arguments import DEFAULTS, NOT_IN_FILE, in_file
 from hangtop.cli.main import main
 from hangtop.cli.targets import launchers
@@ -67,12 +68,17 @@ def test_a_host_file_is_found_from_where_the_file_is(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("fanout = 0", "fanout: '0' is not a number from 1 on"),
-        ("fanout = 2.5", "fanout: '2.5' is not a number from 1 on"),
+        ("fanout = 0", "fanout: '0' is not a number from 1 to 9999"),
+        ("fanout = 2.5", "fanout: '2.5' is not a number from 1 to 9999"),
+        ("fanout = 10000", "fanout: '10000' is not a number from 1 to 9999"),
         ('fanout = "8"', "fanout: '8' is not a number"),
         ("fanout = true", "fanout: True is not a number"),
         ("interval = -1", "interval: -1 is not a number of seconds above 0"),
         ("interval = nan", "interval: nan is not a number of seconds above 0"),
+        (
+            "interval = 2e6",
+            "interval: 2000000.0 is not a number of seconds above 0 and below 1000000",
+        ),
         ("sudo = 1", "sudo: 1 is not true or false"),
         ('sudo = "yes"', "sudo: 'yes' is not true or false"),
         ("nodes = 5", "nodes: 5 is not a text"),
@@ -122,6 +128,21 @@ def test_another_way_puts_away_that_of_the_file(file: Path) -> None:
     assert options("--command", "env %h")["via"] == "auto"
 
 
+def test_what_the_command_line_took_back_stays_so_in_what_the_app_starts(file: Path) -> None:
+    file.write_text(
+        'sudo = true\nfast_kex = true\nvia = "srun"\nfanout = 4\npython = "python3.11"\n'
+        'user = "alice"\nconnect_timeout = 3\n'
+    )
+    given = ["--no-sudo", "--via", "auto", "--fanout", "32", "--python", "python3"]
+    words = again(options_of(*given), "nettest")
+    parsed = options(*words[3:])
+    assert (parsed["sudo"], parsed["via"], parsed["fanout"]) == (False, "auto", 32)
+    assert (parsed["python"], parsed["user"]) == ("python3", "alice")
+    # What was not given is read from the file there, too, and is not said.
+    assert (parsed["fast_kex"], parsed["connect_timeout"]) == (True, 3.0)
+    assert not [word for word in words if "kex" in word or "timeout" in word]
+
+
 def test_how_to_reach_nodes_does_not_get_in_the_way_of_this_machine(file: Path) -> None:
     file.write_text('user = "alice"\nsudo = true\ninit = "module load python"\nvia = "ssh"\n')
     (here,) = launchers(options_of("dump"))
@@ -139,6 +160,15 @@ def test_who_logs_in_elsewhere_is_nobody_where_that_cannot_be(file: Path) -> Non
     assert way("-w", "localhost", "-l", "bob") is SshLauncher
     assert way("-w", "n1") is SshLauncher
     assert way("-w", "n1", "--command", "env %h") is CommandLauncher
+
+
+def test_numbers_are_printed_as_the_file_has_them(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "hang_after = 123456.75\ninterval = 0.1234567\nsample_every = 86400\n"
+    file.write_text(text)
+    assert main(["config"]) == 0
+    assert capsys.readouterr().out == f"# {file}\n{text}"
 
 
 def test_help_says_where_it_is(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

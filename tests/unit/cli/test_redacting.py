@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -83,6 +84,27 @@ def test_a_capture_is_written_anew_with_more_taken_out(
         assert "missing-collective" in told.out
         assert "node-1" in told.out
         assert told.err == "", "it concludes the same"
+
+
+def test_the_command_that_opens_a_capture_can_be_copied(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / ("deep" * 50) / ("er " * 40)
+    folder.mkdir(parents=True)
+    path = folder / "it's $hung.hangtop"
+    assert main(["capture", str(path_of("skip")), "-o", str(path)]) == 0
+    told = capsys.readouterr().out.splitlines()[-1]
+    for words, status in (
+        (["core", str(path)], 2),
+        (["flight", "--tui", str(path)], 2),
+    ):
+        assert main(words) == status
+        assert told.removesuffix(" shows it").strip("`") in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([str(path)])
+    assert told.removesuffix(" shows it") in capsys.readouterr().err
+    command = told.partition("`")[2].rpartition("`")[0]
+    assert shlex.split(command) == ["hangtop", "open", str(path)]
 
 
 @pytest.mark.parametrize(

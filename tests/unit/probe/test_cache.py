@@ -64,6 +64,22 @@ def test_what_is_hangtop_s_goes_with_its_directory(base: Path) -> None:
     assert cache.clean()["removed"] == 0
 
 
+def test_what_a_boot_left_that_was_killed_goes(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def left(name: str) -> None:
+        put(base / name, ".new-ab_1/wire.py", ".old-ab_2/__pycache__/wire.cpython-311.pyc")
+        (base / name / ".new-ab_3").mkdir()  # killed before its first file
+
+    left(KEY)
+    said = cache.clean()
+    assert (said["removed"], said["left"]) == (1, [])
+    left(KEY)
+    monkeypatch.setenv("HANGTOP_BOOT", json.dumps({"base": str(base), "own": []}))
+    keeper = cache.Keeper(threading.Event())
+    keeper.tend(time.time() + 8 * 86400)
+    assert keeper.removed == 1
+    assert not (base / KEY).exists()
+
+
 @pytest.mark.parametrize(
     "foreign",
     [
@@ -71,6 +87,8 @@ def test_what_is_hangtop_s_goes_with_its_directory(base: Path) -> None:
         f"{KEY}/notes.txt",
         f"{KEY}/hangtop_probe/data.bin",
         f"{KEY}/sub/x.py",
+        f"{KEY}/.new-ab_1/notes.txt",
+        f"{KEY}/.new-ab_1/.new-ab_2/x.py",
         "abc/x.py",
     ],
 )

@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop_probe import nettest, nettest_links, nettest_names, nettest_ports, permission
-from hangtop_probe.requests import FIRST_CREDIT
+from hangtop_probe import (
+    nettest,
+    nettest_links,
+    nettest_names,
+    nettest_ports,
+    nettest_ranks,
+    permission,
+)
+from hangtop_probe.requests import FIRST_CREDIT, Refused
+from hangtop_probe.tools import Tools
 from support.probe_client import ProbeClient
 from support.processes import PATIENCE, wait_until
 
@@ -242,6 +250,37 @@ def test_nothing_is_started_that_the_rank_of_another_user_names(
         finally:
             os.killpg(launcher.pid, signal.SIGKILL)
     assert (named in found) is (user == 0)
+
+
+def test_how_a_process_ended_is_told_where_its_pipes_end_first(
+    probe: ProbeClient, tmp_path: Path
+) -> None:
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\necho no room >&2\nexec >&- 2>&-\nsleep 0.3\nexit 7\n")
+    script.chmod(0o755)
+    said = probe.ask(op="nettest", do="start", name="rank 0", python=str(script))
+    assert said[-1]["end"] == {"code": 7, "lines": ["no room"]}
+
+
+@pytest.mark.parametrize("said", [b"", b"12", b"12\nimport"])
+def test_a_process_whose_input_ends_early_goes(said: bytes) -> None:
+    command = [sys.executable, "-c", nettest_ranks.BOOT]
+    done = subprocess.run(command, input=said, capture_output=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_process_that_takes_no_program_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\nexec <&-\nexec sleep 600\n")
+    script.chmod(0o755)
+    # More than a pipe holds: it is surely still being written when nobody reads any more.
+    monkeypatch.setattr(nettest_ranks, "program", lambda: bytes(1 << 20))
+    tools = Tools()
+    with pytest.raises(Refused, match="has ended"):
+        nettest_ranks.Worker(tools, str(script))
+    assert not tools.pids()
 
 
 def test_a_process_waits_while_the_head_takes_nothing(probe: ProbeClient, tmp_path: Path) -> None:

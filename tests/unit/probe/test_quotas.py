@@ -34,6 +34,18 @@ def test_where_quotas_are_enforced(one: Mount, types: list[int]) -> None:
     assert [place.type for place in quotas.places([one])] == types
 
 
+@pytest.mark.parametrize(
+    ("last", "asked"),
+    [
+        (mount("rw,usrquota", source="/dev/sdb1"), [Place("/home", "/dev/sdb1", 0)]),
+        (mount("rw"), []),
+        (mount("rw", "nfs4", "filer:/home"), []),
+    ],
+)
+def test_of_mounts_on_one_point_the_last_is_asked(last: Mount, asked: list[Place]) -> None:
+    assert quotas.places([mount("rw,usrquota,grpquota"), last]) == asked
+
+
 def answer(**fields: int) -> bytes:
     names = ("hard", "soft", "used", "most", "many", "count", "until", "till")
     return struct.pack("=8QII", *(fields.get(name, 0) for name in names), 0x3F, 0)

@@ -77,6 +77,7 @@ def test_what_stands_between_a_name_and_its_value_hides_nothing(text: str) -> No
     [
         "hf_abcdefghijklmnopqrstuvwx",
         "sk-proj-abcdefghijklmnop1234",
+        *(f"{kind}{'abcd' * 4}" for kind in ("sk-", "sk_", "rk-", "rk_", "pk_")),
         "ghp_abcdefghijklmnopqrst1234",
         "AKIAIOSFODNN7EXAMPLE",
         "0123456789abcdef0123456789abcdef01234567",

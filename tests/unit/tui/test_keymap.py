@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual.keys import _character_to_key
 
 from hangtop.actions import key_from, key_name
 from hangtop.keymap import ACTIONS, Keymap
@@ -74,6 +75,12 @@ def test_every_key_can_be_written_as_it_is_shown(key: str) -> None:
 )
 def test_other_keys_can_be_written_too(text: str, key: str) -> None:
     assert key_from(text) == key
+
+
+@pytest.mark.parametrize("text", ["«", "§", "€", "-", "_", "@", "¦", "¬", "é", "Ü", "ß", "µ", "²"])
+def test_a_key_is_what_textual_calls_it_and_is_shown_as_it_was_written(text: str) -> None:
+    assert key_from(text) == _character_to_key(text)
+    assert key_name(key_from(text)) == text
 
 
 @pytest.mark.parametrize("text", ["", "xx", "Ctrl-", "F13", "\t", "Hyper-x"])

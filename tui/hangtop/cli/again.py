@@ -16,21 +16,16 @@ _FLAGS = ("sudo", "fast_kex")
 def again(arguments: argparse.Namespace, command: str) -> tuple[str, ...]:
     """Return what runs ``command`` on the nodes of these (complete) arguments.
 
-    What the config file says the command reads there by itself.
+    What the config file says the command reads there by itself, so all that was given is said,
+    even what is the default: it may take back something in the file.
     """
     words = [sys.executable, "-m", "hangtop", command]
-    given = {key: value for key, value in vars(arguments).items() if _counts(arguments, key, value)}
+    given = {key: value for key, value in vars(arguments).items() if key in arguments.given}
     for key in _REPEATED:
         words += [f"{_option(key)}={value}" for value in given.get(key, ())]
     words += [f"{_option(key)}={given[key]}" for key in _VALUES if key in given]
-    words += [_option(key) for key in _FLAGS if key in given]
+    words += [_option(key if given[key] else f"no_{key}") for key in _FLAGS if key in given]
     return tuple(words)
-
-
-def _counts(arguments: argparse.Namespace, key: str, value: object) -> bool:
-    from hangtop.cli.arguments import DEFAULTS
-
-    return key not in arguments.from_file and value != DEFAULTS.get(key) and bool(value)
 
 
 def _option(key: str) -> str:

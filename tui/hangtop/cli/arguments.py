@@ -58,7 +58,9 @@ def seconds(text: str) -> float:
     """A duration in seconds, above zero and below a million: eleven days."""
     value = float(text)
     if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a number of seconds above 0 and below 1000000"
+        )
     return value
 
 
@@ -125,7 +127,7 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
 def count(text: str) -> int:
     """A number from 1 to 9,999."""
     if not text.isdecimal() or not 0 < int(text) < 10_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 9999")
     return int(text)
 
 
@@ -338,7 +340,8 @@ def complete(
     given = vars(arguments)
     file = config.defaults(config.read(config.config_path(), in_file()), given)
     looks = {} if interval is None else {"interval": interval}
-    filled = {**DEFAULTS, **looks, **file, **given, "from_file": frozenset(file)}
+    whence = {"from_file": frozenset(file), "given": frozenset(given)}
+    filled = {**DEFAULTS, **looks, **file, **given, **whence}
     filled["sample_early"] = None if filled["sample_every"] else sample_early
     filled["sample_every"] = filled["sample_every"] or sample_every
     return argparse.Namespace(**filled)

@@ -14,7 +14,7 @@ from hangtop.cli.diagnose import exit_status, observe
 from hangtop.cli.dump import pids_by_node
 from hangtop.cli.fromfile import no_targets
 from hangtop.cli.observe import choose, find_job, tell_unseen
-from hangtop.cli.output import StatusLine
+from hangtop.cli.output import StatusLine, opening
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.capture import (
@@ -195,4 +195,4 @@ def tell(saved: Saved, before: str, *, as_json: bool) -> None:
     print(f"{clean(saved.path, 300)}: {size(saved.bytes)}, {what} over {span}")
     for line in counted(header.redactions, before) or ("no secret was found that is to be masked",):
         print(line)
-    print(f"`hangtop open {clean(saved.path, 300)}` shows it")
+    print(f"`{opening(saved.path)}` shows it")

@@ -140,5 +140,5 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
-        return f"{value:g}"
+        return repr(value).removesuffix(".0")
     return json.dumps(str(value), ensure_ascii=False)

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop.cli import redacting
-from hangtop.cli.output import StatusLine, draws_unicode, width
+from hangtop.cli.output import StatusLine, draws_unicode, opening, width
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.capture import is_capture
 from hangtop_core.cores import elf, find
@@ -82,7 +82,7 @@ def sort_out(paths: Sequence[str]) -> Given:
                 raise NoCoreError(f"no core in {clean(path, 300)}", nothing_there([path]))
             cores += found
         elif is_capture(path):
-            hint = f"`hangtop open {clean(path, 300)}` looks through it."
+            hint = f"`{opening(path)}` looks through it."
             raise UsageError(f"{clean(path, 300)} is a capture, and no core", hint)
         elif not os.path.lexists(path):
             raise UsageError(f"{clean(path, 300)}: no such file", "")

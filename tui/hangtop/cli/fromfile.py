@@ -9,6 +9,7 @@ from hangtop.cli import flightlive
 from hangtop.cli.arguments import complete
 from hangtop.cli.observe import choose
 from hangtop.cli.opening import opened, tell
+from hangtop.cli.output import opening
 from hangtop_core.capture import is_capture
 from hangtop_core.errors import BadCaptureError, NoJobError, NoLogError, UsageError
 from hangtop_core.text import clean
@@ -78,7 +79,7 @@ def diagnosis_of(arguments: argparse.Namespace) -> tuple[Diagnosis, Snapshot]:
     if found is None:
         raise BadCaptureError(
             f"what was concluded of {clean(job.key, 100)} is not among what is left of the capture",
-            f"`hangtop open {clean(arguments.capture, 200)}` shows what is.",
+            f"`{opening(arguments.capture)}` shows what is.",
         )
     return found, update.snapshot
 
@@ -123,7 +124,7 @@ def flight(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int:
     """Print what the flight recorders in a capture show; returns the exit status."""
     if arguments.tui:
         raise UsageError(
-            "--tui shows dump files", f"hangtop open {arguments.path[0]} shows a capture, key 4."
+            "--tui shows dump files", f"{opening(arguments.path[0])} shows a capture, key 4."
         )
     update, job = picture(arguments.path[0], getattr(arguments, "job_key", None))
     verdict = update.diagnoses.get(job.key)

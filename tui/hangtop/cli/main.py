@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import errno
 import os
+import shlex
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -193,7 +194,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if words and words[0] not in MODULES and os.path.isfile(words[0]):
         file = ascii(words[0])[1:-1]
-        parser.exit(2, f"hangtop: {file} is no command, but a file: {OPENS.format(file=file)}\n")
+        opens = OPENS.format(file=shlex.quote(file))
+        parser.exit(2, f"hangtop: {file} is no command, but a file: {opens}\n")
     arguments = parser.parse_args(argv)
     if arguments.version:
         from hangtop.cli import version
