@@ -130,17 +130,20 @@ def forget(path: str) -> None:
 def _gdb(pid: int, code: str) -> bool:
     """Run gdb to its end; False when it is still at it, and is left to that."""
     text = "exec(bytes.fromhex('%s'))" % code.encode("utf-8").hex()
-    commands = [
-        "sharedlibrary libpython",
-        "call (int)PyGILState_Ensure()",
-        'call (int)PyRun_SimpleString("%s")' % text,
-        "call (void)PyGILState_Release($1)",
-    ]
+    # One expression, as gdb goes on with its next command after one that failed: without the GIL.
+    # The text comes first: should there be no memory for it, the GIL is not taken yet.
+    call = (
+        'call ($t = (char*)"%s", $g = (int)PyGILState_Ensure(),'
+        " (int)PyRun_SimpleString($t), (void)PyGILState_Release($g))"
+    )
+    argv = ["gdb", "-nx", "-batch"]
     # Libraries are not searched for symbols: that takes ten times as long, with the rank stopped.
-    argv = ["gdb", "-nx", "-batch", "-iex", "set auto-solib-add off"]
-    argv += ["-iex", "set debuginfod enabled off", "-p", str(pid)]
-    for command in commands:
-        argv += ["-ex", command]
+    for setting in ("debuginfod enabled off", "auto-solib-add off"):
+        argv += ["-iex", "set " + setting]
+    # A signal that stops the rank within a call breaks the call off, which ends the rank later.
+    for signals in ("all", "SIGINT"):
+        argv += ["-iex", "handle %s nostop noprint pass" % signals]
+    argv += ["-p", str(pid), "-ex", "sharedlibrary libpython", "-ex", call % text]
     # Not through `Tools`: those end with the probe, and gdb must not.
     gdb = subprocess.Popen(
         argv,

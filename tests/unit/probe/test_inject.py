@@ -13,6 +13,25 @@ from hangtop_probe.recorderread import Told
 from hangtop_probe.recorderways import Facts
 
 
+def told_to_gdb(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
+    """The arguments that gdb gets."""
+    gdb = folder / "gdb"
+    gdb.write_text('#!/bin/sh\nprintf "%s\\n" "$@" > "${0%/*}/argv"\n')
+    gdb.chmod(0o700)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    assert inject._gdb(7, "pass")
+    return (folder / "argv").read_text().splitlines()
+
+
+def test_python_is_called_in_one_expression_that_ends_where_a_part_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # gdb goes on with its next command after one that failed, and would call without the GIL.
+    [call] = [one for one in told_to_gdb(monkeypatch, tmp_path) if "Py" in one]
+    at = [call.index(one) for one in ("exec(", "_Ensure", "_SimpleString", "_Release")]
+    assert at == sorted(at)
+
+
 @pytest.mark.parametrize(("running", "code"), [(True, "nothing-written"), (False, "not-running")])
 def test_a_rank_that_has_written_nothing_keeps_no_folder_of_ours(
     monkeypatch: pytest.MonkeyPatch, running: bool, code: str
