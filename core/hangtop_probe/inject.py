@@ -138,7 +138,8 @@ def _gdb(pid: int, code: str) -> bool:
     )
     argv = ["gdb", "-nx", "-batch"]
     # Libraries are not searched for symbols: that takes ten times as long, with the rank stopped.
-    for setting in ("debuginfod enabled off", "auto-solib-add off"):
+    # Nor are scripts run that lie beside the rank's files: they are whose the rank is.
+    for setting in ("auto-load no", "debuginfod enabled off", "auto-solib-add off"):
         argv += ["-iex", "set " + setting]
     # A signal that stops the rank within a call breaks the call off, which ends the rank later.
     for signals in ("all", "SIGINT"):

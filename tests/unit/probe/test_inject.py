@@ -32,6 +32,15 @@ def test_python_is_called_in_one_expression_that_ends_where_a_part_fails(
     assert at == sorted(at)
 
 
+def test_gdb_runs_no_script_of_whose_the_rank_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told = told_to_gdb(monkeypatch, tmp_path)
+    assert "-nx" in told
+    assert told.index("set auto-load no") < told.index("-p")
+    assert told[told.index("set auto-load no") - 1] == "-iex"
+
+
 @pytest.mark.parametrize(("running", "code"), [(True, "nothing-written"), (False, "not-running")])
 def test_a_rank_that_has_written_nothing_keeps_no_folder_of_ours(
     monkeypatch: pytest.MonkeyPatch, running: bool, code: str
