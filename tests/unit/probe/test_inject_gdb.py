@@ -26,7 +26,8 @@ import ctypes, os, signal, sys, threading, types
 torch = types.ModuleType("torch._C._distributed_c10d")
 torch._dump_fr_trace_json = lambda *a: '{"entries": []}'
 sys.modules[torch.__name__] = torch
-signal.signal(signal.SIGUSR1, lambda *a: print("handled", flush=True))
+for number in (signal.SIGUSR1, signal.SIGINT):
+    signal.signal(number, lambda *a: print("handled", flush=True))
 held = threading.Lock()
 held.acquire()
 def hold():
@@ -59,7 +60,10 @@ def tracer(pid: int) -> int:
     return procfs.value_of(procfs.read(f"/proc/{pid}/status") or b"", b"TracerPid") or 0
 
 
-def test_a_signal_does_not_break_the_call_off(rank: subprocess.Popen[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_does_not_break_the_call_off(
+    rank: subprocess.Popen[str], tmp_path: Path, number: int
+) -> None:
     assert rank.stdin is not None
     assert rank.stdout is not None
     made = tmp_path / "made"
@@ -72,7 +76,7 @@ def test_a_signal_does_not_break_the_call_off(rank: subprocess.Popen[str], tmp_p
     gdb.start()
     assert wait_until(lambda: tracer(rank.pid) != 0)
     time.sleep(1)  # until it calls
-    rank.send_signal(signal.SIGUSR1)
+    rank.send_signal(number)
     gdb.join()
     assert ended == [True]
     said, _ = rank.communicate(timeout=10)
