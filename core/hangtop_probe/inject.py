@@ -10,10 +10,10 @@ ended: not by a deadline, not by cancelling, not by the end of the probe.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
-import tempfile
 import threading
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
@@ -92,55 +92,54 @@ def _check_states(pid: int) -> str:
 def dump(facts: Facts) -> str:
     """Let gdb call torch's dump in a rank that `check` found safe; return the file it wrote.
 
-    The file is below a directory of its own, which is to be removed with `forget`.
+    The file is to be removed with `forget`. Nothing is made here beforehand: the rank's /tmp can be
+    a link or a mount, and lead whoever makes something there elsewhere on the node.
 
     Raises:
         Told: there is no file, and why.
     """
     pid = facts.pid
-    root = "/proc/%d/root" % pid
+    path = "/tmp/hangtop-dump-" + os.urandom(8).hex()  # noqa: S108  # opened with O_EXCL
+    seen = "/proc/%d/root%s" % (pid, path)
+    if not os.access(os.path.dirname(seen), os.W_OK):
+        raise Told("no-folder", why="it cannot be written to")
     try:
-        folder = tempfile.mkdtemp(prefix="hangtop-", dir=root + "/tmp")  # noqa: S108  # the rank's, 0700
-        if os.geteuid() != facts.uid:
-            # Whoever the rank's /tmp belongs to could have put a link in its place.
-            os.chown(folder, facts.uid, -1, follow_symlinks=False)
+        ended = _gdb(pid, _CODE.format(names=_NCCL if facts.nccl else _OTHER, path=path))
     except OSError as error:
-        raise Told("no-folder", why=os.strerror(error.errno or 0)) from None
-    path = folder + "/recorder"
-    code = _CODE.format(names=_NCCL if facts.nccl else _OTHER, path=path[len(root) :])
-    ended = _gdb(pid, code)
+        raise Told("not-started", why=os.strerror(error.errno or 0)) from None
     running = _running(pid)
     if not ended:
         raise Told("still", seconds="%g" % SECONDS)
-    if not running or not os.path.exists(path):
-        forget(path)
+    if not running or not os.path.lexists(seen):
+        forget(seen)
         raise Told("nothing-written" if running else "not-running")
-    return path
+    return seen
 
 
 def forget(path: str) -> None:
     """Remove what a rank wrote for `dump`."""
-    for remove, what in ((os.unlink, path), (os.rmdir, os.path.dirname(path))):
-        try:
-            remove(what)
-        except OSError:
-            continue
+    with contextlib.suppress(OSError):
+        os.unlink(path)
 
 
 def _gdb(pid: int, code: str) -> bool:
     """Run gdb to its end; False when it is still at it, and is left to that."""
     text = "exec(bytes.fromhex('%s'))" % code.encode("utf-8").hex()
-    commands = [
-        "sharedlibrary libpython",
-        "call (int)PyGILState_Ensure()",
-        'call (int)PyRun_SimpleString("%s")' % text,
-        "call (void)PyGILState_Release($1)",
-    ]
+    # One expression, as gdb goes on with its next command after one that failed: without the GIL.
+    # The text comes first: should there be no memory for it, the GIL is not taken yet.
+    call = (
+        'call ($t = (char*)"%s", $g = (int)PyGILState_Ensure(),'
+        " (int)PyRun_SimpleString($t), (void)PyGILState_Release($g))"
+    )
+    argv = ["gdb", "-nx", "-batch"]
     # Libraries are not searched for symbols: that takes ten times as long, with the rank stopped.
-    argv = ["gdb", "-nx", "-batch", "-iex", "set auto-solib-add off"]
-    argv += ["-iex", "set debuginfod enabled off", "-p", str(pid)]
-    for command in commands:
-        argv += ["-ex", command]
+    # Nor are scripts run that lie beside the rank's files: they are whose the rank is.
+    for setting in ("auto-load no", "debuginfod enabled off", "auto-solib-add off"):
+        argv += ["-iex", "set " + setting]
+    # A signal that stops the rank within a call breaks the call off, which ends the rank later.
+    for signals in ("all", "SIGINT"):
+        argv += ["-iex", "handle %s nostop noprint pass" % signals]
+    argv += ["-p", str(pid), "-ex", "sharedlibrary libpython", "-ex", call % text]
     # Not through `Tools`: those end with the probe, and gdb must not.
     gdb = subprocess.Popen(
         argv,

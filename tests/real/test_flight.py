@@ -338,7 +338,7 @@ def test_gdb_reads_ranks_that_go_on_as_if_nothing_had_been(dumps: Path, probe: P
     assert {piece["source"] for piece in pieces.values()} == {"inject"}, pieces
     verdict = judged(pieces).diagnosis.verdicts[0]
     assert (verdict.cause, [one.rank for one in verdict.culprits]) == ("missing-collective", [1])
-    assert not [one for pid in pids for one in Path(f"/proc/{pid}/root/tmp").glob("hangtop-*/rec*")]
+    assert not [one for pid in pids for one in Path(f"/proc/{pid}/root/tmp").glob("hangtop-dump-*")]
     killed_meanwhile(pids[0])
     (dumps / "release" / "go").touch()
     results = [dumps / "release" / f"result_{rank}" for rank in range(4)]
@@ -348,7 +348,7 @@ def test_gdb_reads_ranks_that_go_on_as_if_nothing_had_been(dumps: Path, probe: P
 
 def killed_meanwhile(pid: int) -> None:
     """Kill a probe whose gdb is in a rank: gdb is left to finish, and lets the rank go."""
-    before = set(Path("/tmp").glob("hangtop-*"))
+    before = set(Path("/tmp").glob("hangtop-dump-*"))
 
     def traced() -> bool:
         return "\nTracerPid:\t0\n" not in Path(f"/proc/{pid}/status").read_text()
@@ -361,11 +361,11 @@ def killed_meanwhile(pid: int) -> None:
     assert wait_until(lambda: not traced())
 
     def made() -> set[Path]:
-        return {one.parent for one in Path("/tmp").glob("hangtop-*/recorder")} - before
+        return set(Path("/tmp").glob("hangtop-dump-*")) - before
 
     assert wait_until(lambda: bool(made())), "gdb was ended: within its call it ends the rank"
-    for folder in made():
-        shutil.rmtree(folder)
+    for file in made():
+        file.unlink()
 
 
 def test_a_byte_in_its_pipe_makes_an_nccl_rank_dump(

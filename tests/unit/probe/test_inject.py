@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import tempfile
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,23 +16,110 @@ from hangtop_probe.recorderread import Told
 from hangtop_probe.recorderways import Facts
 
 
+def told_to_gdb(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
+    """The arguments that gdb gets."""
+    gdb = folder / "gdb"
+    gdb.write_text('#!/bin/sh\nprintf "%s\\n" "$@" > "${0%/*}/argv"\n')
+    gdb.chmod(0o700)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    assert inject._gdb(7, "pass")
+    return (folder / "argv").read_text().splitlines()
+
+
+def test_python_is_called_in_one_expression_that_ends_where_a_part_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # gdb goes on with its next command after one that failed, and would call without the GIL.
+    [call] = [one for one in told_to_gdb(monkeypatch, tmp_path) if "Py" in one]
+    at = [call.index(one) for one in ("exec(", "_Ensure", "_SimpleString", "_Release")]
+    assert at == sorted(at)
+
+
+def test_gdb_runs_no_script_of_whose_the_rank_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told = told_to_gdb(monkeypatch, tmp_path)
+    assert "-nx" in told
+    assert told.index("set auto-load no") < told.index("-p")
+    assert told[told.index("set auto-load no") - 1] == "-iex"
+
+
+def rank_of(pid: int) -> Facts:
+    return Facts(pid, 0, os.stat(f"/proc/{pid}").st_uid, {}, frozenset(), loaded=True)
+
+
+def written(code: str) -> Path:
+    """The file that a rank is told to write."""
+    [path] = re.findall(r"os.open\('(/tmp/[^']+)'", code)
+    return Path(path)
+
+
 @pytest.mark.parametrize(("running", "code"), [(True, "nothing-written"), (False, "not-running")])
-def test_a_rank_that_has_written_nothing_keeps_no_folder_of_ours(
+def test_a_rank_that_has_written_nothing_of_use_keeps_no_file_of_ours(
     monkeypatch: pytest.MonkeyPatch, running: bool, code: str
 ) -> None:
-    made: list[str] = []
-    make = tempfile.mkdtemp
+    made: list[Path] = []
 
-    def noted(prefix: str, dir: str) -> str:  # noqa: A002  # as it is called
-        made.append(make(prefix=prefix, dir=dir))
-        return made[-1]
+    def gdb(pid: int, code: str) -> bool:
+        made.append(written(code))
+        assert made[0].parent == Path("/tmp")
+        assert not os.path.lexists(made[0]), "the rank makes it, with its own rights"
+        if not running:
+            made[0].touch()
+        return True
 
-    monkeypatch.setattr(tempfile, "mkdtemp", noted)
-    monkeypatch.setattr(inject, "_gdb", lambda pid, code: True)
+    monkeypatch.setattr(inject, "_gdb", gdb)
     monkeypatch.setattr(inject, "_running", lambda pid: running)
-    rank = Facts(os.getpid(), 0, os.geteuid(), {}, frozenset(), loaded=True)
     with pytest.raises(Told) as told:
-        inject.dump(rank)
+        inject.dump(rank_of(os.getpid()))
     assert told.value.message["code"] == code
     assert made
-    assert not Path(made[0]).exists()
+    assert not made[0].exists()
+
+
+def test_what_a_rank_wrote_is_found_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inject, "_gdb", lambda pid, code: bool(written(code).write_text("x")))
+    path = inject.dump(rank_of(os.getpid()))
+    assert Path(path).read_text() == "x"
+    inject.forget(path)
+    assert not Path(path).exists()
+    inject.forget(path)
+
+
+def test_a_gdb_that_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EAGAIN, "full")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(Told) as told:
+        inject.dump(rank_of(os.getpid()))
+    assert told.value.message["code"] == "not-started"
+    assert told.value.message["args"] == {"why": os.strerror(errno.EAGAIN)}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_link_in_place_of_the_ranks_tmp_leads_to_nothing_made_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    root.mkdir()
+    elsewhere.mkdir()
+    (root / "tmp").symlink_to(elsewhere)
+    made: list[Path] = []
+
+    def gdb(pid: int, code: str) -> bool:
+        made.extend(elsewhere.iterdir())
+        return True
+
+    monkeypatch.setattr(inject, "_gdb", gdb)
+    rank = "import os; os.chroot('.'); os.setuid(65534); print('ready', flush=True); os.read(0, 1)"
+    with subprocess.Popen(
+        [sys.executable, "-c", rank], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        with pytest.raises(Told) as told:
+            inject.dump(rank_of(process.pid))
+        process.kill()
+    assert told.value.message["code"] == "nothing-written"
+    assert not made

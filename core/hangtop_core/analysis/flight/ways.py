@@ -134,7 +134,8 @@ _TEXTS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("inject", "awake"): ("gdb was not used: the main thread does not rest", "try again"),
     ("inject", "traced"): ("gdb was not used: another tracer is attached", "end it first"),
     ("inject", "denied"): ("gdb was not used: {why}", "{fix}"),
-    ("inject", "no-folder"): ("gdb was not used: no directory in the rank's /tmp ({why})", ""),
+    ("inject", "no-folder"): ("gdb was not used: no file in the rank's /tmp ({why})", ""),
+    ("inject", "not-started"): ("gdb could not be started: {why}", ""),
     ("inject", "still"): (
         "gdb has not come back in {seconds} s and is left alone: ending it would end the rank",
         "wait for it; the rank is stopped as long",
