@@ -364,6 +364,18 @@ def test_both_ends_posted() -> None:
     assert "send rank 0 -> rank 1 on default_pg: both have posted their end" in one.summary
 
 
+@pytest.mark.parametrize(("sends", "recvs"), [(1, 2), (2, 1), (3, 2)])
+def test_the_oldest_of_a_pair_has_both_ends_although_one_has_more(sends: int, recvs: int) -> None:
+    job = Job(2)
+    for _ in range(sends):
+        job.call("send", [0], peer=1, done=False)
+    for _ in range(recvs):
+        job.call("recv", [1], peer=0, done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("all-joined-transport", [])
+    assert "send rank 0 -> rank 1 on default_pg: both have posted their end" in one.summary
+
+
 def test_one_name_for_several_groups() -> None:
     """Subgroups of other ranks may bear the same name: members tell them apart."""
     job = Job(4, {"7": ("tp", (0, 1))})
