@@ -310,6 +310,35 @@ def test_one_operation_is_no_sequence() -> None:
     assert "(or issued all_gather once more before it)" in one.summary
 
 
+def test_numbers_that_recorders_have_lost_tell_of_no_habit() -> None:
+    """What came after a like call is lost, or came last of all."""
+    job = Job(3, with_frames=False)
+    for op in ("all_gather", "all_reduce", "broadcast", "barrier"):
+        job.call(op)
+    job.call("all_reduce", [0, 2], done=False).call("broadcast", [1], done=False)
+    dumps = job.dumps()
+    (one,) = judge(dumps)
+    assert (one.cause, blamed(one)) == ("missing-collective", [1])
+    for dump in dumps.values():
+        dump["entries"] = [one for one in dump["entries"] if one["collective_seq_id"] != 3]
+    (one,) = judge(dumps)
+    assert (one.cause, blamed(one)) == ("mismatched-collective", [1])
+
+
+def test_of_what_followed_a_like_call_the_latest_counts() -> None:
+    job = Job(3, with_frames=False)
+    for op in ("all_reduce", "broadcast", "all_gather", "reduce", "barrier", "gather"):
+        job.call(op)
+    job.call("all_reduce").call("scatter")
+    job.call("all_reduce", [0, 2], done=False).call("scatter", [1], done=False)
+    dumps = job.dumps()
+    for dump in dumps.values():
+        for entry in dump["entries"]:
+            entry["collective_seq_id"] += 27  # a set of ten has 32 before 31
+    (one,) = judge(dumps)
+    assert (one.cause, blamed(one)) == ("missing-collective", [1])
+
+
 def test_wrapped_rings_are_aligned_by_number_and_not_by_record() -> None:
     job = Job(3, {"1": ("tp", (0, 1))})
     for _ in range(50):
