@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hangtop_core.analysis.flight.trace import Call
+from hangtop_core.analysis.flight.unlike import same_bytes
 from support.flight import Job, blamed, judge
 
 if TYPE_CHECKING:
@@ -81,6 +83,14 @@ def test_the_first_fault_is_another_type_that_went_through() -> None:
         "Float at user/train.py:10 (step); rank 2 issued all_reduce [[8192]] BFloat16 at"
     )
     assert "since #12 they wait in calls that do not belong together: ranks 0-1" in one.summary
+
+
+@pytest.mark.parametrize(
+    "inputs", ["[[1e999]]", "[[Infinity]]", '[["a", 9]]', "[[8], [8]]", "[" * 5000, "8", ""]
+)
+def test_bytes_of_inputs_that_are_no_sizes_are_not_known(inputs: str) -> None:
+    made = Call("nccl:all_reduce", inputs, "[[8]]", "['Float']")
+    assert not same_bytes(made, made)
 
 
 def test_another_type_in_the_very_first_operation() -> None:
