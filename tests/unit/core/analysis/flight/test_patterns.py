@@ -153,6 +153,12 @@ def test_two_halves_give_no_sure_majority() -> None:
     assert one.confidence < 0.5
 
 
+def test_three_equal_parts_are_no_halves() -> None:
+    job = Job(3).call("all_reduce", [0], done=False).call("broadcast", [1], done=False)
+    (one,) = judge(job.call("barrier", [2], done=False).dumps())
+    assert one.summary.startswith("ranks 1-2 are in another call than rank 0 as #1")
+
+
 def test_all_joined_rules_out_the_code() -> None:
     job = Job(4).call("all_reduce").call("all_gather", done=False)
     (one,) = judge(job.dumps())
