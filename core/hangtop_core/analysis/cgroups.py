@@ -80,9 +80,11 @@ def pressure_text(group: Cgroup) -> str:
     if group.memory_full:
         parts.append(f"nothing ran in {group.memory_full}% of the last 10 s for want of memory")
     if group.io_full:
-        parts.append(f"in {group.io_full}% for want of a disk")
+        begin, span = ("", "") if parts else ("nothing ran ", " of the last 10 s")
+        parts.append(f"{begin}in {group.io_full}%{span} for want of a disk")
     if group.cpu_some:
-        parts.append(f"something waited for a CPU in {group.cpu_some}%")
+        span = "" if parts else " of the last 10 s"
+        parts.append(f"something waited for a CPU in {group.cpu_some}%{span}")
     return ", ".join(parts)
 
 

@@ -99,3 +99,19 @@ def test_a_rule_that_fails_hides_no_other_and_rules_nothing_out(
     failing = Rule("rank-stopped", "", "", "", 0.5, (), lambda case, left: 1 / 0, STALLED)  # type: ignore[arg-type, return-value]
     found = diagnose(snapshot, snapshot.jobs[0], 30.0, (failing, *RULES))
     assert not any("rank-stopped" in one.causes for one in found.ruled_out)
+
+
+def test_verdicts_stand_where_looking_for_blind_spots_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = logging.getLogger("hangtop_core.analysis.verdict.engine")
+    monkeypatch.setattr(engine, "handlers", [])  # of the tests, by which they fail
+    monkeypatch.setattr("hangtop_core.analysis.verdict.engine.blind_spots", lambda *_: 1 / 0)
+    world = World()
+    world.waiters(3)
+    world.add(user("cool_down", 41), SLEEP)
+    snapshot = world.snapshot()
+    found = diagnose(snapshot, snapshot.jobs[0])
+    assert [one.cause for one in found.verdicts] == ["missing-collective"]
+    (spot,) = found.blind_spots
+    assert spot.why.startswith("hangtop failed to look for blind spots: ZeroDivisionError")

@@ -337,6 +337,8 @@ def test_every_code_that_a_node_gives_is_explained() -> None:
         if {(way, code) for way in ways}.isdisjoint(CAN):
             assert any(is_explained(way, code, args) for way in ways), (ways, code)
     assert "what its worker server said: gone-mad" in explain(RecorderWay("server", "gone-mad"))[0]
+    for way in ("{", "{path:>300}", "{seconds!r}"):
+        assert explain(RecorderWay(way, "truncated")) == (f"{way} is cut off", "")
 
 
 def serve(path: Path, *answers: bytes, keep: bool = False) -> threading.Thread:

@@ -69,7 +69,7 @@ def _mismatch(waits: Waits, operation: Operation, end: End) -> Verdict:
         for entry, ranks in operation.classes[:SHOWN]
     )
     text = f"{name(blamed)} {verb(blamed, 'is', 'are')} in another call than " + (
-        "the other half" if tied else "most"
+        _others(operation.classes, tied)
     )
     text += f" as #{operation.node.seq} on {operation.label}: {said}"
     found = facts(waits, [operation])
@@ -107,7 +107,7 @@ def _unlike(waits: Waits, operation: Operation, end: End, first: Unlike) -> Verd
     alike = "as many bytes, and " if same_bytes(usual.call, odd.call) else ""
     text = (
         f"{name(first.odd)} issued {clean(odd.call.op, 80)} #{usual.seq} on {operation.label} with "
-        f"another data type than {'the other half' if first.tied else 'most'}, and it went on "
+        f"another data type than {_others(first.classes, first.tied)}, and it went on "
         f"({alike}types are not compared): {said}. That is the first number at which they "
         f"differ; since #{operation.node.seq} they wait in calls that do not belong together: "
         f"{since}"
@@ -116,6 +116,13 @@ def _unlike(waits: Waits, operation: Operation, end: End, first: Unlike) -> Verd
     victims = sorted((set(end.victims) | set(most)) - set(first.odd))
     found = facts(waits, [operation])
     return verdict(patterns.TYPES, text, first.odd, victims, found, None, confidence)
+
+
+def _others(classes: Sequence[tuple[Entry, tuple[int, ...]]], tied: bool) -> str:
+    """Than whom some ranks have issued something else: the ranks of the first class."""
+    if not tied:
+        return "most"
+    return "the other half" if len(classes) == 2 else name(classes[0][1])
 
 
 def _kind_of_mismatch(most: Entry, rest: Sequence[Entry]) -> Pattern:

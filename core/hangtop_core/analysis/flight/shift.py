@@ -152,8 +152,8 @@ def _how(
     # Nothing came after it. What followed this operation in earlier iterations?
     followers = [
         theirs[seq + 1]
-        for seq in theirs
-        if seq < at and theirs[seq] == theirs[at] and seq + 1 <= at
+        for seq in sorted(theirs)
+        if seq < at and theirs[seq] == theirs[at] and seq + 1 in theirs
     ]
     return ("skipped" if followers and followers[-1] == mine[at] else "differs"), 0
 

@@ -7,10 +7,10 @@ number of operations for the same tensors, and only later they hang in operation
 
 from __future__ import annotations
 
-import json
 from math import prod
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from hangtop_core.analysis.flight.shift import compared, is_moved
@@ -105,7 +105,8 @@ def same_bytes(one: Call, other: Call) -> bool:
 
 def _bytes(call: Call) -> int | None:
     try:
-        sizes, types = json.loads(call.inputs), json.loads(call.input_types.replace("'", '"'))
-        return int(sum(prod(size) * _BYTES[t] for size, t in zip(sizes, types, strict=True)))
-    except (ValueError, KeyError, TypeError):
+        sizes = msgspec.json.decode(call.inputs, type=list[list[int]])
+        types = msgspec.json.decode(call.input_types.replace("'", '"'), type=list[str])
+        return sum(prod(size) * _BYTES[t] for size, t in zip(sizes, types, strict=True))
+    except (msgspec.MsgspecError, RecursionError, KeyError, ValueError):
         return None

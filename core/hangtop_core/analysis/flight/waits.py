@@ -323,16 +323,15 @@ def _sends(waits: Waits) -> None:
 
 
 def _send(world: World, node: Node, sides: dict[int, list[Entry]]) -> Operation:
-    """What one rank sends another: the side with fewer in flight has not joined.
+    """The oldest that one rank sends another: a side with nothing in flight has not joined it.
 
     Sends and recvs of a pair match in order, and what is over was matched; so what is in flight
-    on both sides matches from the oldest on, and the surplus of one side has no partner yet.
+    on both sides matches from the oldest on. What one side has more of comes after that, and
+    cannot be over before it.
     """
     counts = {rank: len(sides.get(rank, ())) for rank in (node.source, node.target)}
     absent = tuple(rank for rank in counts if rank not in world.traces)
-    missing = tuple(
-        rank for rank in counts if rank not in absent and counts[rank] < max(counts.values())
-    )
+    missing = tuple(rank for rank in counts if rank not in absent and not counts[rank])
     entries = {rank: found[0] for rank, found in sides.items()}
     groups = [(entry, (rank,)) for rank, entry in sorted(entries.items())]
     same = (

@@ -208,7 +208,9 @@ def explain(way: RecorderWay) -> tuple[str, str]:
     args["path"] = re.sub(r"\d+(\.pipe)?$", r"<rank>\1", args.get("path", ""))
     texts = _TEXTS.get((way.way, way.code))
     if texts is None:
-        args["what"] = _WHAT.get(way.way, way.way).format_map(args)
+        what = _WHAT.get(way.way)
+        # A name that is not known here is text of a node, and no template.
+        args["what"] = clean(way.way, 40) if what is None else what.format_map(args)
         texts = _COMMON.get(way.code, ("{what}: {code}", ""))
         args["code"] = clean(way.code, 40)
     why, fix = (text.format_map(args) for text in texts)

@@ -181,9 +181,21 @@ def _found(
     try:
         yield from rule.find(case, left)
     except Exception as error:
-        log.exception("looking for %s failed", rule.cause)
-        why = f"hangtop failed to look for {rule.cause}: {type(error).__name__}: {error}"
-        failed[rule.cause] = BlindSpot(FAILED, (), (), clean(why, 300), REPORT_IT)
+        failed[rule.cause] = _failed(rule.cause, error)
+
+
+def _failed(sought: str, error: Exception) -> BlindSpot:
+    log.exception("looking for %s failed", sought)
+    why = f"hangtop failed to look for {sought}: {type(error).__name__}: {error}"
+    return BlindSpot(FAILED, (), (), clean(why, 300), REPORT_IT)
+
+
+def _blind_spots(snapshot: Snapshot, job: Job | None) -> tuple[BlindSpot, ...]:
+    """What was not seen; where that fails, it is told, and the verdicts stand all the same."""
+    try:
+        return blind_spots(snapshot, job)
+    except Exception as error:
+        return (_failed("blind spots", error),)
 
 
 def _is_decisive(rule: Rule, hit: Hit) -> bool:
@@ -271,7 +283,7 @@ def _diagnosis(
         watchdog_in_s=_tenths(watchdog_in_s),
         job=_summary(job) if job is not None else None,
         verdicts=verdicts,
-        blind_spots=(*failed, *blind_spots(snapshot, job)),
+        blind_spots=(*failed, *_blind_spots(snapshot, job)),
         stalled_for_s=_tenths(stalled_for_s),
         ruled_out=ruled_out,
         timeline=timeline,

@@ -35,17 +35,16 @@ def _down(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if not mine:
             continue
         confidence = max(sure for _, sure in bad)
-        names = ", ".join(
-            clean(f"{port.name} ({port.kind}, {port.state or 'no state'})", 60)
-            for port, _ in bad[:SHOWN]
-        )
-        since = "went down or lost its link" if confidence >= 0.85 else "is down"
+        told: dict[str, list[str]] = defaultdict(list)
+        for port, _ in bad[:SHOWN]:
+            port_name = clean(f"{port.name} ({port.kind}, {port.state or 'no state'})", 60)
+            told[_what(port)].append(port_name)
+        ports = "; ".join(f"{', '.join(some)} of {name} {what}" for what, some in told.items())
         yield Hit(
             subjects=mine,
             summary=sentence(
                 case,
-                f"network port {names} of {name} {since}, and {who(mine)} "
-                f"{is_are(mine, 'is', 'are')} there",
+                f"network port {ports}, and {who(mine)} {is_are(mine, 'is', 'are')} there",
                 blamed=mine,
             ),
             evidence=tuple(_facts(port) for port, _ in bad[:SHOWN]),
@@ -60,7 +59,7 @@ def _sure(port: Nic, states: Sequence[bool]) -> float:
     ``states`` says of this port on every node of the job whether it is up.
     """
     rdma = port.kind in ("infiniband", "roce")
-    lost = port.new_errors.get("link_downed", 0) + port.new_errors.get("carrier_down", 0)
+    lost = _lost(port)
     if port.state in UP:
         return 0.5 if rdma and lost else 0.0
     if port.state in ("gone", "silent") or port.was_up or lost:
@@ -71,6 +70,20 @@ def _sure(port: Nic, states: Sequence[bool]) -> float:
     if states.count(False) > 1 or not any(states):
         return 0.0
     return 0.8 if states.count(True) > 1 else 0.5
+
+
+def _lost(port: Nic) -> int:
+    """How often it lost its link while it was watched."""
+    return port.new_errors.get("link_downed", 0) + port.new_errors.get("carrier_down", 0)
+
+
+def _what(port: Nic) -> str:
+    """What became of a port."""
+    if port.state in UP:
+        return "lost its link and is up again"
+    if port.state in ("gone", "silent") or port.was_up or _lost(port):
+        return "went down or lost its link"
+    return "is down"
 
 
 def _facts(port: Nic) -> Evidence:

@@ -10,7 +10,7 @@ from hangtop_core.analysis.verdict.base import Hit, Rule
 from hangtop_core.analysis.verdict.callers import stack_key
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.verdict.steps import Command, on, word
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -53,12 +53,18 @@ def other_folder(case: Case, left: Sequence[Subject] = ()) -> Iterator[Hit]:
                 for folder, some in [(most, many), *others][:SHOWN]
             ),
             steps=(
-                on(odd[0], f"ls -d {own}/{clean(package, 60)}*"),
-                on(many[0], f"ls -d {clean(most, 120)}/{clean(package, 60)}*"),
+                *_look(odd[0], others[0][0], package),
+                *_look(many[0], most, package),
                 "use one environment for all ranks (compare their PYTHONPATH)",
             ),
         )
         return
+
+
+def _look(subject: Subject, folder: str, package: str) -> tuple[Command, ...]:
+    """See which release of a package lies in a folder; nothing where no shell can be told so."""
+    named = word(f"{folder}/{package}")
+    return () if named is None else (on(subject, f"ls -d {named}*"),)
 
 
 def _folders(case: Case) -> Mapping[str, Mapping[str, list[Subject]]]:

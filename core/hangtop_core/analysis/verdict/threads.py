@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Evidence
 
 _OWN = re.compile(r"\bits\b")
+_OWN_WORD = re.compile(r"3\.(?:1[4-9]|[2-9]\d|\d{3,})(?!\d)")
+"""Releases of CPython in which each thread sleeps on a word of its own: from 3.14 on."""
 _CALL, _BY_CALL = "; or a call by another rank is to do that, and has not come", 0.6
 
 
@@ -156,11 +158,10 @@ def _crossed(stuck: Sequence[OneThread]) -> _Tangle | None:
 def _several_locks(subject: Subject, takers: Sequence[OneThread]) -> bool:
     """Whether threads want different locks, so that each may well have what another one wants.
 
-    Equal addresses are one lock, which neither of them has got. From CPython 3.14 on a thread
-    sleeps on a word of its own, and only the lines tell.
+    Equal addresses are one lock, which neither of them has got. Where a thread sleeps on a word
+    of its own, only the lines tell.
     """
-    version = subject.rank.process.versions.get("python", "").split(".")[:2]
-    own_word = len(version) == 2 and version[0] == "3" and version[1:] >= ["14"]
+    own_word = _OWN_WORD.match(subject.rank.process.versions.get("python", "")) is not None
     wanted = {one.source if own_word else one.facts and one.facts.futex for one in takers}
     return len(wanted) >= 2 and None not in wanted
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from hangtop_core import cgroups
+from hangtop_core.analysis.cgroups import pressure_text
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.cgroups import Cgroup, Counts
 from hangtop_core.kernelline import KernelLine
@@ -36,6 +37,26 @@ def killed(*groups: Cgroup, **node: Any) -> Verdict:
     gone = {"state": "X", "gone_at": HUNG_SINCE, "exit_code": -9, **IN_OWN}
     world.add(None, None, state="exited", process=gone)
     return judged(world, *groups, **node).verdicts[0]
+
+
+@pytest.mark.parametrize(
+    ("shortage", "text"),
+    [
+        (
+            {"memory_full": 30, "io_full": 20},
+            "nothing ran in 30% of the last 10 s for want of memory, in 20% for want of a disk",
+        ),
+        (
+            {"io_full": 20, "cpu_some": 90},
+            "nothing ran in 20% of the last 10 s for want of a "
+            "disk, something waited for a CPU in 90%",
+        ),
+        ({"cpu_some": 90}, "something waited for a CPU in 90% of the last 10 s"),
+        ({}, ""),
+    ],
+)
+def test_each_want_has_its_verb(shortage: dict[str, int], text: str) -> None:
+    assert pressure_text(Cgroup(OWN, **shortage)) == text
 
 
 @pytest.mark.parametrize(

@@ -288,6 +288,8 @@ def test_a_port_that_came_back_is_a_weak_suspect() -> None:
     world = ports(n1="ACTIVE", n2="ACTIVE", n3="ACTIVE")
     first = judged(with_port(world, "n3", new_errors={"link_downed": 2})).verdicts[0]
     assert (first.cause, first.confidence) == ("ib-port-down", 0.5)
+    assert "(infiniband, ACTIVE) of n3 lost its link and is up again" in first.summary
+    assert "down" not in first.summary
 
 
 def test_a_rank_outside_communication_is_the_cause_and_not_a_port() -> None:

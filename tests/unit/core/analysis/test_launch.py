@@ -450,6 +450,18 @@ def test_who_has_a_package_from_another_folder_where_operations_differ(
         )
 
 
+def test_the_folder_of_a_package_is_one_word_of_a_command() -> None:
+    odd, long = "/envs/x;touch here/site-packages", f"/envs/{'e' * 300}/site-packages"
+    for folder, steps in ((odd, ["ls -d '/envs/x;touch here/site-packages/gradkit'*"]), (long, [])):
+        world = World()
+        for number in range(4):
+            site = folder if number == 2 else "/envs/new/site-packages"
+            stack = through(site, "all_reduce") if number else through(site, "broadcast", "agree")
+            world.add(stack, FUTEX)
+        told = [step for step in hung(world).next_steps if step.startswith("ls -d")]
+        assert told == [*steps, "ls -d /envs/new/site-packages/gradkit*"]
+
+
 def test_a_package_from_another_folder_explains_nothing_where_all_wait_alike() -> None:
     world = World()
     for number in range(4):

@@ -129,6 +129,8 @@ def test_a_thread_that_wants_the_gil_back_waits_for_no_lock() -> None:
     [
         (("with self.a:", "self.b.acquire()"), OTHER, "3.11", True),
         (("with self.a:", "with self.b:"), FUTEX, "3.11", False),  # one lock
+        (("with self.a:", "with self.b:"), FUTEX, "3.9.18", False),
+        (("with self.a:", "with self.b:"), FUTEX, "3.14.0rc1", True),
         (("with self.a:", "pool.run(task)"), OTHER, "3.11", False),
         (("with self.a:", "with self.a:"), OTHER, "3.14", False),
         (("with self.a:", "with self.b:"), OTHER, "3.14", True),

@@ -58,6 +58,13 @@ def test_sends_stand_below_the_numbers_with_their_two_ends() -> None:
     assert [(one.rank, one.how) for one in ends] == [(1, "not"), (5, "joined")]
 
 
+def test_a_send_that_both_ends_have_joined_waits_for_neither() -> None:
+    job = Job(2).call("send", [0], peer=1, done=False)
+    job.call("recv", [1], peer=0, done=False).call("recv", [1], peer=0, done=False)
+    _, lines = shown(job)
+    assert lines["0"].stage == "not through"
+
+
 def test_every_member_is_told_by_how_far_it_came() -> None:
     job = Job(6)
     job.call("all_reduce").call("all_reduce", [0, 1, 2, 3, 4], done=False)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hangtop_core.analysis.flight.trace import Call
+from hangtop_core.analysis.flight.unlike import same_bytes
 from support.flight import Job, blamed, judge
 
 if TYPE_CHECKING:
@@ -83,6 +85,14 @@ def test_the_first_fault_is_another_type_that_went_through() -> None:
     assert "since #12 they wait in calls that do not belong together: ranks 0-1" in one.summary
 
 
+@pytest.mark.parametrize(
+    "inputs", ["[[1e999]]", "[[Infinity]]", '[["a", 9]]', "[[8], [8]]", "[" * 5000, "8", ""]
+)
+def test_bytes_of_inputs_that_are_no_sizes_are_not_known(inputs: str) -> None:
+    made = Call("nccl:all_reduce", inputs, "[[8]]", "['Float']")
+    assert not same_bytes(made, made)
+
+
 def test_another_type_in_the_very_first_operation() -> None:
     job = Job(3, backend="gloo").call("all_reduce", [0, 2], sizes=[[]], dtype="Long")
     job.call("all_reduce", [1], sizes=[[]], dtype="Double")
@@ -141,6 +151,12 @@ def test_two_halves_give_no_sure_majority() -> None:
     (one,) = judge(job.dumps())
     assert one.cause == "mismatched-collective"
     assert one.confidence < 0.5
+
+
+def test_three_equal_parts_are_no_halves() -> None:
+    job = Job(3).call("all_reduce", [0], done=False).call("broadcast", [1], done=False)
+    (one,) = judge(job.call("barrier", [2], done=False).dumps())
+    assert one.summary.startswith("ranks 1-2 are in another call than rank 0 as #1")
 
 
 def test_all_joined_rules_out_the_code() -> None:
@@ -310,6 +326,35 @@ def test_one_operation_is_no_sequence() -> None:
     assert "(or issued all_gather once more before it)" in one.summary
 
 
+def test_numbers_that_recorders_have_lost_tell_of_no_habit() -> None:
+    """What came after a like call is lost, or came last of all."""
+    job = Job(3, with_frames=False)
+    for op in ("all_gather", "all_reduce", "broadcast", "barrier"):
+        job.call(op)
+    job.call("all_reduce", [0, 2], done=False).call("broadcast", [1], done=False)
+    dumps = job.dumps()
+    (one,) = judge(dumps)
+    assert (one.cause, blamed(one)) == ("missing-collective", [1])
+    for dump in dumps.values():
+        dump["entries"] = [one for one in dump["entries"] if one["collective_seq_id"] != 3]
+    (one,) = judge(dumps)
+    assert (one.cause, blamed(one)) == ("mismatched-collective", [1])
+
+
+def test_of_what_followed_a_like_call_the_latest_counts() -> None:
+    job = Job(3, with_frames=False)
+    for op in ("all_reduce", "broadcast", "all_gather", "reduce", "barrier", "gather"):
+        job.call(op)
+    job.call("all_reduce").call("scatter")
+    job.call("all_reduce", [0, 2], done=False).call("scatter", [1], done=False)
+    dumps = job.dumps()
+    for dump in dumps.values():
+        for entry in dump["entries"]:
+            entry["collective_seq_id"] += 27  # a set of ten has 32 before 31
+    (one,) = judge(dumps)
+    assert (one.cause, blamed(one)) == ("missing-collective", [1])
+
+
 def test_wrapped_rings_are_aligned_by_number_and_not_by_record() -> None:
     job = Job(3, {"1": ("tp", (0, 1))})
     for _ in range(50):
@@ -361,6 +406,18 @@ def test_both_ends_posted() -> None:
     job = Job(2).call("send", [0], peer=1, done=False).call("recv", [1], peer=0, done=False)
     (one,) = judge(job.dumps())
     assert one.cause == "all-joined-transport"
+    assert "send rank 0 -> rank 1 on default_pg: both have posted their end" in one.summary
+
+
+@pytest.mark.parametrize(("sends", "recvs"), [(1, 2), (2, 1), (3, 2)])
+def test_the_oldest_of_a_pair_has_both_ends_although_one_has_more(sends: int, recvs: int) -> None:
+    job = Job(2)
+    for _ in range(sends):
+        job.call("send", [0], peer=1, done=False)
+    for _ in range(recvs):
+        job.call("recv", [1], peer=0, done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("all-joined-transport", [])
     assert "send rank 0 -> rank 1 on default_pg: both have posted their end" in one.summary
 
 
