@@ -75,7 +75,7 @@ def attach(
             is part of.
         exclude: node sets that are left out.
         hostfile: a file that names nodes, one a line.
-        job: a Slurm job: ``123``, ``123_4``, ``123+0``, ``123.0``.
+        job: a Slurm job: ``123``, ``123_4``, ``123+0``, ``123.0``, or ``mine``.
         via: how nodes are reached; ``auto`` is ssh for all but this machine.
         command: what reaches a node instead, ``%h`` being its name: ``kubectl exec -i %h --``.
         user: to log in as.

@@ -25,6 +25,7 @@ GRACE = 3.0
 MAX_ENTRIES = 4000
 """Entries of one rank's flight recorder that are asked for; torch keeps 2,000 by default."""
 MIN_ENTRIES = 256
+"""So many of each at least, however many ranks there are."""
 ALL_ENTRIES = 4_000_000
 """Entries of all ranks together: 140 MB here."""
 TRIGGER_S = 45.0
@@ -43,6 +44,7 @@ class Ask(NamedTuple):
     take: Callable[[str, Any], None]
     """Gets node and piece; may raise `BadPieceError`."""
     deadline: float
+    """Seconds that it may take."""
     by_itself: bool = False
     pauses: bool = False
 
@@ -90,7 +92,7 @@ class Asks:
                 got(node, piece.pid, sample)
 
         option = {"nonblocking": " --nonblocking", "native": " --native"}.get(mode, "")
-        # As many at a time as the node has cores, so the whole takes longer than one deadline.
+        # A probe takes as many at a time as its node has cores: two at least, it is assumed here.
         at_once = 1 if mode == "native" else 2
         rounds = max(1, -(-len(pids) // at_once))
         return Ask(

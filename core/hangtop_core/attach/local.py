@@ -20,6 +20,7 @@ _BOOT = (
 
 
 LOCAL = Wave("this machine", 64, 5.0)
+"""Next to none: it is one process, and logs in nowhere."""
 
 
 class LocalLauncher:

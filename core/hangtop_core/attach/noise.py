@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from hangtop_probe.wire import Reader
 
 KEPT = 8
+"""Lines of it that are kept."""
 FLOOD = 1024 * 1024
 """Bytes of noise in a row at which a connection is given up: no banner is that long,
 and to read on would cost the head a core."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 AT_ONCE = 32
+"""Nodes that are looked at at the same time: as many as `ssh.AT_ONCE` lets log in."""
 
 
 def explore(nodes: Sequence[str], user: str | None, timeout: float) -> dict[str, Future[Way]]:
@@ -51,7 +52,7 @@ def explore(nodes: Sequence[str], user: str | None, timeout: float) -> dict[str,
 
 
 def way(node: str, user: str | None, timeout: float) -> Way:
-    """Find the way to one node; takes at most some ``timeout`` seconds and a name look-up."""
+    """Find the way to one node: a name look-up, then ``timeout`` seconds at most per address."""
     told = settings(node, user)
     host, port = told.get("hostname", node), port_of(told)
     through = jump_of(told)

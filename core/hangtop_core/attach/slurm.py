@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 20.0
 """A busy slurmctld takes its time; squeue itself gives up after about as long."""
 MAX_OUTPUT = 4 * 1024 * 1024
+"""Bytes that squeue may print."""
 
 RUNNING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING"})
 """States in which a job has processes on its nodes."""
@@ -51,6 +52,7 @@ _LISTED = re.compile(
     r"(\d{1,10}(?:_\d{1,10}|\+\d{1,6})?)\|([^|]{0,256})\|([\d:.-]{1,40})\|(\d{1,7})"
 )
 MAX_LISTED = 20
+"""Jobs of this user that are named where several run."""
 _COLUMNS = "%A|%i|%F|%U|%u|%T|%N|%r"
 _ROW = re.compile(
     r"(?P<id>\d{1,10})\|(?P<shown>\d{1,10}(?:_(?:\d{1,10}|\[[0-9,%:.\-]*\])|\+\d{1,6})?)"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 AT_ONCE = 32
+"""Logins at the same time; `--fanout` sets another number."""
 AT_ONCE_BEHIND_A_JUMP = 8
 """sshd refuses logins at random beyond ten at a time (MaxStartups 10:30:100)."""
 HOLD_S = 3.0

@@ -6,7 +6,8 @@ ProcessGroupNCCL.cpp `checkTimeout`; not where TORCH_NCCL_BLOCKING_WAIT or a
 TORCH_NCCL_ASYNC_ERROR_HANDLING of 0 is set). gloo has no watchdog: the rank that waits gets an
 error (seen with torch 2.13: `Timed out waiting 8000ms for recv operation to complete`), and the
 job goes down with it. An estimate: watchdogs look about once a second, gloo counts from when its
-own thread begins, and clocks of nodes differ.
+own thread begins, clocks of nodes differ, and of timeouts a recorder tells here the longest one:
+that of another group may be shorter.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ class Countdown(Struct, frozen=True):
     """The first timeout."""
 
     at: float
-    """Seconds since the epoch, by the clock of the rank."""
+    """Seconds since the epoch, by the clock of `Trace.created`."""
     rank: int
     timeout_s: float
+    """Seconds: the longest timeout in its recorder, which may be that of another group."""
     operation: Operation
 
     @property

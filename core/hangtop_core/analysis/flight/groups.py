@@ -66,7 +66,7 @@ class GroupLine(Struct, frozen=True):
     behind: tuple[str, ...] = ()
     """Groups it waits on, the nearest first; the last one names a circle by an empty text."""
     since_ns: int = 0
-    """When a rank issued that operation first, by the rank's clock; 0 when unknown."""
+    """When a rank issued that operation first, as `Trace.created` has it; 0 when unknown."""
 
     @property
     def stalled(self) -> bool:

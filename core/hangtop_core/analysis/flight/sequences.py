@@ -44,10 +44,11 @@ class NumberLine(Struct, frozen=True):
     """How many ranks take part."""
     enqueued: int
     done: int
+    """How many have issued it; how many of these are through."""
     unknown: int = 0
     """Members of which it is not known whether they have issued it."""
     first_ns: int = 0
-    """When the first rank issued it, by its clock; 0 when unknown."""
+    """When the first rank issued it, as `Trace.created` has it; 0 when unknown."""
     last_ns: int = 0
     operation: Operation | None = None
     """What waits in it, where a rank's oldest operation in flight is this one."""
@@ -131,7 +132,7 @@ class _Seen:
         self._all = tuple(self._numbers)
 
     def _take(self, trace: Trace, uid: str, low: int) -> None:
-        local = frozenset(n for n, one in enumerate(trace.groups) if one.uid == uid)
+        local = trace.locals.get(uid, frozenset())
         groups, flags, seqs = trace.group, trace.flag, trace.seq
         # Of a coalesced block the last entry stands for all of it.
         places = {

@@ -171,7 +171,10 @@ class Trace(Struct, dict=True):
 
     @property
     def created(self) -> memoryview:
-        """When it was enqueued, ns since the epoch by the rank's own clock; 0 when unknown."""
+        """When it was enqueued, ns since the epoch; 0 when unknown.
+
+        By the clock of the head where the rank runs, in a dump by that of its node.
+        """
         return memoryview(self.raw_created).cast("q")
 
     def pending(self) -> bytes:

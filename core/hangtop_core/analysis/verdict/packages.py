@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.base import Hit, Rule
+from hangtop_core.analysis.verdict.callers import stack_key
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import on
@@ -65,8 +66,7 @@ def _folders(case: Case) -> Mapping[str, Mapping[str, list[Subject]]]:
     found: dict[str, dict[str, list[Subject]]] = defaultdict(lambda: defaultdict(list))
     by_stack: dict[str, dict[str, str]] = {}
     for subject in case.waiters:
-        sample = subject.rank.sample
-        key = sample.threads[0].stack if sample is not None and sample.threads else ""
+        key = stack_key(subject)
         if key not in by_stack:
             met = (_INSTALLED.match(frame.file) for frame in case.reader.frames(key))
             by_stack[key] = {one[2]: one[1] for one in met if one}

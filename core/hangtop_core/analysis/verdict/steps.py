@@ -86,7 +86,10 @@ def sockets_step(subject: Subject, pid: int, words: str = "") -> Command:
 
 
 def tails(rank: Rank) -> list[str]:
-    """The ends of the files a rank prints to, stderr first: that is where a traceback is."""
+    """The ends of the files a rank prints to that have `log` in their path.
+
+    stderr first: that is where a traceback is.
+    """
     told = reversed(rank.process.outputs)
     paths = [path for path in told if path.startswith("/") and "log" in path]
     return [f"tail -n 50 {one}" for one in filter(None, map(word, dict.fromkeys(paths)))]
