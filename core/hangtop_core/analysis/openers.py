@@ -53,7 +53,8 @@ def opener_text(snapshot: Snapshot, node: str, one: Opener) -> str:
 
 def holder_text(names: Mapping[int, str], one: Holder) -> str:
     """`rank 3 holds the lock`, `tee (pid 9) reads`; ``names`` are those of its node."""
-    return f"{names.get(one.pid) or f'{clean(one.comm, 30)} (pid {one.pid})'} {one.how}"
+    who = names.get(one.pid) or f"{clean(one.comm, 30)} (pid {one.pid})"
+    return f"{who} {clean(one.how, 60)}"
 
 
 def openers_text(snapshot: Snapshot, rank: Rank, fd: int, said: Openers) -> list[str]:
@@ -62,7 +63,8 @@ def openers_text(snapshot: Snapshot, rank: Rank, fd: int, said: Openers) -> list
     for one in said.holders:
         mode = f", {_MODES[one.mode]}" if one.mode in _MODES else ""
         who = opener_text(snapshot, rank.node, one)
-        lines.append(f"  {who} (pid {one.pid}, state {one.state}) {one.how}: fd {one.fd}{mode}")
+        state, how = clean(one.state, 40), clean(one.how, 60)
+        lines.append(f"  {who} (pid {one.pid}, state {state}) {how}: fd {one.fd}{mode}")
     if not said.holders:
         lines.append("  nobody else on the node has it open")
     if said.more:
