@@ -81,8 +81,9 @@ class Asking:
         self, node: str, pids: Sequence[int]
     ) -> Future[dict[int, DescriptorTable | None]]:
         """Read the open descriptors of processes; None for one that is gone."""
+        asks = self._collector.asks
         return self._fold(
-            node, pids, self._collector.asks.descriptors(pids), lambda known: known.descriptors
+            node, pids, lambda: asks.descriptors(pids), lambda known: known.descriptors
         )
 
     def log(self, wanted: Wanted, window: int | None = None) -> Future[None]:
@@ -90,8 +91,9 @@ class Asking:
 
         ``window``: bytes from the end of each file; without it what is new since the last time.
         """
-        ask = self._collector.asks.log(wanted.node, wanted.pids, wanted.paths, window=window)
-        return self.ask(wanted.node, ask, lambda _: None)
+        node, pids, paths = wanted.node, wanted.pids, wanted.paths
+        asks = self._collector.asks
+        return self._made(node, lambda: asks.log(node, pids, paths, window=window), lambda _: None)
 
     def numerics(self, node: str, pids: Sequence[int]) -> Future[None]:
         """Read what ranks have found that is not finite; it is in their `Rank` afterwards."""
@@ -111,8 +113,11 @@ class Asking:
         if self._refused(future, "a flight recorder is answered by the rank"):
             return future
         asks = self._collector.asks
-        ask = asks.recorder(node, pids, trigger=trigger, inject=inject)
-        return self._fold(node, pids, ask, lambda known: known.recorder)
+
+        def make() -> Ask:
+            return asks.recorder(node, pids, trigger=trigger, inject=inject)
+
+        return self._fold(node, pids, make, lambda known: known.recorder)
 
     def ras(self, node: str, pids: Sequence[int], *, anyway: bool = False) -> Future[Ras]:
         """Ask NCCL's RAS for its report of a job, once, through one of its ranks on a node.
@@ -174,7 +179,12 @@ class Asking:
         future: Future[T] = Future()
         if ask.pauses and self._refused(future, f"{ask.op} pauses the process"):
             return future
-        return self._do(lambda: answer(self._collector, node, ask, result, future), future)
+        return self._made(node, lambda: ask, result)
+
+    def _made(self, node: str, make: Callable[[], Ask], result: Callable[[Any], T]) -> Future[T]:
+        """Make a request that is described on the session's thread, where the store is read."""
+        future: Future[T] = Future()
+        return self._do(lambda: answer(self._collector, node, make(), result, future), future)
 
     def _refused(self, future: Future[Any], why: str) -> bool:
         if self.options.readonly:
@@ -202,10 +212,14 @@ class Asking:
         return future
 
     def _fold(
-        self, node: str, pids: Sequence[int], ask: Ask, pick: Callable[[Tracked], Any]
+        self,
+        node: str,
+        pids: Sequence[int],
+        make: Callable[[], Ask],
+        pick: Callable[[Tracked], Any],
     ) -> Future[Any]:
         def picked(_: object) -> dict[int, Any]:
             live = self._collector.store.nodes[node].live
             return {pid: pick(live[pid]) if pid in live else None for pid in pids}
 
-        return self.ask(node, ask, picked)
+        return self._made(node, make, picked)

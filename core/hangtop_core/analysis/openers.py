@@ -46,23 +46,26 @@ def names_by_node(snapshot: Snapshot) -> dict[str, dict[int, str]]:
     return found
 
 
-def opener_text(snapshot: Snapshot, node: str, one: Opener) -> str:
-    """The name of a process of a job, or the program's where it is of none."""
-    return process_names(snapshot, node).get(one.pid) or clean(one.comm, 40)
+def opener_text(names: Mapping[int, str], one: Opener) -> str:
+    """The process of a job, or the program where it is of none; ``names`` are those of its node."""
+    return names.get(one.pid) or clean(one.comm, 40)
 
 
 def holder_text(names: Mapping[int, str], one: Holder) -> str:
     """`rank 3 holds the lock`, `tee (pid 9) reads`; ``names`` are those of its node."""
-    return f"{names.get(one.pid) or f'{clean(one.comm, 30)} (pid {one.pid})'} {one.how}"
+    who = names.get(one.pid) or f"{clean(one.comm, 30)} (pid {one.pid})"
+    return f"{who} {clean(one.how, 60)}"
 
 
 def openers_text(snapshot: Snapshot, rank: Rank, fd: int, said: Openers) -> list[str]:
     """Lines: what the descriptor is, then everybody else who has it, or nobody."""
     lines = [f"fd {fd} of rank {rank.rank} is {clean(said.target, 300)}"]
+    names = process_names(snapshot, rank.node)
     for one in said.holders:
         mode = f", {_MODES[one.mode]}" if one.mode in _MODES else ""
-        who = opener_text(snapshot, rank.node, one)
-        lines.append(f"  {who} (pid {one.pid}, state {one.state}) {one.how}: fd {one.fd}{mode}")
+        who = opener_text(names, one)
+        state, how = clean(one.state, 40), clean(one.how, 60)
+        lines.append(f"  {who} (pid {one.pid}, state {state}) {how}: fd {one.fd}{mode}")
     if not said.holders:
         lines.append("  nobody else on the node has it open")
     if said.more:

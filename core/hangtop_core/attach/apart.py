@@ -36,8 +36,8 @@ ENGINES = 2
 """Threads there, each with connections of its own: starting a child keeps one waiting until that
 has executed its program, which takes the kernel half a millisecond and more."""
 DESCRIPTORS = 65536
-"""Open files that its process may have, where the machine lets it: three for each connection. Many
-shells allow 1,024."""
+"""Open files that its process may have, and ours, where the machine lets it: three for each
+connection there, one here. Many shells allow 1,024."""
 
 _HEAD = Struct("<cIQ")
 """What it is, the connection, and how many bytes follow."""
@@ -58,6 +58,14 @@ def engine(sink: Callable[[Event], None], connections: int) -> Engine:
     return ApartEngine(sink) if apart else PipeEngine(sink)
 
 
+def allow_descriptors() -> None:
+    """Let this process open `DESCRIPTORS` files, or as many as the machine lets it."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = DESCRIPTORS if most == resource.RLIM_INFINITY else min(DESCRIPTORS, most)
+    if now != resource.RLIM_INFINITY and now < enough:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, most))
+
+
 class ApartEngine:
     """`Engine` that hands everything on to a `PipeEngine` in another process."""
 
@@ -75,6 +83,7 @@ class ApartEngine:
 
     def start(self) -> None:
         """Start the process: it loads while others do."""
+        allow_descriptors()  # each ssh has a log here: see `ssh.OwnWords`
         with self._lock, contextlib.suppress(OSError):  # which the first connection tells
             self._housed()
 
@@ -289,9 +298,7 @@ class _Telling(PipeEngine):
 
 def serve() -> None:
     """Be the engine's process: orders on standard input, events on standard output."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    few = DESCRIPTORS if most == resource.RLIM_INFINITY else min(DESCRIPTORS, most)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (few, most))
+    allow_descriptors()
     engines = [_Telling() for _ in range(ENGINES)]
     for one in engines:
         one.start()

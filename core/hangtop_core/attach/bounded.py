@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import subprocess
@@ -10,6 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+END_S = 1.0
+"""Seconds that one may take to be gone once it is killed."""
 
 
 class TooMuchOutputError(Exception):
@@ -40,14 +44,10 @@ def run(argv: Sequence[str], seconds: float, limit: int, env: Mapping[str, str])
     """
     deadline = time.monotonic() + seconds
     pipe = subprocess.PIPE
-    with (
-        subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=env
-        ) as process,
-        selectors.DefaultSelector() as streams,
-    ):
-        assert process.stdout is not None  # noqa: S101  # they were opened as pipes
-        assert process.stderr is not None  # noqa: S101
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=env)
+    assert process.stdout is not None  # noqa: S101  # they were opened as pipes
+    assert process.stderr is not None  # noqa: S101
+    with process.stdout, process.stderr, selectors.DefaultSelector() as streams:
         said = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
         for descriptor in said:
             streams.register(descriptor, selectors.EVENT_READ)
@@ -67,5 +67,8 @@ def run(argv: Sequence[str], seconds: float, limit: int, env: Mapping[str, str])
             code = process.wait(max(deadline - time.monotonic(), 0.1))
         except BaseException:
             process.kill()
+            # One that waits for a disk or a file server ends only when that answers: it is left.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
             raise
     return Done(code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))

@@ -122,6 +122,9 @@ class CommandLauncher:
         """Return the boot."""
         return bundle.opening(self._login.keep)
 
+    def late(self, stderr: str) -> None:
+        """Do nothing: it tells nothing of the present one."""
+
     def shell(self) -> list[str]:
         """Return the same command with a shell; it has a terminal if the command gives one."""
         return self._template.terminal(self._node)

@@ -88,6 +88,10 @@ class EitherLauncher:
         """Return the present launcher's."""
         return self._now.shell()
 
+    def late(self, stderr: str) -> None:
+        """Let the present launcher take it, whichever's it was."""
+        self._now.late(stderr)
+
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why the command ended; a first one that never got in was the last of its kind."""
         now = self._now

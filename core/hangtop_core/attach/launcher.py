@@ -79,6 +79,9 @@ class Launcher(Protocol):
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say what it means that the command ended with ``code`` and ``stderr``."""
 
+    def late(self, stderr: str) -> None:
+        """Take what an earlier command said at its end: it may tell why the present one fails."""
+
     def shell(self) -> list[str] | None:
         """Return the command that gives a person a shell on the node; None if none is known."""
 

@@ -218,7 +218,7 @@ class Link:
         self._dying.pop(closed.conn, None)
         text = closed.stderr.decode("utf-8", "replace")
         if closed.conn != self.conn:
-            self.launcher.explain(closed.code, text, True)  # may tell why the next one fails
+            self.launcher.late(text)
             return
         self.conn = None
         ending = ending_of(closed, self.launcher, text, self._was_ready)

@@ -67,6 +67,9 @@ class LocalLauncher:
         reason = f"the probe {how}" + (f": {last}" if last else "")
         return Ending("lost" if was_ready else "unreachable", reason, retry=True)
 
+    def late(self, stderr: str) -> None:
+        """Do nothing: it tells nothing of the present one."""
+
     def shell(self) -> list[str]:
         """Return the user's own shell."""
         return [os.environ.get("SHELL") or "/bin/sh"]

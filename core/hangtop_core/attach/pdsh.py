@@ -241,6 +241,9 @@ class PdshLauncher:
         """Return nothing: the boot is in the command."""
         return b""
 
+    def late(self, stderr: str) -> None:
+        """Do nothing: it tells nothing of the present one."""
+
     def shell(self) -> None:
         """Return nothing: pdsh gives no input to a shell."""
 

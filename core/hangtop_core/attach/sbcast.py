@@ -10,6 +10,7 @@ of its room, says so, and removes both. Whatever goes wrong on the way, srun's i
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -143,7 +144,9 @@ class Carrier:
             self._file.write(bulk.data)
             self._file.flush()
         except OSError as error:
-            self._fail(bulk, f"{tempfile.gettempdir()}: {error.strerror}")
+            self._close()
+            where = f"{tempfile.tempdir}: " if tempfile.tempdir else ""  # None where none will do
+            self._fail(bulk, f"{where}{clean(error.strerror or str(error), 200)}")
             return None
         bulk.state = "sending"
         step = f"{self._job}.{steps.pop()}"
@@ -152,8 +155,7 @@ class Carrier:
 
     def acted(self, code: int | None, stderr: str) -> list[bytes]:
         """Take the end of the command that `act` returned; see `channel.Carrying`."""
-        if self._file is not None:
-            self._file.close()
+        self._close()
         bulk = self._bulk
         if bulk is None or bulk.state != "sending":
             return []
@@ -167,6 +169,13 @@ class Carrier:
         self._announce({"size": len(bulk.data), "sha256": digest})
         self._said.append("done")
         return []
+
+    def _close(self) -> None:
+        """Remove the file."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # what could not be written is tried once more
+                self._file.close()
+            self._file = None
 
     def _announce(self, what: object) -> None:
         self._kept.append(None)

@@ -47,9 +47,10 @@ _ASKED = re.compile(
 )
 MINE = "mine"
 """Instead of a number: the one job of this user that runs."""
-_MINE = "%i|%j|%M|%D"
+_MINE = "%i|%M|%D|%j"
 _LISTED = re.compile(
-    r"(\d{1,10}(?:_\d{1,10}|\+\d{1,6})?)\|([^|]{0,256})\|([\d:.-]{1,40})\|(\d{1,7})"
+    r"(?P<shown>\d{1,10}(?:_\d{1,10}|\+\d{1,6})?)\|(?P<time>[\d:.-]{1,40}|INVALID)"
+    r"\|(?P<nodes>\d{1,7})\|(?P<name>.*)"
 )
 MAX_LISTED = 20
 """Jobs of this user that are named where several run."""
@@ -144,20 +145,29 @@ def _mine() -> str:
     """Return the number of the one job of this user that runs.
 
     Raises:
-        UsageError: none runs, or several, which are listed.
+        UsageError: none runs, or several, which are listed, or a line cannot be read.
     """
     text = _squeue(MINE, "-t", "running", "-u", str(os.geteuid()), "-o", _MINE)
-    found = [match for match in map(_LISTED.fullmatch, text.splitlines()) if match is not None]
+    found: dict[str, list[re.Match[str]]] = {}  # by job: the components of one are rows
+    for line in filter(None, text.split("\n")):
+        match = _LISTED.fullmatch(line)
+        if match is None:
+            raise _unreadable(line)
+        found.setdefault(match["shown"].partition("+")[0], []).append(match)
     if not found:
         raise UsageError("--job mine: no job of yours runs", "`squeue --me` lists those that wait.")
     if len(found) > 1:
-        listed = [
-            f"  --job {one[1]}  {clean(one[2], 40)}, for {one[3]}, {plural(int(one[4]), 'node')}"
-            for one in found[:MAX_LISTED]
-        ]
+        listed = [_in_words(job, rows) for job, rows in list(found.items())[:MAX_LISTED]]
         more = [f"  and {len(found) - MAX_LISTED} more"] if len(found) > MAX_LISTED else []
         raise UsageError(f"{len(found)} jobs of yours run", "\n".join([*listed, *more]))
-    return found[0][1]
+    ((job, rows),) = found.items()
+    return job if len(rows) > 1 else rows[0]["shown"]
+
+
+def _in_words(job: str, rows: Sequence[re.Match[str]]) -> str:
+    first = min(rows, key=lambda row: _component(row["shown"]) or 0)
+    nodes = plural(sum(int(row["nodes"]) for row in rows), "node")
+    return f"  --job {job}  {clean(first['name'], 40)}, for {first['time']}, {nodes}"
 
 
 def own_job(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -222,7 +232,7 @@ def _rows(text: str) -> list[_Row]:
     for line in text.splitlines():
         match = _ROW.fullmatch(line)
         if match is None:
-            raise UsageError(f"squeue printed what cannot be read: {clean(line, 120)!r}")
+            raise _unreadable(line)
         found.append(
             _Row(
                 match["id"],
@@ -270,6 +280,10 @@ def _check_state(row: _Row, asked: str) -> None:
         f"job {asked} has ended: {row.state}",
         f"`scontrol show job {asked}` and `sacct -j {asked}` say how. Nothing is left to see.",
     )
+
+
+def _unreadable(line: str) -> UsageError:
+    return UsageError(f"squeue printed what cannot be read: {clean(line, 120)!r}")
 
 
 def _unknown(asked: str) -> UsageError:

@@ -284,15 +284,19 @@ class SrunLauncher:
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why srun ended; a node that ended it for all goes by itself from now on."""
+        self.late(stderr)
+        try_it = shlex.join([*self._step(), "hostname"])
+        step = Step(self._node, self._job.id, self._job.user, try_it)
+        said = self._limit + stderr
+        return explain_srun(code, said, was_ready, step, self._login.python, self._login.sudo)
+
+    def late(self, stderr: str) -> None:
+        """Keep why the step fails for this node, whenever it is said."""
         if self._channel is not None and self._node in launch_failures(stderr):
             self._channel.leave(self._node)
             self._channel = None
         if (limit := TIME_LIMIT.search(stderr)) is not None:
             self._limit = f"{limit[0]}\n"
-        try_it = shlex.join([*self._step(), "hostname"])
-        step = Step(self._node, self._job.id, self._job.user, try_it)
-        said = self._limit + stderr
-        return explain_srun(code, said, was_ready, step, self._login.python, self._login.sudo)
 
 
 def srun_launchers(job: SlurmJob, login: Login, nodes: Sequence[str]) -> list[SrunLauncher]:

@@ -280,6 +280,9 @@ class SshLauncher:
             log = stderr + log  # what stopped the jump host's ssh, which has no log of its own
         return explain_login(code, stderr, was_ready, context, log=log)
 
+    def late(self, stderr: str) -> None:
+        """Do nothing: the log is that of the present ssh."""
+
     def shell(self) -> list[str]:
         """Return a plain login as the same user: a person may be asked for a password or a yes."""
         return ["ssh", *(["-l", self._login.user] if self._login.user else []), self._node]

@@ -56,9 +56,9 @@ def test_a_job_is_its_nodes_by_ssh_first() -> None:
 
 def test_the_one_job_of_mine(squeue: Path) -> None:
     mine = squeue / "mine"
-    mine.write_text("7|train|1-02:03:04|3\n")
+    mine.write_text("7|1-02:03:04|3|train\n")
     assert ways("--job", "mine") == ways("--job", "7")
-    mine.write_text("7|train|1-02:03:04|3\n8|eval\x1b[2J|5:06|1\n")
+    mine.write_text("7|1-02:03:04|3|train\n8|5:06|1|eval\x1b[2J\n")
     with pytest.raises(UsageError, match="2 jobs of yours run") as error:
         ways("--job", "mine")
     assert "--job 7  train, for 1-02:03:04, 3 nodes" in (error.value.help or "")
@@ -66,6 +66,25 @@ def test_the_one_job_of_mine(squeue: Path) -> None:
     mine.write_text("")
     with pytest.raises(UsageError, match="no job of yours runs"):
         ways("--job", "mine")
+
+
+def test_a_job_of_mine_is_found_whatever_its_name(squeue: Path) -> None:
+    mine = squeue / "mine"
+    mine.write_text("7|1-02:03:04|3|lr=1|x=2\x0b\u2028\n")
+    assert ways("--job", "mine") == ways("--job", "7")
+    mine.write_text("7|1-02:03:04|three|train\n")
+    with pytest.raises(UsageError, match=r"what cannot be read: '7.*three"):
+        ways("--job", "mine")
+
+
+def test_components_of_a_job_of_mine_are_one_job(squeue: Path) -> None:
+    mine = squeue / "mine"
+    mine.write_text("7+1|5:06|1|eval\n7+0|5:06|2|train\n")
+    assert ways("--job", "mine") == ways("--job", "7")
+    mine.write_text("7+1|5:06|1|eval\n7+0|5:06|2|train\n8|1:00|1|other\n")
+    with pytest.raises(UsageError, match="2 jobs of yours run") as error:
+        ways("--job", "mine")
+    assert "--job 7  train, for 5:06, 3 nodes" in (error.value.help or "")
 
 
 def test_without_ssh_srun_is_all_there_is(squeue: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -326,6 +326,19 @@ def test_large_pieces_go_through_whole_both_ways() -> None:
     bench.engine.stop()
 
 
+def test_a_thousand_nodes_leave_hangtop_itself_descriptors_to_open() -> None:
+    # GIVEN a shell that allows 1,024 open files; each ssh has its log open in this process
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    bench = Bench(ApartEngine)
+    try:
+        bench.engine.start()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 1024
+    finally:
+        bench.engine.stop()
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 def test_nothing_is_left_where_hangtop_is_killed() -> None:
     script = (
         "import queue, time\n"

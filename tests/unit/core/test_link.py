@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -321,6 +322,20 @@ def test_a_program_that_is_not_here_is_not_tried_again(bench: Bench) -> None:
     assert ssh.fix
     bench.wait(10)
     assert len(bench.engine.opened) == 1
+
+
+def test_the_end_of_an_earlier_ssh_leaves_the_log_of_the_present_one(bench: Bench) -> None:
+    # GIVEN an ssh that was left, and a second one while the first is being ended
+    bench.link.restart(bench.now, "no answer")
+    bench.link.start(bench.now)
+    bench.link.launcher = launcher = SshLauncher("n1", Login())
+    argv = launcher.argv()
+    log = Path(argv[argv.index("-E") + 1])
+    log.write_text("ssh: connect to host n1 port 22: Connection refused\r\n")
+    # WHEN the first ends only now, and then the second
+    bench.link.on_closed(Closed(bench.engine.opened[0], -9, b""), bench.now)
+    bench.link.on_closed(Closed(bench.engine.opened[1], 255, b""), bench.now)
+    assert "nobody answers on its ssh port" in bench.node["reason"]
 
 
 def test_a_damaged_line_starts_it_again(bench: Bench) -> None:

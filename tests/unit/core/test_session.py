@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from hangtop_core import traces
+from hangtop_core.asks import Asks
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.timing import Timing
 from hangtop_core.errors import (
@@ -19,6 +20,7 @@ from hangtop_core.errors import (
     RequestError,
     UnknownNodeError,
 )
+from hangtop_core.outputs import Wanted
 from hangtop_core.session import Options, Session, Update
 from support.judge import judge
 from support.processes import PATIENCE
@@ -104,6 +106,29 @@ def test_read_only_refuses_what_pauses_a_process() -> None:
             with pytest.raises(ReadOnlyError):
                 future.result(PATIENCE)
         assert session.sample({name: []}).result(PATIENCE) == ()
+
+
+def test_a_request_is_described_on_the_thread_that_changes_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[str] = []
+
+    def describe(*_: object, **__: object) -> NoReturn:
+        seen.append(threading.current_thread().name)
+        raise RequestError("enough")
+
+    with Session(Options(), judge) as session:
+        name = _name(session)
+        for what in ("log", "recorder", "descriptors"):
+            monkeypatch.setattr(Asks, what, describe)
+        for future in (
+            session.log(Wanted(name, (1,), ())),
+            session.recorder(name, [1]),
+            session.descriptors(name, [1]),
+        ):
+            with pytest.raises(RequestError, match="enough"):
+                future.result(PATIENCE)
+        assert seen == [session._thread.name] * 3
 
 
 def test_a_trace_that_does_not_begin_leaves_no_file(

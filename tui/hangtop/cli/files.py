@@ -98,9 +98,9 @@ def who_has(session: Session, rank: Rank, arguments: argparse.Namespace) -> int:
     snapshot = latest.snapshot
     renamer = redacting.of(arguments)
     if arguments.json:
+        names = process_names(snapshot, rank.node)
         rows = [
-            {**msgspec.to_builtins(one), "whose": opener_text(snapshot, rank.node, one)}
-            for one in said.holders
+            {**msgspec.to_builtins(one), "whose": opener_text(names, one)} for one in said.holders
         ]
         document = renamer.data({**msgspec.to_builtins(said), "holders": rows})
         print(to_json({"schema": SCHEMA, "hangtop": __version__, **document}).decode())

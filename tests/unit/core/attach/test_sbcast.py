@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import resource
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +14,9 @@ from hangtop_core.attach import sbcast
 from hangtop_core.attach.sbcast import BULK_FROM, INSTEAD, ROOM_S
 from hangtop_core.attach.srun import BroadcastStep
 from hangtop_probe import wire
+
+if TYPE_CHECKING:
+    from hangtop_core.attach.channel import Action
 
 NODES = ("n1", "n2", "n3", "n4")
 BULK = bytes(range(256)) * (BULK_FROM // 256)
@@ -45,11 +50,15 @@ class Step:
 
     def rooms(self) -> list[str] | None:
         """Ask for rooms and get them all; return the command that follows."""
+        return self.roomed().argv
+
+    def roomed(self) -> Action:
+        """Return all that follows."""
         assert self.waiting() == list(self.nodes)
         assert self.shared.act(0.0).write.startswith(b"* r 32\n")
         for number in range(len(self.nodes)):
             self.say(number, room="3")
-        return self.shared.act(0.1).argv
+        return self.shared.act(0.1)
 
 
 def test_it_is_sent_once_all_have_a_room_and_used_by_who_took_it() -> None:
@@ -135,6 +144,36 @@ def test_without_sbcast_and_with_one_that_fails_srun_carries_it(program: Path) -
     step = Step()
     assert step.waiting() == list(NODES)
     assert step.shared.act(0.0).said == [f"sbcast is not on PATH; {INSTEAD}"]
+    assert step.waiting() == []
+
+
+def test_without_room_for_its_file_srun_carries_it_and_the_file_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a disk that is full once the file is there
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    step = Step()
+    try:
+        action = step.roomed()
+        assert action.argv is None
+        assert action.said == [f"{folder}: File too large; {INSTEAD}"]
+        assert list(folder.iterdir()) == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert step.waiting() == []
+
+
+def test_without_a_folder_for_its_file_srun_carries_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
+    step = Step()
+    action = step.roomed()
+    assert action.argv is None
+    assert action.said[0].startswith("No usable temporary directory found in ['/nowhere']")
     assert step.waiting() == []
 
 

@@ -73,10 +73,14 @@ def test_a_node_that_spoils_the_step_goes_by_itself_from_then_on() -> None:
     assert "m2" not in channel.nodes
 
 
-def test_that_the_time_limit_came_is_not_forgotten() -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_that_the_time_limit_came_is_not_forgotten(late: bool) -> None:
     (one,) = srun_launchers(job(Nodes(("n1",))), Login(), ["n1"])
     ended = "0: slurmstepd-n1: error: *** STEP 7.0 ON n1 CANCELLED AT x DUE TO TIME LIMIT ***\n"
-    one.explain(143, ended, True)
+    if late:  # that connection was left already, and the next one begun
+        one.late(ended)
+    else:
+        one.explain(143, ended, True)
     ending = one.explain(1, "srun: error: Slurm job 7 has expired\n", True)
     assert (ending.state, ending.retry) == ("lost", False)
     assert "time limit" in ending.reason
