@@ -50,14 +50,15 @@ class Live:
     ranks: Mapping[int, Rank] = field(default_factory=dict)
     several: bool = False
     """Whether they run on more than one node."""
+    _given: Sequence[Rank] = ()
 
     def take(self, snapshot: Snapshot | None, ranks: Sequence[Rank]) -> None:
-        """Look at another snapshot."""
-        if snapshot is not self.snapshot:
+        """Look at another snapshot, or at the ranks of another job in it."""
+        if snapshot is not self.snapshot or ranks is not self._given:
             # Of two processes that claim to be one rank the first is meant.
             self.ranks = {rank.rank: rank for rank in reversed(ranks)}
             self.several = len({rank.node for rank in ranks}) > 1
-            self.snapshot = snapshot
+            self.snapshot, self._given = snapshot, ranks
 
 
 @dataclass(frozen=True, slots=True)
