@@ -83,6 +83,11 @@ def test_what_the_command_is_told_is_clean_and_whole(tmp_path: Path) -> None:
     assert (told["HANGTOP_NODES"], told["HANGTOP_HUNG_FOR"]) == ("n[1-2]", "61")
     assert told["HANGTOP_STATUS"] == "10"
     assert told["HANGTOP_STACKS"] == f"{directory}/stacks.txt"
+    directory.mkdir()
+    assert variables(JOB, diagnosis, directory)["HANGTOP_CAPTURE"] == "", "it had no room"
+    (directory / "hang.hangtop").touch()
+    told = variables(JOB, diagnosis, directory)
+    assert told["HANGTOP_CAPTURE"] == f"{directory}/hang.hangtop"
     nothing = variables(JOB, Diagnosis("", "", "", 1.0, "hung", None, None, None), None)
     assert nothing.keys() == told.keys()
     assert nothing["HANGTOP_CAUSE"] == "unknown"

@@ -56,11 +56,13 @@ def variables(job: Job, diagnosis: Diagnosis, written: Path | None) -> dict[str,
         "WORLD_SIZE": job.world_size or "",
         "HUNG_FOR": "" if diagnosis.hung_for_s is None else int(diagnosis.hung_for_s),
     }
+    # It may have had no room, though the texts are there.
+    has_capture = written is not None and os.path.isfile(written / CAPTURE)
     paths = {
         "DIRECTORY": written or "",
         "JSON": written / "diagnosis.json" if written else "",
         "TEXT": written / "diagnosis.txt" if written else "",
-        "CAPTURE": written / CAPTURE if written else "",
+        "CAPTURE": written / CAPTURE if written and has_capture else "",
         "STACKS": written / "stacks.txt" if written else "",
     }
     words = {name: clean(str(value), LONGEST) for name, value in told.items()}
