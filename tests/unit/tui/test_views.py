@@ -19,6 +19,7 @@ from hangtop.views.node import node_items
 from hangtop.views.nodes import node_rows
 from hangtop.views.overview import class_rows, verdict_lines
 from hangtop.views.stacks import representative, tree_rows
+from hangtop.views.texts import job_items
 from hangtop.views.verdict import command_in, evidence_items, full_lines
 from hangtop.widgets.line_pane import style_of
 from hangtop_core.analysis.stacks import merge
@@ -258,3 +259,15 @@ def test_that_a_rank_without_a_pipe_is_read_anyway_is_told() -> None:
     unread = msgspec.structs.replace(gloo, trace=None)
     lines = dump_lines([msgspec.structs.replace(rank, recorder=unread)])[1]
     assert "hangtop run" in "".join(map(plain, lines))
+
+
+def test_the_list_of_jobs_tells_of_all_nodes_of_a_job() -> None:
+    job, _ = recorded("skip")
+    snapshot = load("skip").snapshot
+
+    def told(*nodes: str) -> str:
+        jobs = (replace(job, nodes=nodes),)
+        return plain(job_items(replace(snapshot, jobs=jobs), {})[0].lines[0])
+
+    assert "on node[01-16]  " in told(*(f"node{number:02}" for number in range(1, 17)))
+    assert "…  " in told(*(f"node{number:03}" for number in range(1, 400, 3)))
