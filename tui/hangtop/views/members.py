@@ -148,10 +148,18 @@ def members_title(name: str, rows: list[MemberRow]) -> tuple[Line, Line]:
     unknown = sum(row.attendee.how in ("absent", "unsure") for row in rows)
     differ = sum(row.attendee.how == "differs" for row in rows)
     title = line(("MEMBERS  ", "title"), name)
-    count = f"{lack} of {len(rows)} not joined" if lack else f"all {len(rows) - unknown} joined"
+    joined = len(rows) - lack - unknown - differ
+    counts = []
+    if lack:
+        counts.append(f"{lack} of {len(rows)} not joined")
+    elif joined:
+        counts.append(
+            f"{joined} of {len(rows)} joined" if differ or unknown else f"all {joined} joined"
+        )
     if differ:
-        count = f"{count}, {differ} with another call"
-    more = f", {unknown} not known" if unknown else ""
+        counts.append(f"{differ} with another call")
+    count = ", ".join(counts)
+    more = f"{', ' if counts else ''}{unknown} not known" if unknown else ""
     return title, line((count, "bad" if lack or differ else ""), (more, "warn"))
 
 
