@@ -259,3 +259,14 @@ async def test_ranks_of_a_small_job_fold_and_unfold_as_their_keys_say() -> None:
             assert "▾ rank 0" in await keys(pilot, "plus")
             assert "▸ rank 0" in await keys(pilot, folding), folding
             assert "▾ rank 0" in await keys(pilot, unfolding), unfolding
+
+
+async def test_the_focus_goes_back_from_a_filter_that_was_opened_twice() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        focused = app.screen.focused
+        await keys(pilot, "f3")
+        await keys(pilot, "f3", "enter")
+        assert focused is not None
+        assert app.screen.focused is focused
