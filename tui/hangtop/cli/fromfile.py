@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from hangtop.cli import dump as dumping
@@ -78,7 +79,7 @@ def diagnosis_of(arguments: argparse.Namespace) -> tuple[Diagnosis, Snapshot]:
     if found is None:
         raise BadCaptureError(
             f"what was concluded of {clean(job.key, 100)} is not among what is left of the capture",
-            f"`hangtop open {clean(arguments.capture, 200)}` shows what is.",
+            f"`hangtop open {shlex.quote(clean(arguments.capture, 200))}` shows what is.",
         )
     return found, update.snapshot
 
@@ -122,9 +123,8 @@ def numerics(arguments: argparse.Namespace, path: str) -> list[Numerics]:
 def flight(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int:
     """Print what the flight recorders in a capture show; returns the exit status."""
     if arguments.tui:
-        raise UsageError(
-            "--tui shows dump files", f"hangtop open {arguments.path[0]} shows a capture, key 4."
-        )
+        path = shlex.quote(clean(arguments.path[0], 200))
+        raise UsageError("--tui shows dump files", f"`hangtop open {path}` shows it, on Recorder.")
     update, job = picture(arguments.path[0], getattr(arguments, "job_key", None))
     verdict = update.diagnoses.get(job.key)
     gets_on = verdict is not None and verdict.state == "progressing"
