@@ -247,3 +247,26 @@ async def test_a_trace_is_seen_where_there_is_room_for_one_pane() -> None:
         text = await keys(pilot, "3", "s", "y")
         assert "STRACE" in text
         assert "s left" in text
+
+
+async def test_ranks_of_a_small_job_fold_and_unfold_as_their_keys_say() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        whole = await keys(pilot, "2", "m", "home")
+        assert "▾ rank 0" in whole
+        for folding, unfolding in (("minus", "plus"), ("minus", "asterisk"), ("enter", "enter")):
+            assert "▾ rank 0" in await keys(pilot, "plus")
+            assert "▸ rank 0" in await keys(pilot, folding), folding
+            assert "▾ rank 0" in await keys(pilot, unfolding), unfolding
+
+
+async def test_the_focus_goes_back_from_a_filter_that_was_opened_twice() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        focused = app.screen.focused
+        await keys(pilot, "f3")
+        await keys(pilot, "f3", "enter")
+        assert focused is not None
+        assert app.screen.focused is focused

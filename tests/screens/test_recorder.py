@@ -144,7 +144,7 @@ async def test_calls_that_differ_are_told_side_by_side() -> None:
     async with files(job).run_test(size=(120, 36)) as pilot:
         text = await keys(pilot)
         for part in ("all_reduce / broadcast", "[8] f32 / [4] f32", "mismatches 1", "differ: 1",
-                     "all 3 joined, 1 with another call", "■✖■"):  # fmt: skip
+                     "2 of 3 joined, 1 with another call", "■✖■"):  # fmt: skip
             assert part in text, part
 
 

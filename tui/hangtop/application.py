@@ -118,7 +118,9 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             self.bind(key, f"press({key!r})", show=False)
         self.ascii = ascii
         self.mouse_on = mouse
-        self.state = State(readonly=readonly, live=live, files=files is not None)
+        self.state = State(
+            readonly=readonly, live=live, files=files is not None, keys=self.keymap.names()
+        )
         if capture is not None:
             self.state.history = History(capture.pictures)
             self.state.taken = capture.header

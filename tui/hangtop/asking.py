@@ -93,9 +93,10 @@ class Asking:
         rank = self._app.state.rank
         if rank is None:
             return
+        stop = self._app.keymap.shown("stop")
         lines = [
             line((strace_command(rank.process.pid), "code")),
-            line(f"For 10 s on {rank.node}; S stops it before. {COST}"),
+            line(f"For 10 s on {rank.node}{f'; {stop} stops it before' if stop else ''}. {COST}"),
             line("All lines are saved, a file for each thread; where is shown."),
         ]
 

@@ -43,6 +43,7 @@ def copy(
     `write` writes to the terminal.
     """
     places: list[str] = []
+    text = text.encode(errors="backslashreplace").decode()  # of names that are no UTF-8
     if environ.get("TMUX"):
         places.append(_tmux(text))
     elif len(text.encode()) <= OSC52_LIMIT:
@@ -95,6 +96,7 @@ def _write(text: str, folder: Path) -> Path:
     except cachedir.Unusable as error:
         raise OSError(errno.EPERM, str(error)) from error
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-    with open(os.open(path, flags, 0o600), "w") as file:
+    descriptor = os.open(path, flags, 0o600)
+    with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text + "\n")
     return path

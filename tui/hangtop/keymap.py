@@ -52,6 +52,10 @@ class Keymap:
         """Every key that does something, once."""
         return list(dict.fromkeys(key for action in self.actions for key in action.keys))
 
+    def names(self) -> dict[str, str]:
+        """The first key of every action as people write it; none of one that has no key."""
+        return {one.id: key_name(one.keys[0]) for one in self.actions if one.keys}
+
     def find(self, key: str, screen: str) -> Action | None:
         """What a key does on a screen."""
         for action in self.actions:

@@ -34,7 +34,10 @@ def page(text: str, environ: Mapping[str, str] = os.environ) -> str | None:
     """Show a text in the pager; why not, when it could not be started."""
     try:
         command = _program(environ, ("PAGER",), "less -S")
-        with tempfile.NamedTemporaryFile("w", prefix="hangtop-", suffix=".txt") as file:
+        # The pager takes the file for what the locale says; what that lacks is shown as `?`.
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="hangtop-", suffix=".txt", errors="replace"
+        ) as file:
             file.write(text + "\n")
             file.flush()
             return _run([*command, file.name])

@@ -46,8 +46,9 @@ def suggest(
     if snapshot is not None and text:
         ranked = frozenset(job.nodes) if job else frozenset()
         nodes = [node for node in snapshot.nodes if text in node.name.casefold()]
+        page = " ".join(filter(None, (now.keys.get("nodes"), "Nodes")))
         items += [
-            _item(f"node {n.name}", "only its ranks" if n.name in ranked else f"{n.state}, 9 Nodes")
+            _item(f"node {n.name}", "only its ranks" if n.name in ranked else f"{n.state}, {page}")
             for n in nodes[:NODES_SHOWN]
         ]
     if digits.isdecimal():

@@ -67,7 +67,7 @@ def can_native(now: Situation) -> str | None:
 def can_strace(now: Situation) -> str | None:
     """strace must be there, and not run already."""
     if now.tracing:
-        return "a trace is running; S stops it"
+        return _with_key(now, "a trace is running", "; ", "stop", " stops it")
     wrong = _writes(now) or needs_rank(now) or _silent(now)
     return wrong or _tool(now, "strace") or _gone(now)
 
@@ -138,6 +138,15 @@ def can_retry(now: Situation) -> str | None:
     return needs_live(now) or needs_node(now)
 
 
+_BACK = (": ", "step_back", " goes back")
+
+
+def _with_key(now: Situation, why: str, between: str, action: str, does: str) -> str:
+    """A reason, and the key that changes it, where there is one."""
+    key = now.keys.get(action)
+    return f"{why}{between}{key}{does}" if key else why
+
+
 def has_earlier(now: Situation) -> str | None:
     """A picture before this one must be kept."""
     return None if now.earlier else "no earlier picture is kept"
@@ -146,13 +155,17 @@ def has_earlier(now: Situation) -> str | None:
 def has_later(now: Situation) -> str | None:
     """Only in the past there is something later."""
     if now.live:
-        return None if now.paused else "this is live: [ goes back"
-    return None if now.later else "this is the newest picture: [ goes back"
+        return None if now.paused else _with_key(now, "this is live", *_BACK)
+    return None if now.later else _with_key(now, "this is the newest picture", *_BACK)
 
 
 def can_pause(now: Situation) -> str | None:
     """A capture stands still."""
-    return None if now.live or now.files else f"{NO_NODE}, and nothing moves; [ ] step through it"
+    if now.live or now.files:
+        return None
+    keys = [now.keys[name] for name in ("step_back", "step_forward") if name in now.keys]
+    steps = f"; {' '.join(keys)} step through it" if keys else ""
+    return f"{NO_NODE}, and nothing moves{steps}"
 
 
 def can_capture(now: Situation) -> str | None:
@@ -170,7 +183,8 @@ def several_jobs(now: Situation) -> str | None:
 
 def has_trace(now: Situation) -> str | None:
     """There must be a trace to read."""
-    return needs_live(now) or (None if now.traced else "there is no trace; s starts one")
+    none = _with_key(now, "there is no trace", "; ", "strace", " starts one")
+    return needs_live(now) or (None if now.traced else none)
 
 
 def has_stacks(now: Situation) -> str | None:

@@ -48,7 +48,16 @@ def _word(word: str, fields: frozenset[str]) -> Match:
         raise ValueError(f"no field {name!r}; there are {', '.join(sorted(fields))}")
     if sign in "<>":
         return _compare(name, sign, value)
-    return lambda values, ranks, row: _test(sign, str(values.get(name) or "").casefold(), value)
+    return lambda values, ranks, row: _test(sign, _text(values.get(name)), value)
+
+
+def _text(value: str | float | None) -> str:
+    """A value as it would be typed: 3, not 3.0."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value.casefold()
+    return str(int(value)) if float(value).is_integer() else f"{value:g}"
 
 
 def _test(sign: str, have: str, value: str) -> bool:

@@ -39,3 +39,5 @@ class Situation:
     """Whether one after it is."""
     writing: bool = False
     """Whether a capture is being written."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """The key of every action that has one, to tell of it."""

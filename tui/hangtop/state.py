@@ -101,6 +101,8 @@ class State:
     """Whether that could not be read to its end."""
     writing: bool = False
     """Whether a capture is being written."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """As of `Situation`."""
     unread: dict[str, str] = field(default_factory=dict)
     """Why descriptors could not be read, by rank key."""
     _found: tuple[Update | None, tuple[str | None, str | None], Rank | None] | None = None
@@ -263,5 +265,6 @@ class State:
             paused=self.paused,
             later=self.shown is not None and self.history.near(self.shown, 1) is not None,
             writing=self.writing,
+            keys=self.keys,
             earlier=self.shown is not None and self.history.near(self.shown, -1) is not None,
         )

@@ -140,10 +140,11 @@ def test_help_has_examples(command: tuple[str, ...], capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
-def test_an_output_that_is_full_is_told_in_one_line() -> None:
+@pytest.mark.parametrize("words", [["config", "--path"], ["--version"]])
+def test_an_output_that_is_full_is_told_in_one_line(words: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "hangtop", "config", "--path"],
+            [sys.executable, "-m", "hangtop", *words],
             stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
     told = "hangtop: the output cannot be written: No space left on device\n"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop.cli import core as command
+from hangtop.cli import coretake
 from hangtop.cli.main import main
 from hangtop_core.cores import find
 from hangtop_core.errors import NoCoreError, UsageError
@@ -147,3 +148,13 @@ def test_what_is_no_core_keeps_nobody_from_the_others(
 )
 def test_wrong_usage(words: list[str]) -> None:
     assert main(["core", *words]) == 2
+
+
+@pytest.mark.parametrize("option", ["--redact-hosts", "--redact-paths"])
+def test_where_a_core_lies_cannot_have_another_name(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(coretake, "_run", lambda arguments: 0)
+    assert main(["core", "--take", "--rank", "3", "--yes"]) == 0
+    assert main(["core", "--take", "--rank", "3", "--yes", option]) == 2
+    assert "by its real name" in capsys.readouterr().err

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from types import SimpleNamespace
+from typing import Any
+
 import msgspec
 import pytest
 
+from hangtop import pager
 from hangtop.cli.coretake import chosen
-from hangtop.cli.debug import has_sample
+from hangtop.cli.debug import has_sample, prompt
 from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.gather import Sampled
 from hangtop_core.updates import Update
@@ -46,3 +52,15 @@ def test_the_rank_that_is_meant_is_one_and_runs() -> None:
         chosen(job, left.rank, [])
     with pytest.raises(NoJobError, match="there is no rank 99"):
         chosen(job, 99, [])
+
+
+def test_a_prompt_that_cannot_be_started_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def start(command: list[str]) -> int:
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(pager, "status", start)
+    plan: Any = SimpleNamespace(argv=["ssh", "n1"], shown="ssh n1")
+    assert prompt(plan) == 1
+    assert capsys.readouterr().err.splitlines()[1] == "hangtop: ssh: No such file or directory"

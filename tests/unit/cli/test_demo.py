@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import tempfile
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from hangtop.cli.demo import as_given
 from hangtop.cli.main import build_parser, main
+from hangtop.demo import runner
 from hangtop.demo.gallery import BY_NAME, GALLERY
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize("command", ["diagnose", "dump"])
@@ -38,3 +47,17 @@ def test_demo_without_torch_says_what_to_install(
     told = capsys.readouterr().err
     assert "pip install torch numpy" in told
     assert "Traceback" not in told
+
+
+def test_nothing_is_left_of_a_demo_that_cannot_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*arguments: Any, **options: Any) -> None:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(runner, "missing", lambda scenario: None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(runner.subprocess, "Popen", start)
+    with pytest.raises(OSError, match="unavailable"), runner.Demo(BY_NAME["skip"]):
+        pass
+    assert not list(tmp_path.iterdir())

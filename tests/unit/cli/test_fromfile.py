@@ -86,3 +86,14 @@ def test_a_job_whose_verdict_is_lost(tmp_path: Path, capsys: pytest.CaptureFixtu
     told = capsys.readouterr().err
     assert "what was concluded of" in told
     assert "hangtop open" in told
+
+
+def test_a_capture_is_named_so_that_a_shell_can_read_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "of \x1b[31mmonday.hangtop"
+    path.symlink_to(RECORDING)
+    assert main(["flight", "--tui", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert "\x1b" not in told
+    assert f"`hangtop open '{tmp_path}/of " in told

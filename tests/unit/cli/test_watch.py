@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import io
 import json
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from hangtop.cli import onhang
 from hangtop.cli.hangfiles import HangFiles
 from hangtop.cli.main import build_parser
 from hangtop.cli.onhang import run_command, variables
@@ -29,7 +31,7 @@ from hangtop_core.diagnosis import Culprit, Diagnosis, JobState, Verdict
 from hangtop_core.errors import UsageError
 from hangtop_core.hangs import Happened
 from hangtop_core.model import Job, Node, Process, Rank, Snapshot
-from support.processes import PATIENCE
+from support.processes import PATIENCE, is_alive, wait_until
 
 FILES = {"diagnosis.json": "{}\n", "stacks.txt": "\udcff ünd\n"}
 JOB = Job("k", "train", "torchrun", None, 4, None, nodes=("n1", "n2"))
@@ -83,6 +85,11 @@ def test_what_the_command_is_told_is_clean_and_whole(tmp_path: Path) -> None:
     assert (told["HANGTOP_NODES"], told["HANGTOP_HUNG_FOR"]) == ("n[1-2]", "61")
     assert told["HANGTOP_STATUS"] == "10"
     assert told["HANGTOP_STACKS"] == f"{directory}/stacks.txt"
+    directory.mkdir()
+    assert variables(JOB, diagnosis, directory)["HANGTOP_CAPTURE"] == "", "it had no room"
+    (directory / "hang.hangtop").touch()
+    told = variables(JOB, diagnosis, directory)
+    assert told["HANGTOP_CAPTURE"] == f"{directory}/hang.hangtop"
     nothing = variables(JOB, Diagnosis("", "", "", 1.0, "hung", None, None, None), None)
     assert nothing.keys() == told.keys()
     assert nothing["HANGTOP_CAUSE"] == "unknown"
@@ -125,6 +132,22 @@ def test_stopping_ends_the_command_too(tmp_path: Path) -> None:
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_children_that_do_not_go_when_told_are_ended_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onhang, "GRACE_S", 0.5)
+    pid = tmp_path / "pid"
+    child = f"trap '' TERM; echo $$ > {pid}.new; mv {pid}.new {pid}; while :; do sleep 1; done"
+    ready = f"while [ ! -e {pid} ]; do sleep 0.05; done; kill -TERM {os.getpid()}; sleep 60"
+    try:
+        with pytest.raises(KeyboardInterrupt), told_to_stop():
+            run_command(["sh", "-c", f"sh -c {shlex.quote(child)} & {ready}"], {}, 60.0, apart=True)
+        assert wait_until(lambda: not is_alive(int(pid.read_text())), 5.0), "a child lives on"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 def test_a_command_that_is_only_being_started_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hangtop.keymap import Keymap
 from hangtop.views.goals import ENVIRONMENT, Goal, goal_of, goal_of_need
 from hangtop_core.diagnosis import Culprit, Evidence, Need, NeedKind, Source, Verdict
 
@@ -93,5 +94,9 @@ def test_what_was_asked_for_is_there(kind: NeedKind, goal: Goal) -> None:
 
 
 def test_a_goal_says_which_key_follows() -> None:
-    assert Goal("rank", 2, ENVIRONMENT).text == "→ 3 Rank e"
-    assert Goal("nodes").text == "→ 9 Nodes"
+    keys = Keymap().names()
+    assert Goal("rank", 2, ENVIRONMENT).told(keys) == "→ 3 Rank e"
+    assert Goal("nodes").told(keys) == "→ 9 Nodes"
+    own = Keymap({"rank": ("f7",), "environment": ("E",), "gpus": ()}).names()
+    assert Goal("rank", 2, ENVIRONMENT).told(own) == "→ F7 Rank E"
+    assert Goal("gpus").told(own) == "→ GPUs"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 import re
 import shlex
 import signal
@@ -187,3 +188,35 @@ def test_the_fields_of_every_filter_are_told() -> None:
     for mode in HangtopApp.MODES.values():
         for field in mode.FIELDS:  # type: ignore[union-attr]
             assert f"`{field}`" in told, (mode, field)
+
+
+@pytest.mark.parametrize(
+    ("call", "left"),
+    [
+        (
+            "clipboard.copy(text, print, environ={}, folder=pathlib.Path(out).parent)",
+            "├ \\udce4 1\n",
+        ),
+        ("assert pager.page(text, {'PAGER': 'cp -t ' + out}) is None", "? ? 1\n"),
+    ],
+)
+def test_a_locale_that_lacks_the_characters_keeps_nobody_from_reading(
+    call: str, left: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    program = f"out = {str(out)!r}; text = chr(0x251c) + ' ' + chr(0xdce4) + ' 1'; {call}"
+    subprocess.run(
+        [
+            sys.executable,
+            "-X",
+            "utf8=0",
+            "-c",
+            f"import pathlib; from hangtop import clipboard, pager; {program}",
+        ],
+        env={**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"},
+        check=True,
+        capture_output=True,
+    )
+    (file,) = (*out.iterdir(), *tmp_path.glob("copied.txt"))
+    assert file.read_text(encoding="utf-8") == left

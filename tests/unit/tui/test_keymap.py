@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from textual.keys import _character_to_key
 
+from hangtop import possible
 from hangtop.actions import key_from, key_name
 from hangtop.keymap import ACTIONS, Keymap
+from hangtop.situation import Situation
 from hangtop.spans import plain
 from hangtop.views.headline import tabs
 
@@ -95,3 +97,15 @@ def test_the_screens_are_named_with_the_keys_that_open_them() -> None:
     assert told.startswith("  F2 Overview   2 Stacks   3 Rank ")
     assert " 8 " not in told
     assert plain(tabs("verdict", Keymap(), 100, files=True)) == "  4 Recorder   5 Verdict"
+
+
+def test_why_something_is_not_possible_names_the_users_own_keys() -> None:
+    own = Keymap({"stop": ("X",), "step_back": ("Z",), "strace": ()}).names()
+
+    def now(**facts: bool) -> Situation:
+        return Situation("rank", keys=own, **facts)  # type: ignore[arg-type]
+
+    assert possible.can_strace(now(tracing=True)) == "a trace is running; X stops it"
+    assert possible.has_later(now()) == "this is live: Z goes back"
+    assert possible.has_trace(now()) == "there is no trace"
+    assert "; Z ] step through it" in (possible.can_pause(now(live=False)) or "")

@@ -53,3 +53,25 @@ def test_what_is_wrong_is_said(text: str, wrong: str) -> None:
 def test_an_unknown_number_is_neither_larger_nor_smaller() -> None:
     for text in ("idle>0", "idle<1000000"):
         assert not query.parse(text, FIELDS)({"idle": None}, frozenset(), "")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("pid=4711", True),
+        ("pid!=4711", False),
+        ("pid=471", False),
+        ("pid~71", True),
+        ("pid~0", False),
+        ("rank=0", True),
+        ("rank!=0", False),
+        ("rank=", False),
+        ("idle=61.5", True),
+        ("seq=48121000", True),
+        ("gpu=", True),
+        ("gpu=0", False),
+    ],
+)
+def test_a_number_is_compared_as_it_is_typed(text: str, shown: bool) -> None:
+    row: query.Fields = {"pid": 4711.0, "rank": 0.0, "idle": 61.5, "seq": 48121000.0, "gpu": None}
+    assert query.parse(text, frozenset(row))(row, frozenset(), "") is shown

@@ -8,21 +8,23 @@ import msgspec
 import pytest
 
 from hangtop import palette, possible
-from hangtop.keymap import ACTIONS
+from hangtop.keymap import ACTIONS, Keymap
 from hangtop.situation import Situation
 from hangtop.spans import plain
 from hangtop.views.common import state_line
 from hangtop.views.dumping import dump_lines
 from hangtop.views.headline import headline
-from hangtop.views.health import health_lines
+from hangtop.views.health import health_lines, health_steps
 from hangtop.views.node import node_items
 from hangtop.views.nodes import node_rows
 from hangtop.views.overview import class_rows, verdict_lines
 from hangtop.views.stacks import representative, tree_rows
+from hangtop.views.texts import job_items
 from hangtop.views.verdict import command_in, evidence_items, full_lines
 from hangtop.widgets.line_pane import style_of
 from hangtop_core.analysis.stacks import merge
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.breaks import at_once
 from hangtop_core.model import Fact, Node, RecorderWay, Snapshot
 from support.build import NOW, World, recorder
 from support.record import load
@@ -258,3 +260,29 @@ def test_that_a_rank_without_a_pipe_is_read_anyway_is_told() -> None:
     unread = msgspec.structs.replace(gloo, trace=None)
     lines = dump_lines([msgspec.structs.replace(rank, recorder=unread)])[1]
     assert "hangtop run" in "".join(map(plain, lines))
+
+
+def test_health_names_the_users_own_key_of_nodes() -> None:
+    world = World()
+    world.waiters(2)
+    world.nodes["n2"] = Node("n2", "unreachable")
+    snapshot = world.snapshot()
+    for keys, told in (
+        (Keymap().names(), "  9 Nodes"),
+        ({"nodes": "X"}, "  X Nodes"),
+        ({}, "  Nodes"),
+    ):
+        lines = at_once(health_steps(snapshot, snapshot.jobs[0], NOW, keys))
+        assert told in plain(lines[0])
+
+
+def test_the_list_of_jobs_tells_of_all_nodes_of_a_job() -> None:
+    job, _ = recorded("skip")
+    snapshot = load("skip").snapshot
+
+    def told(*nodes: str) -> str:
+        jobs = (replace(job, nodes=nodes),)
+        return plain(job_items(replace(snapshot, jobs=jobs), {})[0].lines[0])
+
+    assert "on node[01-16]  " in told(*(f"node{number:02}" for number in range(1, 17)))
+    assert "…  " in told(*(f"node{number:03}" for number in range(1, 400, 3)))

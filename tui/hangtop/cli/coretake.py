@@ -34,6 +34,10 @@ def run(arguments: argparse.Namespace) -> int:
     arguments = complete(arguments)
     if arguments.path:
         raise UsageError("--take takes a core of a rank: name no core", "Try: --take --rank 3")
+    if arguments.redact_hosts or arguments.redact_paths:
+        raise UsageError(
+            "--take tells where the core is, by its real name", "Leave --redact-... out."
+        )
     if arguments.readonly:
         raise UsageError("--take stops a rank for a while, and --readonly forbids that")
     try:

@@ -49,8 +49,17 @@ def run(arguments: argparse.Namespace) -> int:
     say(f"a prompt in {who}. {COST}", f"now {plan.doing}")
     if plan.warning is not None:
         say(plan.warning)
+    return prompt(plan)
+
+
+def prompt(plan: Debugging) -> int:
+    """Run the prompt, and say how it ended; returns the exit status."""
     say(f"run: {plan.shown}")
-    status = pager.status(pager.dying_with_us(plan.argv))
+    try:
+        status = pager.status(pager.dying_with_us(plan.argv))
+    except OSError as error:
+        say(f"{plan.argv[0]}: {error.strerror}")
+        return NO_PROMPT
     say(*outcome(status, plan))
     return NO_PROMPT if status else 0
 

@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--transform-ft needs --group-world-size")
     if arguments.tui and not arguments.path:
         raise UsageError(
-            "--tui shows dump files: name them", "Running ranks are shown by `hangtop`, key 4."
+            "--tui shows dump files: name them", "`hangtop` shows running ranks, on Recorder."
         )
     if capture is not None:
         return fromfile.flight(arguments, ranks)

@@ -20,7 +20,7 @@ from hangtop.cli.targets import launchers
 from hangtop_core.analysis.flight.live import empty, picture
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.analysis.verdict.recorderrules import SUBSET
-from hangtop_core.asks import INJECT_S
+from hangtop_core.asks import INJECT_S, TRIGGER_S
 from hangtop_core.diagnosis import to_json
 from hangtop_core.dumps.load import default_patterns
 from hangtop_core.errors import HangtopError, NoJobError, NoNodeError, UsageError
@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 TWICE_S = 1.5
 """Seconds between two readings: what a recorder has in flight may only be under way."""
 ANSWER_S = 60.0
-"""Seconds to wait for all nodes, without gdb; the request has 30 itself, with --trigger 75."""
+"""Seconds to wait for all nodes, without --trigger and gdb; the request has 30 itself."""
+
+NO_ENTRY = (-1, 0)
+"""How far a rank has come whose recorder is empty."""
 
 
 def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | None:
@@ -111,13 +114,17 @@ def ask(session: Session, job: Job, arguments: argparse.Namespace) -> bool:
     """Read the recorders of all ranks, twice where they have anything; whether they moved on."""
     _ask(session, job, arguments.trigger, arguments.allow_inject)
     before = _now(session, job)
-    if not any(before.values()):
+    if not any(place not in (None, NO_ENTRY) for place in before.values()):
         return False
     time.sleep(TWICE_S)
     # What a rank was made to write is as it was: only those that answer by themselves move.
     _ask(session, job, False, False, only=_answering(session, job))
     after = _now(session, job)
-    return any(after.get(key) not in (None, place) for key, place in before.items())
+    return any(
+        # Who was not read before may have been there all along.
+        place is not None and after.get(key) not in (None, NO_ENTRY, place)
+        for key, place in before.items()
+    )
 
 
 def _ask(
@@ -133,7 +140,7 @@ def _ask(
         if not rank.ended and (only is None or pid in only[rank.node]):
             wanted.setdefault(rank.node, []).append(pid)
     most = max(map(len, wanted.values()), default=0)
-    limit = ANSWER_S + (INJECT_S * most if inject else 0.0)
+    limit = ANSWER_S + (TRIGGER_S if trigger else 0.0) + (INJECT_S * most if inject else 0.0)
     futures = {
         node: session.recorder(node, pids, trigger=trigger, inject=inject)
         for node, pids in wanted.items()
@@ -161,11 +168,17 @@ def _latest(session: Session, job: Job) -> tuple[Rank, ...]:
 
 
 def _now(session: Session, job: Job) -> dict[tuple[str, int], tuple[int, int] | None]:
-    """How far every rank has come: its newest entry, and how many are not over."""
+    """How far every rank has come: its newest entry, and how many are not over.
+
+    None where its recorder could not be read.
+    """
     found: dict[tuple[str, int], tuple[int, int] | None] = {}
     for rank in _latest(session, job):
         trace = rank.recorder.trace if rank.recorder is not None else None
-        far = (trace.record[-1], len(list(trace.pending()))) if trace and trace.length else None
+        far = None
+        if trace is not None:
+            last = trace.record[-1] if trace.length else None
+            far = NO_ENTRY if last is None else (last, len(list(trace.pending())))
         found[rank.node, rank.process.pid] = far
     return found
 

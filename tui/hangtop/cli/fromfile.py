@@ -124,7 +124,7 @@ def flight(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int:
     """Print what the flight recorders in a capture show; returns the exit status."""
     if arguments.tui:
         raise UsageError(
-            "--tui shows dump files", f"{opening(arguments.path[0])} shows a capture, key 4."
+            "--tui shows dump files", f"`{opening(arguments.path[0])}` shows it, on Recorder."
         )
     update, job = picture(arguments.path[0], getattr(arguments, "job_key", None))
     verdict = update.diagnoses.get(job.key)

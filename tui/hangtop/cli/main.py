@@ -197,16 +197,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         opens = OPENS.format(file=shlex.quote(file))
         parser.exit(2, f"hangtop: {file} is no command, but a file: {opens}\n")
     arguments = parser.parse_args(argv)
-    if arguments.version:
-        from hangtop.cli import version
-
-        print(version.told(arguments.version_verbose, as_json=arguments.version_json))
-        return 0
-    if arguments.version_verbose:
+    if arguments.version_verbose and not arguments.version:
         parser.error("--verbose goes with --version")
-    if arguments.version_json:
+    if arguments.version_json and not arguments.version:
         parser.error("--json goes after a command, or with --version")
     try:
+        if arguments.version:
+            from hangtop.cli import version
+
+            print(version.told(arguments.version_verbose, as_json=arguments.version_json))
+            sys.stdout.flush()
+            return 0
         if vars(arguments).get("redact_paths") or vars(arguments).get("redact_hosts"):
             from hangtop.cli.redacting import messages
 

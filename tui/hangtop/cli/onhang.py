@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from hangtop.cli.diagnose import exit_status
@@ -28,6 +29,8 @@ CAPTURE = "hang.hangtop"
 """The capture of a hang, beside the texts."""
 GRACE_S = 5.0
 """Seconds the command gets to end by itself after it was told to."""
+LOOK_S = 0.05
+"""Seconds between two looks whether it has."""
 
 
 def variables(job: Job, diagnosis: Diagnosis, written: Path | None) -> dict[str, str]:
@@ -56,11 +59,13 @@ def variables(job: Job, diagnosis: Diagnosis, written: Path | None) -> dict[str,
         "WORLD_SIZE": job.world_size or "",
         "HUNG_FOR": "" if diagnosis.hung_for_s is None else int(diagnosis.hung_for_s),
     }
+    # It may have had no room, though the texts are there.
+    has_capture = written is not None and os.path.isfile(written / CAPTURE)
     paths = {
         "DIRECTORY": written or "",
         "JSON": written / "diagnosis.json" if written else "",
         "TEXT": written / "diagnosis.txt" if written else "",
-        "CAPTURE": written / CAPTURE if written else "",
+        "CAPTURE": written / CAPTURE if written and has_capture else "",
         "STACKS": written / "stacks.txt" if written else "",
     }
     words = {name: clean(str(value), LONGEST) for name, value in told.items()}
@@ -129,11 +134,18 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
         yield
     finally:
         if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-            try:
-                process.wait(GRACE_S)
-            except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            with contextlib.suppress(PermissionError):  # what is left is another user's
+                _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process group: by force what is left of it after a while, whoever led it."""
+    with contextlib.suppress(ProcessLookupError):  # none is left
+        os.killpg(process.pid, signal.SIGTERM)
+        until = time.monotonic() + GRACE_S
+        while time.monotonic() < until:
+            process.poll()
+            os.killpg(process.pid, 0)
+            time.sleep(LOOK_S)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -60,13 +60,18 @@ class Demo:
         self.directory = Path(tempfile.mkdtemp(prefix="hangtop-demo-"))
         atexit.register(self.stop)
         module = "hangtop.demo.keeper"
-        self.keeper = subprocess.Popen(
-            [sys.executable, "-m", module, self.scenario.name, str(self.directory), self.token],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **self.environment, MARKER: self.token},
-            start_new_session=True,
-        )
+        try:
+            self.keeper = subprocess.Popen(
+                [sys.executable, "-m", module, self.scenario.name, str(self.directory), self.token],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, **self.environment, MARKER: self.token},
+                start_new_session=True,
+            )
+        except OSError:
+            atexit.unregister(self.stop)
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise
         return self
 
     def __exit__(

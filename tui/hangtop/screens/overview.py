@@ -99,7 +99,7 @@ class OverviewPage(OutlierPage):
         self._fill_verdict()
         yield
         health = self.query_one("#health", TextPane)
-        health.set_lines((yield from health_steps(snapshot, job, now)))
+        health.set_lines((yield from health_steps(snapshot, job, now, state.keys)))
         if snapshot is None:
             return
         yield

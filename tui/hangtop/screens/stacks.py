@@ -85,7 +85,7 @@ class StacksPage(OutlierPage):
             libraries=not state.cut,
         )
         if self.per_rank:
-            rows = rank_rows(snapshot, job, tree.opened, cut=state.cut, now=now)
+            rows = rank_rows(snapshot, job, tree.folded, tree.opened, cut=state.cut, now=now)
         else:
             rows = tree_rows(self.merged, tree.folded, tree.opened, join=state.cut, now=now)
         title, note, hint = stacks_title(
@@ -174,7 +174,8 @@ class StacksPage(OutlierPage):
         """Enter unfolds what is folded or joined, and else opens the rank."""
         item: TreeRow = event.item
         if self.per_rank and item.key.startswith("rank:"):
-            self.stack_tree.toggle(item.key)
+            turn = self.stack_tree.fold if item.is_open else self.stack_tree.unfold
+            turn(item.key)
             self.fill()
         elif item.row is not None and (item.row.folded or item.row.joined):
             self.stack_tree.unfold(item.key)

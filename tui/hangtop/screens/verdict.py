@@ -60,7 +60,7 @@ class VerdictPage(Page):
         """Fill the panes."""
         diagnosis = self.state.diagnosis
         self._fill_full()
-        evidence = views.evidence_items(diagnosis, self.shown)
+        evidence = views.evidence_items(diagnosis, self.shown, self.state.keys)
         leads = any(item.target is not None for item in evidence)
         self._fill_list(
             "evidence",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from hangtop.actions import page_names
+
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from hangtop_core.diagnosis import Evidence, Need, Verdict
 
@@ -26,14 +28,6 @@ _NEEDS = {
     "kernel log": ("nodes", "node"),
 }
 """Screen and pane that show what rules ask for; the rank's stack for all others."""
-_NAMES = {
-    "stacks": "2 Stacks",
-    "rank": "3 Rank",
-    "logs": "8 Logs",
-    "recorder": "4 Recorder",
-    "gpus": "6 GPUs",
-    "nodes": "9 Nodes",
-}
 _RANK = re.compile(r"(?<!node )\branks? (\d{1,7})\b")
 _VARIABLE = re.compile(r"\b[A-Z]{2,}(?:_[A-Z0-9]+)+\b")
 _AROUND_NAMES = ":;,()"
@@ -47,11 +41,11 @@ class Goal(NamedTuple):
     pane: str | None = None
     node: str | None = None
 
-    @property
-    def text(self) -> str:
-        """`→ 3 Rank`, with the key that is pressed there."""
-        key = " e" if self.pane == ENVIRONMENT else ""
-        return f"→ {_NAMES[self.screen]}{key}"
+    def told(self, keys: Mapping[str, str]) -> str:
+        """`→ 3 Rank`, with the key that is pressed there; `keys` as `Keymap.names` has them."""
+        there = keys.get(ENVIRONMENT) if self.pane == ENVIRONMENT else None
+        words = (keys.get(self.screen), page_names((self.screen,)), there)
+        return f"→ {' '.join(filter(None, words))}"
 
 
 def goal_of_need(need: Need) -> Goal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hangtop.spans import Line, labelled, line
@@ -34,15 +35,19 @@ def health_lines(snapshot: Snapshot | None, job: Job | None, now: float) -> list
 
 
 def health_steps(
-    snapshot: Snapshot | None, job: Job | None, now: float
+    snapshot: Snapshot | None,
+    job: Job | None,
+    now: float,
+    keys: Mapping[str, str] = MappingProxyType({}),
 ) -> Generator[None, None, list[Line]]:
-    """`health_lines`, with breaks."""
+    """`health_lines`, with breaks; `keys` as `Keymap.names` has them."""
     if snapshot is None:
         return []
     failing = [node for node in snapshot.nodes if node.state not in ("ready", "connecting")]
     alone = len(snapshot.nodes) == 1
     told = counts([node for node in snapshot.nodes if node not in failing or alone])
-    lines = [labelled("nodes", line(told, ("  9 Nodes", "key")) if failing and not alone else told)]
+    page = f"  {' '.join(filter(None, (keys.get('nodes'), 'Nodes')))}"
+    lines = [labelled("nodes", line(told, (page, "key")) if failing and not alone else told)]
     for group in alike(failing):
         node = group[0]
         first = min(one.since for one in group)

@@ -50,14 +50,15 @@ class Live:
     ranks: Mapping[int, Rank] = field(default_factory=dict)
     several: bool = False
     """Whether they run on more than one node."""
+    _given: Sequence[Rank] = ()
 
     def take(self, snapshot: Snapshot | None, ranks: Sequence[Rank]) -> None:
-        """Look at another snapshot."""
-        if snapshot is not self.snapshot:
+        """Look at another snapshot, or at the ranks of another job in it."""
+        if snapshot is not self.snapshot or ranks is not self._given:
             # Of two processes that claim to be one rank the first is meant.
             self.ranks = {rank.rank: rank for rank in reversed(ranks)}
             self.several = len({rank.node for rank in ranks}) > 1
-            self.snapshot = snapshot
+            self.snapshot, self._given = snapshot, ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +148,18 @@ def members_title(name: str, rows: list[MemberRow]) -> tuple[Line, Line]:
     unknown = sum(row.attendee.how in ("absent", "unsure") for row in rows)
     differ = sum(row.attendee.how == "differs" for row in rows)
     title = line(("MEMBERS  ", "title"), name)
-    count = f"{lack} of {len(rows)} not joined" if lack else f"all {len(rows) - unknown} joined"
+    joined = len(rows) - lack - unknown - differ
+    counts = []
+    if lack:
+        counts.append(f"{lack} of {len(rows)} not joined")
+    elif joined:
+        counts.append(
+            f"{joined} of {len(rows)} joined" if differ or unknown else f"all {joined} joined"
+        )
     if differ:
-        count = f"{count}, {differ} with another call"
-    more = f", {unknown} not known" if unknown else ""
+        counts.append(f"{differ} with another call")
+    count = ", ".join(counts)
+    more = f"{', ' if counts else ''}{unknown} not known" if unknown else ""
     return title, line((count, "bad" if lack or differ else ""), (more, "warn"))
 
 

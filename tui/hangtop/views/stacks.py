@@ -47,6 +47,8 @@ class TreeRow:
     row: Row | None = None
     fix: str | None = None
     frame: Frame | None = None
+    is_open: bool = False
+    """Of a rank's heading: whether its stack is shown below it."""
 
 
 def tree_rows(
@@ -110,14 +112,20 @@ OPEN_BELOW = 9
 
 
 def rank_rows(
-    snapshot: Snapshot, job: Job, toggled: frozenset[str], *, cut: bool, now: float
+    snapshot: Snapshot,
+    job: Job,
+    folded: frozenset[str],
+    opened: frozenset[str],
+    *,
+    cut: bool,
+    now: float,
 ) -> list[TreeRow]:
     """Rank by rank: a heading, and below it the frames from the outermost in."""
     rows: list[TreeRow] = []
     quiet = unheard(snapshot.nodes, now)
     for rank in job.ranks:
         key = f"rank:{rank.node}:{rank.process.pid}"
-        is_open = (len(job.ranks) < OPEN_BELOW) != (key in toggled)
+        is_open = key in opened or (len(job.ranks) < OPEN_BELOW and key not in folded)
         rows.append(_rank_heading(rank, key, is_open, quiet.get(rank.node), now))
         thread = main_thread(rank.sample)
         if not is_open or thread is None:
@@ -154,6 +162,7 @@ def _rank_heading(
         who=str(rank.rank),
         note=line(("sampled ", "label"), ago(sample.at, now)) if sample else EMPTY,
         fix=failure.fix if failure else None,
+        is_open=is_open,
     )
 
 

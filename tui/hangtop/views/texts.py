@@ -18,8 +18,9 @@ from hangtop.views.rank import (
     stack_lines,
     thread_rows,
 )
+from hangtop_core import nodesets
 from hangtop_core.flightreport import last_entries
-from hangtop_core.text import duration, plural
+from hangtop_core.text import duration, plural, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 PLAIN_MOVES = frozenset({"line_up", "line_down"})
 """Told with the arrow keys."""
+
+WIDEST_NODES = 40
+"""Characters for the nodes of a job, in the list of jobs."""
 
 NOT_READ = line(("  not read", "dim"))
 
@@ -181,7 +185,8 @@ def _job_line(job: Job, state: Line, names: int, now: float) -> Line:
     return line(
         *state,
         (f"  {job.name or job.key:<{names}}  ", "bold"),
-        f"{plural(job.world_size or len(job.ranks), 'rank')} on {', '.join(job.nodes[:3])}",
+        f"{plural(job.world_size or len(job.ranks), 'rank')} on "
+        f"{shorten(nodesets.fold(job.nodes), WIDEST_NODES)}",
         (f"  {starter}pid {first.pid}  {when}", "dim"),
         (f"  {job.master}" if job.master else "", "dim"),
     )

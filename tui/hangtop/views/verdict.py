@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hangtop.items import Item
@@ -16,6 +17,8 @@ from hangtop_core.report import need_state, need_text
 from hangtop_core.text import SAID, duration, plural
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hangtop_core.diagnosis import Diagnosis, Verdict
     from hangtop_core.model import Job, Snapshot
 
@@ -82,8 +85,12 @@ def _named(verdict: Verdict) -> str:
     return name_ranks(ranks) if ranks else "no rank"
 
 
-def evidence_items(diagnosis: Diagnosis | None, key: str | None = None) -> list[Item]:
-    """Evidence of a verdict, in its order."""
+def evidence_items(
+    diagnosis: Diagnosis | None,
+    key: str | None = None,
+    keys: Mapping[str, str] = MappingProxyType({}),
+) -> list[Item]:
+    """Evidence of a verdict, in its order; `keys` as `Keymap.names` has them."""
     best = chosen(diagnosis, key)
     if diagnosis is None or best is None:
         return []
@@ -94,7 +101,7 @@ def evidence_items(diagnosis: Diagnosis | None, key: str | None = None) -> list[
         rank = "" if seen.rank is None else f"rank {seen.rank}"
         head = line(("✔ ", "good"), (f"{seen.source:<12}", "info"), f"{rank:<10}")
         goal = goal_of(seen, best, nodes)
-        leads = line("  ", unbroken(goal.text, "dim")) if ranks else EMPTY
+        leads = line("  ", unbroken(goal.told(keys), "dim")) if ranks else EMPTY
         items.append(
             Item(
                 key=f"{place}:{seen.source}",

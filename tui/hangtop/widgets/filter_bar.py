@@ -31,7 +31,8 @@ class FilterBar(Input):
 
     def open(self, text: str) -> None:
         """Show the line with the filter there is."""
-        self._back = self.screen.focused
+        if not self.display:  # else the focus is here already
+            self._back = self.screen.focused
         self.display = True
         with self.prevent(Input.Changed):
             self.value = text

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class LineTree(LineTable[T]):
-    """A `LineTable` that remembers which branches are closed and which chains are opened."""
+    """A `LineTable` that remembers which branches a user has closed, and which opened."""
 
     folded: frozenset[str] = frozenset()
     opened: frozenset[str] = frozenset()
@@ -27,10 +27,6 @@ class LineTree(LineTable[T]):
         """Open a branch, and show a joined chain whole."""
         self.folded -= {key}
         self.opened |= {key}
-
-    def toggle(self, key: str) -> None:
-        """Open what is closed, close what is open."""
-        self.opened ^= {key}
 
     def unfold_all(self, keys: Iterable[str]) -> None:
         """Open every branch, and every chain among `keys`."""
