@@ -12,6 +12,7 @@ import resource
 import signal
 import stat
 import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.capture import Facts, Redaction, form, is_capture, load, memory, read, save
+from hangtop_core.capture.redact import Redactor
 from hangtop_core.columns import ENTRY, MAX_LENGTH
 from hangtop_core.commandlog import CommandRecord
 from hangtop_core.errors import BadCaptureError, CaptureWriteError
@@ -33,8 +35,6 @@ from support.plants import leaks, plants
 from support.record import load as recording
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hangtop_core.model import Snapshot
 
 NAMES = ("skip", "recorder", "cluster", "dataloader-worker", "stopped", "lock", "progressing")
@@ -232,6 +232,30 @@ def test_with_other_names_the_verdict_is_the_same(redaction: Redaction, tmp_path
     else:
         assert "/home/ada" not in text
     assert saved.header.redacted == redaction.names
+
+
+def test_nodes_may_be_called_as_fields_are(tmp_path: Path) -> None:
+    pictures = history(recording("recorder"))
+    plain = gzip.decompress(Path(save(tmp_path / "a", pictures, Facts()).path).read_bytes())
+    rows = [json.loads(line) for line in plain.splitlines()]
+    keys, texts = set(), set()
+    stack: list[Any] = [*rows]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, dict):
+            keys |= set(one)
+            stack += one.values()
+        elif isinstance(one, list):
+            stack += one
+        else:
+            texts.add(one)
+    redactor = Redactor(Redaction(hosts=True))
+    redactor.learn_hosts(sorted(keys - texts))
+    found = load(save(tmp_path / "b", pictures, Facts(), redactor).path)
+    assert found.cut is None
+    assert len(found.pictures) == len(pictures)
+    job, was = found.newest.snapshot.jobs[0], pictures[-1].snapshot.jobs[0]
+    assert (len(job.ranks), job.world_size) == (len(was.ranks), was.world_size)
 
 
 # What strangers make of it
