@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def of_links(facts: Facts) -> Iterator[Finding]:
-    """Routes that leave by another interface than the one tested, and MTUs that differ."""
+    """Routes that lack, or leave by another interface than the one tested; MTUs that differ."""
     asked = [spot.address for spot in facts.spots.values()]
     for node, known in facts.names.items():
         spot = facts.spots.get(node)
@@ -29,6 +29,9 @@ def of_links(facts: Facts) -> Iterator[Finding]:
             if source != spot.address and address != spot.address:
                 other[source].append(address)
         for from_, targets in other.items():
+            if not _is_address(from_):
+                yield _no_route(facts, node, from_, targets)
+                continue
             via = _interface(facts, node, from_)
             yield Finding(
                 "wrong-interface",
@@ -39,6 +42,17 @@ def of_links(facts: Facts) -> Iterator[Finding]:
                 next_steps=(f"on {node}: ip route get {targets[0]}",),
             )
     yield from _of_mtu(facts)
+
+
+def _no_route(facts: Facts, node: str, why: str, targets: list[str]) -> Finding:
+    return Finding(
+        "no-route",
+        "warning",
+        f"{facts.at(node)} has no way to {_some(targets)}",
+        (node,),
+        evidence=(f"its kernel says: {clean(why, 120)}",),
+        next_steps=(f"on {node}: ip route get {targets[0]}",),
+    )
 
 
 def _interface(facts: Facts, node: str, address: str) -> str:
@@ -121,6 +135,14 @@ def _of_reverse(facts: Facts) -> Iterator[Finding]:
 def _leads(found: tuple[str, ...], own: frozenset[str], itself: bool) -> bool:
     """Whether every address that one may be given leads to the node."""
     return all(itself if _is_loopback(one) else one in own for one in found)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def _is_loopback(address: str) -> bool:

@@ -121,6 +121,16 @@ def test_routes_and_mtus_that_differ_are_told() -> None:
     assert mtu.nodes == ("n3",)
 
 
+def test_a_node_without_a_route_goes_by_no_interface() -> None:
+    made = facts()
+    for address in ("10.0.0.2", "10.0.0.3"):
+        made.names["n1"].sources[address] = "no route: Network is unreachable"
+    one = only(made)
+    assert (one.cause, one.level, one.nodes) == ("no-route", "warning", ("n1",))
+    assert one.summary == "n1 (10.0.0.1) has no way to 10.0.0.2, 10.0.0.3"
+    assert one.evidence == ("its kernel says: no route: Network is unreachable",)
+
+
 # Names
 
 
