@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 
 import pytest
 
@@ -12,8 +13,9 @@ from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import UsageError
 from hangtop_core.nettest import judge, report, said
 from hangtop_core.nettest.choose import spots
-from hangtop_core.nettest.facts import Names
+from hangtop_core.nettest.facts import Facts, Names, Spot, Way
 from hangtop_core.nettest.judge_links import fits
+from hangtop_core.nettest.judge_ports import of_ports
 from support.documents import misfits
 from support.nettest import broken, causes, facts, failing, link, look, only
 
@@ -196,6 +198,33 @@ def test_a_port_that_is_open_alone_and_one_that_is_closed_alone() -> None:
     alone = only(broken(facts(), "timed-out", "n1-n2", kind="any"))
     assert alone.summary.startswith("n1 (10.0.0.1) does not reach n2 (10.0.0.2)")
     assert any("32768-60999" in step for step in alone.next_steps)
+
+
+class Counted(str):
+    """A name that counts how often it is compared."""
+
+    __slots__ = ()
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.times += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_ways_of_many_nodes_are_not_searched_one_by_one() -> None:
+    nodes = [f"n{n}" for n in range(40)]
+    ways = [
+        Way(Counted(one), Counted(two), kind, 29500, "timed-out" if kind == "chosen" else "ok")
+        for one, two in permutations(nodes, 2)
+        for kind in ("chosen", "any")
+    ]
+    spots = {node: Spot("eth0", f"10.0.0.{at}", 24) for at, node in enumerate(nodes, 1)}
+    Counted.times = 0
+    (found,) = of_ports(Facts(nodes=tuple(nodes), spots=spots, ways=ways))
+    assert found.summary == "no node reaches any other: port 29500 of n[0-39]"
+    assert Counted.times < 50 * len(ways)
 
 
 def test_a_port_that_is_taken_names_its_owner() -> None:
