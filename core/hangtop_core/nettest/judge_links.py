@@ -11,7 +11,7 @@ from hangtop_core.nettest.facts import SETTING, Finding
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hangtop_core.nettest.facts import Facts
 
@@ -184,15 +184,28 @@ def _of_own_names(facts: Facts) -> Iterator[Finding]:
         if isinstance(found, tuple) and found and _is_loopback(found[0]):
             odd.append(node)
     if odd:
-        settings = sorted({facts.spots[n].interface for n in odd if n in facts.spots})
+        setting = settings(facts, SETTING["gloo"], odd)
         yield Finding(
             "wrong-interface",
             "warning",
             f"{nodesets.fold(odd)}: its own name leads to its loopback address, which gloo then "
             "offers to other nodes",
             tuple(odd),
-            next_steps=(f"set GLOO_SOCKET_IFNAME={','.join(settings)}, or mend /etc/hosts",),
+            next_steps=(f"set {setting}, or mend /etc/hosts" if setting else "mend /etc/hosts",),
         )
+
+
+def settings(facts: Facts, name: str, nodes: Iterable[str]) -> str:
+    """What to set that nodes take the interfaces that were tested; empty where none was."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        if node in facts.spots:
+            found[facts.spots[node].interface].append(node)
+    if len(found) < 2 or name != SETTING["gloo"]:
+        return f"{name}={','.join(sorted(found))}" if found else ""
+    # gloo opens all it is told, so that one that a node lacks fails there.
+    told = (f"{name}={one} on {nodesets.fold(some)}" for one, some in sorted(found.items()))
+    return " and ".join(told)
 
 
 def of_settings(facts: Facts) -> Iterator[Finding]:
@@ -202,8 +215,10 @@ def of_settings(facts: Facts) -> Iterator[Finding]:
         up = [clean(link.name) for link in look.links if link.up and link.addresses]
         for name in SETTING.values():
             value = clean(look.settings.get(name, ""))
-            if value and not any(fits(value, link) for link in up):
-                found[name, value, ", ".join(up)].append(node)
+            lost = gloo_lacks(value, up) if name == SETTING["gloo"] else _nccl_lacks(value, up)
+            if lost:
+                part = f": {lost!r}" if lost != value else ""
+                found[name, value + part, ", ".join(up)].append(node)
     for (name, value, there), nodes in found.items():
         yield Finding(
             "wrong-interface",
@@ -215,8 +230,22 @@ def of_settings(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def gloo_lacks(value: str, interfaces: Sequence[str]) -> str:
+    """What of a list of beginnings of names fits no interface: gloo then fails.
+
+    Seen with torch 2.13: it opens all that it is told, and takes `=`, `^` and blanks for parts of
+    names.
+    """
+    names = [one for one in value.split(",") if one]
+    return ",".join(n for n in names if not any(link.startswith(n) for link in interfaces))
+
+
+def _nccl_lacks(value: str, interfaces: Sequence[str]) -> str:
+    return "" if any(fits(value, link) for link in interfaces) else value
+
+
 def fits(value: str, interface: str) -> bool:
-    """Whether an interface is meant by such a setting.
+    """Whether an interface is meant by NCCL's setting.
 
     As NCCL reads it (src/misc/socket.cc): a list of prefixes, of whole names after `=`, of what is
     not wanted after `^`.

@@ -14,7 +14,7 @@ from hangtop_core.errors import UsageError
 from hangtop_core.nettest import judge, report, said
 from hangtop_core.nettest.choose import spots
 from hangtop_core.nettest.facts import Facts, Names, Spot, Way
-from hangtop_core.nettest.judge_links import fits
+from hangtop_core.nettest.judge_links import fits, gloo_lacks
 from hangtop_core.nettest.judge_ports import of_ports
 from support.documents import misfits
 from support.nettest import broken, causes, facts, failing, link, look, only
@@ -114,6 +114,26 @@ def test_a_setting_that_fits_no_interface_is_named() -> None:
     assert one.summary == "NCCL_SOCKET_IFNAME=ib fits no interface of n[2-3] that has an address"
 
 
+@pytest.mark.parametrize(
+    ("value", "lost"),
+    [
+        ("eth0", ""),
+        ("eth,lo", ""),
+        ("=eth0", "=eth0"),
+        ("^docker", "^docker"),
+        ("eth0,ib0", "ib0"),
+        ("lo, eth0", " eth0"),
+    ],
+)
+def test_gloo_takes_all_it_is_told_and_as_it_is(value: str, lost: str) -> None:
+    assert gloo_lacks(value, ["lo", "docker0", "eth0"]) == lost
+    settings = {"GLOO_SOCKET_IFNAME": value}
+    found = judge.findings(facts(looked={f"n{n}": look(n, settings=settings) for n in (1, 2, 3)}))
+    part = f": {lost!r}" if lost != value else ""
+    told = f"GLOO_SOCKET_IFNAME={value}{part} fits no interface of n[1-3] that has an address"
+    assert [one.summary for one in found] == ([told] if lost else [])
+
+
 def test_routes_and_mtus_that_differ_are_told() -> None:
     made = facts(looked={**{f"n{n}": look(n) for n in (1, 2)}, "n3": look(3, mtu=9000)})
     made.names["n1"].sources["10.0.0.2"] = "172.17.0.1"
@@ -153,6 +173,27 @@ def test_a_loopback_address_is_right_only_for_the_node_itself() -> None:
     assert causes(made) == [("warning", "wrong-interface")]
     made.names["n1"].names["n2"] = ("127.0.1.1",)
     assert causes(made) == [("failure", "name-wrong"), ("warning", "wrong-interface")]
+
+
+@pytest.mark.parametrize(
+    ("spots", "step"),
+    [
+        ({"n1": "eth0", "n2": "eth0"}, "set GLOO_SOCKET_IFNAME=eth0, or mend /etc/hosts"),
+        (
+            {"n1": "eth0", "n2": "ens3"},
+            "set GLOO_SOCKET_IFNAME=ens3 on n2 and GLOO_SOCKET_IFNAME=eth0 on n1, or mend "
+            "/etc/hosts",
+        ),
+        ({}, "mend /etc/hosts"),
+    ],
+)
+def test_each_node_is_told_its_own_interface(spots: dict[str, str], step: str) -> None:
+    made = facts()
+    made.spots = {node: Spot(name, f"10.0.0.{node[1]}", 24) for node, name in spots.items()}
+    for node in ("n1", "n2"):
+        made.names[node].names[node] = ("127.0.1.1",)
+    (odd,) = [one for one in judge.findings(made) if "its own name" in one.summary]
+    assert odd.next_steps == (step,)
 
 
 def test_addresses_that_have_the_name_of_another_node() -> None:
