@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from hangtop_core import nodesets
-from hangtop_core.capture import form
+from hangtop_core.capture import fields, form
 from hangtop_core.places import is_loopback
 from hangtop_probe.procfs import words
 from hangtop_probe.secrets import MASK, is_secret_name, mask_arguments, mask_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from hangtop_core.model import Snapshot
 
@@ -37,13 +37,6 @@ MAX_DONE = 200_000
 _TEXTS = frozenset({str, list, tuple, dict})
 _ARGUMENTS = frozenset({"cmdline"})
 _NAMED = frozenset({"env"})
-_LINE_KEYS = frozenset(
-    words("""
-    at base calls columns command diagnosis earlier end frames gone groups lines new newest_ns node
-    of order output parts rank recorder row set sites source stack text trace verdict
-    """)
-)
-"""Keys of the lines of a capture, and of what differs in them, that are of no struct."""
 _PLAIN_LOCAL = re.compile(r"(?:-?[0-9][0-9_.eE+-]*|True|False|None|b?['\"]{2}|\[\]|\{\}|\(\))?")
 
 _PATH = re.compile(
@@ -201,9 +194,12 @@ class Redactor:
             elif key in _NAMED and isinstance(value, dict) and self.redaction.secrets:
                 value = {name: self._variable(name, one) for name, one in value.items()}
             name = self._names(key) if names and isinstance(key, str) else key
-            if name != key and _is_field(key):
-                name = key  # also where a node is called `master`
-            found[name] = self.data(value)
+            # Also where a node is called `master`, or `gpu`.
+            if name != key and fields.is_key(key):
+                name = key
+            masked = self.data(value)
+            own = names and masked != value and isinstance(value, str)
+            found[name] = value if own and fields.is_word(key, value) else masked
         if "value" in found and "name" in found and self.redaction.secrets:
             found["value"] = self._local(str(found["name"]), str(found["value"]))
         if self.redaction.paths and isinstance(found.get("file"), str) and "short" in found:
@@ -341,19 +337,6 @@ class Redactor:
 
 
 _is_secret_name = lru_cache(maxsize=4096)(is_secret_name)
-
-
-@lru_cache(maxsize=4096)
-def _is_field(key: str) -> bool:
-    """Whether a key says what its value is, or its place, and is no name of somebody's."""
-    known = key.isdecimal() or key in _LINE_KEYS
-    return known or any(key in names for names in _fields_of(Struct))
-
-
-def _fields_of(kind: type[Struct]) -> Iterator[tuple[str, ...]]:
-    for one in kind.__subclasses__():
-        yield one.__struct_encode_fields__
-        yield from _fields_of(one)
 
 
 def _with_paths(snapshot: Snapshot) -> Iterable[str]:

@@ -12,8 +12,7 @@ import resource
 import signal
 import stat
 import zlib
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 import pytest
@@ -24,17 +23,21 @@ from hangtop_core.capture import Facts, Redaction, form, is_capture, load, memor
 from hangtop_core.capture.redact import Redactor
 from hangtop_core.columns import ENTRY, MAX_LENGTH
 from hangtop_core.commandlog import CommandRecord
+from hangtop_core.diagnosis import JobState, MomentKind
 from hangtop_core.errors import BadCaptureError, CaptureWriteError
 from hangtop_core.hardware import Gpu
 from hangtop_core.logs.output import Output
 from hangtop_core.meters import Meters
-from hangtop_core.model import DescriptorTable
+from hangtop_core.model import DescriptorTable, NodeState, RankState, Role
 from hangtop_core.outputs import parse
 from hangtop_core.updates import Update
 from support.plants import leaks, plants
 from support.record import load as recording
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from hangtop_core.model import Snapshot
 
 NAMES = ("skip", "recorder", "cluster", "dataloader-worker", "stopped", "lock", "progressing")
@@ -234,26 +237,26 @@ def test_with_other_names_the_verdict_is_the_same(redaction: Redaction, tmp_path
     assert saved.header.redacted == redaction.names
 
 
-def test_nodes_may_be_called_as_fields_are(tmp_path: Path) -> None:
+def words_in(rows: list[Any]) -> Iterator[Any]:
+    """All keys, and all words that fields may have."""
+    for row in rows:
+        if isinstance(row, dict):
+            yield from row
+            yield from words_in(list(row.values()))
+        elif isinstance(row, list):
+            yield from words_in(row)
+    for types in (NodeState, RankState, Role, JobState, MomentKind):
+        yield from get_args(types)
+
+
+def test_nodes_may_be_called_as_fields_and_states_are(tmp_path: Path) -> None:
     pictures = history(recording("recorder"))
-    plain = gzip.decompress(Path(save(tmp_path / "a", pictures, Facts()).path).read_bytes())
-    rows = [json.loads(line) for line in plain.splitlines()]
-    keys, texts = set(), set()
-    stack: list[Any] = [*rows]
-    while stack:
-        one = stack.pop()
-        if isinstance(one, dict):
-            keys |= set(one)
-            stack += one.values()
-        elif isinstance(one, list):
-            stack += one
-        else:
-            texts.add(one)
+    save(tmp_path / "a", pictures, Facts())
     redactor = Redactor(Redaction(hosts=True))
-    redactor.learn_hosts(sorted(keys - texts))
+    words = set(words_in(lines_of((tmp_path / "a").read_bytes())))
+    redactor.learn_hosts(sorted(word for word in words if not word.isdecimal()))
     found = load(save(tmp_path / "b", pictures, Facts(), redactor).path)
-    assert found.cut is None
-    assert len(found.pictures) == len(pictures)
+    assert (found.cut, len(found.pictures)) == (None, len(pictures))
     job, was = found.newest.snapshot.jobs[0], pictures[-1].snapshot.jobs[0]
     assert (len(job.ranks), job.world_size) == (len(was.ranks), was.world_size)
 
