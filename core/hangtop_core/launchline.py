@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 
 _LAUNCHER_SCRIPTS = frozenset({"launch.py", "run.py", "torchrun", "accelerate", "deepspeed"})
 _LAUNCHER_MODULES = ("torch.distributed.", "accelerate.", "deepspeed.")
+_FLAGS = frozenset(
+    {"module", "no_python", "run_path", "standalone", "use_env", "virtual_local_rank"}
+)
+"""Options that take no value: torch 2.13, torch/distributed/run.py and launch.py."""
 _OWN_RANK = re.compile(r"--?local[-_]rank(?:=.*)?")
 MASTER_PORT, RENDEZVOUS_PORT = "29500", "29400"
 """What torchrun takes for `--master-port` and in `--rdzv-endpoint` where none is given: torch 2.13,
@@ -57,7 +61,8 @@ def launch_options(cmdline: Sequence[str]) -> dict[str, str]:
         if not word.startswith("--"):
             continue
         name, equals, value = word[2:].partition("=")
-        options[name.replace("-", "_")] = value if equals else next(words, "")
+        name = name.replace("-", "_")
+        options[name] = value if equals or name in _FLAGS else next(words, "")
     return options
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def fold(names: Iterable[str]) -> str:
     """Return ``gpu[01-16]`` for a set of node names, cleaned; ``""`` for none.
 
-    Names that ClusterShell cannot read as such are joined by commas.
+    Names that ClusterShell cannot read as such, or would take for sets, are joined by commas.
     """
     return _fold(tuple(sorted({clean(name) for name in names})))
 
@@ -26,8 +26,9 @@ def fold(names: Iterable[str]) -> str:
 @lru_cache(maxsize=64)
 def _fold(names: tuple[str, ...]) -> str:
     """A thousand names take 50 ms, and screens ask for the same ones every second."""
-    if len(names) < 2:
-        return "".join(names)
+    if len(names) < 2 or any("[" in name for name in names):
+        # Somebody's word: of `a[0-99999999]` all numbers would be made.
+        return ",".join(names)
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
     try:
@@ -48,7 +49,7 @@ def is_bounded(text: str, most: int) -> bool:
 
     ClusterShell makes all numbers of a range as soon as it has read it, and takes for one what
     Python does: `99_999_999`, ` 99999999`, digits of other scripts, and `1-2-99999999` for one that
-    begins with -1.
+    begins with -1. A range that goes down is none, also to it, but only when it comes to it.
     """
     count = 0
     for inside in _BRACKETS.findall(text):
@@ -56,7 +57,10 @@ def is_bounded(text: str, most: int) -> bool:
             found = _RANGE.fullmatch(one)
             if found is None or any(len(bound or "") > _DIGITS for bound in found.groups()):
                 return False
-            count += int(found[2] or found[1]) - int(found[1])
+            more = int(found[2] or found[1]) - int(found[1])
+            if more < 0:
+                return False
+            count += more
     return count <= most
 
 

@@ -56,7 +56,7 @@ def expand(expression: str, what: str = "--nodes") -> tuple[str, ...]:
     """
     expression = _INSIDE.sub(lambda found: _BLANKS.sub(r"\1", found[0]), expression)
     if not is_bounded(expression, MAX_SPANS):
-        text = f"more than {MAX_NODES} nodes, or no plain numbers,"
+        text = f"more than {MAX_NODES} nodes, or no plain ranges,"
         raise UsageError(f"{what}: {text} in {clean(expression, 80)!r}")
     if login := _LOGIN.search(expression):
         raise UsageError(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from hangtop_core import nodesets
-from hangtop_core.capture import form
+from hangtop_core.capture import fields, form
 from hangtop_core.places import is_loopback
 from hangtop_probe.procfs import words
 from hangtop_probe.secrets import MASK, is_secret_name, mask_arguments, mask_text
@@ -64,9 +64,13 @@ MAX_PARTS = 41
 """Parts of a word, with what is between them, beyond which no names of hosts are looked for in it:
 all runs of parts are tried."""
 _FILE = re.compile(r"[\w-]+\.(?:py|so|log|out|err|txt|json|pt|bin)")
-_IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]|\.\d)")
-_IPV6 = re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?![\w:.])")
-_FOLDED = re.compile(r"(?<![\w.-])([A-Za-z0-9_.-]*[A-Za-z_-])\[([0-9,-]{1,2000})\]")
+_IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)")
+_IPV6 = re.compile(
+    r"(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,7}(?:[0-9a-fA-F]{1,4}|(?<=::))(?!\w|:[\w:]|\.\d)"
+)
+"""Both may stand before the full stop or the colon of a sentence."""
+_FOLDED = re.compile(r"(?<![\w.-])(?=\w)(?:[\w.-]*\[[0-9,-]{1,2000}\])+(?:[\w.-]*\w)?")
+_NUMBERS = re.compile(r"(?:\d|\[[0-9,-]*\])+")
 
 
 class Redaction(Struct, frozen=True):
@@ -94,7 +98,8 @@ class Redactor:
         self._hosts: dict[str, str] = {}
         self._nodes: set[str] = set()
         """What stands for hosts."""
-        self._prefixes: set[str] = set()
+        self._shapes: set[str] = set()
+        """Names of hosts without their numbers: `r#n#`."""
         self._addresses: dict[str, str] = {}
         self._made_up: set[str] = set()
         """What stands for addresses."""
@@ -103,7 +108,7 @@ class Redactor:
         """Another one that gives the same names, and has counted nothing yet: for another file."""
         other = Redactor(self.redaction)
         other._folders = self._folders.copy()
-        other._hosts, other._prefixes = self._hosts.copy(), self._prefixes.copy()
+        other._hosts, other._shapes = self._hosts.copy(), self._shapes.copy()
         other._nodes = self._nodes.copy()
         other._addresses, other._made_up = self._addresses.copy(), self._made_up.copy()
         return other
@@ -124,6 +129,10 @@ class Redactor:
         if self.redaction.hosts:
             for node in {id(one): one for snap in snapshots for one in snap.nodes}.values():
                 self._learn_host(node.name, node.hostname)
+            # Where ranks are that nobody has seen, by the scheduler's word.
+            for host in (one for snap in snapshots for job in snap.jobs for one in job.hosts):
+                if host.partition(".")[0] not in self._hosts:
+                    self._learn_host(host, None)
         if self.redaction.paths:
             for snapshot in snapshots[-1:]:
                 for text in _with_paths(snapshot):
@@ -151,7 +160,7 @@ class Redactor:
                 first = one.partition(".")[0]
                 self._nodes.add(self._hosts.setdefault(one, stand_in))
                 self._nodes.add(self._hosts.setdefault(first, stand_in))
-                self._prefixes.add(first.rstrip("0123456789"))
+                self._shapes.add(_NUMBERS.sub("#", first))
 
     def data(self, raw: Any) -> Any:
         """Plain data with all texts in it masked, keys of objects included."""
@@ -185,7 +194,12 @@ class Redactor:
             elif key in _NAMED and isinstance(value, dict) and self.redaction.secrets:
                 value = {name: self._variable(name, one) for name, one in value.items()}
             name = self._names(key) if names and isinstance(key, str) else key
-            found[name] = self.data(value)
+            # Also where a node is called `master`, or `gpu`.
+            if name != key and fields.is_key(key):
+                name = key
+            masked = self.data(value)
+            own = names and masked != value and isinstance(value, str)
+            found[name] = value if own and fields.is_word(key, value) else masked
         if "value" in found and "name" in found and self.redaction.secrets:
             found["value"] = self._local(str(found["name"]), str(found["value"]))
         if self.redaction.paths and isinstance(found.get("file"), str) and "short" in found:
@@ -289,11 +303,19 @@ class Redactor:
         return "".join(found)
 
     def _folded(self, match: re.Match[str]) -> str:
-        """`gpu[01-16]`: names of hosts with their numbers drawn together."""
-        if match[1] not in self._prefixes:
+        """`gpu[01-16]`, `r[1-2]n[1-4]-ib`: names of hosts with their numbers drawn together."""
+        shape = _NUMBERS.sub("#", match[0])
+        if not any(one in shape for one in self._shapes):
             return match[0]
+        known = shape.partition(".")[0] in self._shapes
         names = nodesets.unfold(match[0])
-        return nodesets.fold(self._hosts.get(name, "host") for name in names) or match[0]
+        found = [
+            "host" if known and name.partition(".")[0] not in self._hosts else self._host(name)
+            for name in names
+        ]
+        if found == names:
+            return "host" if known and not names else match[0]
+        return nodesets.fold(found)
 
     def _address(self, text: str) -> str:
         try:

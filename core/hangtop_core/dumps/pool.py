@@ -196,7 +196,9 @@ def _take(done: Reading, file: DumpFile, body: bytes, unpacker: wire.Unpacker) -
         if answer.kind:
             _problem(done, file, answer.kind, answer.why)
         else:
-            done.traces.append(unpacker.unpack(answer))
+            trace = unpacker.unpack(answer)
+            trace.source = file.path
+            done.traces.append(trace)
     except ValueError as error:  # of msgspec's, too
         why = f"refused: the process that read it gave no answer ({clean(str(error), 200)})"
         _problem(done, file, "refused", why)

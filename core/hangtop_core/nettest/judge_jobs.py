@@ -13,6 +13,7 @@ from hangtop_core.logs.known import recognise
 from hangtop_core.logs.record import fill
 from hangtop_core.nettest import blame
 from hangtop_core.nettest.facts import SETTING, Finding
+from hangtop_core.nettest.judge_links import settings
 from hangtop_core.text import clean, size
 
 if TYPE_CHECKING:
@@ -98,18 +99,17 @@ def _wrong(facts: Facts, runs: Sequence[JobRun], wrong: Sequence[Outcome]) -> It
 
 
 def _wrong_interface(facts: Facts, first: JobRun, last: JobRun) -> Finding:
-    setting = SETTING[last.backend]
     nodes = [node for node in last.nodes if facts.is_misled(node)] or list(last.nodes)
-    names = sorted({facts.spots[node].interface for node in nodes if node in facts.spots})
+    setting = settings(facts, SETTING[last.backend], nodes)
     step, errors = _errors(first)
     return Finding(
         "wrong-interface",
         "failure",
         f"{last.backend} takes a wrong interface on {nodesets.fold(nodes)}: a job fails, and works "
-        f"with {setting}={','.join(names)}",
+        f"with {setting}",
         tuple(nodes),
         evidence=(f"without it ranks fail to {DOES.get(step, step)}", *errors, *explained(facts)),
-        next_steps=(f"set {setting}={','.join(names)} for all ranks",),
+        next_steps=(f"set {setting} for all ranks",),
     )
 
 

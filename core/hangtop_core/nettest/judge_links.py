@@ -11,13 +11,13 @@ from hangtop_core.nettest.facts import SETTING, Finding
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hangtop_core.nettest.facts import Facts
 
 
 def of_links(facts: Facts) -> Iterator[Finding]:
-    """Routes that leave by another interface than the one tested, and MTUs that differ."""
+    """Routes that lack, or leave by another interface than the one tested; MTUs that differ."""
     asked = [spot.address for spot in facts.spots.values()]
     for node, known in facts.names.items():
         spot = facts.spots.get(node)
@@ -29,6 +29,9 @@ def of_links(facts: Facts) -> Iterator[Finding]:
             if source != spot.address and address != spot.address:
                 other[source].append(address)
         for from_, targets in other.items():
+            if not _is_address(from_):
+                yield _no_route(facts, node, from_, targets)
+                continue
             via = _interface(facts, node, from_)
             yield Finding(
                 "wrong-interface",
@@ -39,6 +42,17 @@ def of_links(facts: Facts) -> Iterator[Finding]:
                 next_steps=(f"on {node}: ip route get {targets[0]}",),
             )
     yield from _of_mtu(facts)
+
+
+def _no_route(facts: Facts, node: str, why: str, targets: list[str]) -> Finding:
+    return Finding(
+        "no-route",
+        "warning",
+        f"{facts.at(node)} has no way to {_some(targets)}",
+        (node,),
+        evidence=(f"its kernel says: {clean(why, 120)}",),
+        next_steps=(f"on {node}: ip route get {targets[0]}",),
+    )
 
 
 def _interface(facts: Facts, node: str, address: str) -> str:
@@ -123,6 +137,14 @@ def _leads(found: tuple[str, ...], own: frozenset[str], itself: bool) -> bool:
     return all(itself if _is_loopback(one) else one in own for one in found)
 
 
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
 def _is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address.partition("%")[0]).is_loopback
@@ -162,15 +184,28 @@ def _of_own_names(facts: Facts) -> Iterator[Finding]:
         if isinstance(found, tuple) and found and _is_loopback(found[0]):
             odd.append(node)
     if odd:
-        settings = sorted({facts.spots[n].interface for n in odd if n in facts.spots})
+        setting = settings(facts, SETTING["gloo"], odd)
         yield Finding(
             "wrong-interface",
             "warning",
             f"{nodesets.fold(odd)}: its own name leads to its loopback address, which gloo then "
             "offers to other nodes",
             tuple(odd),
-            next_steps=(f"set GLOO_SOCKET_IFNAME={','.join(settings)}, or mend /etc/hosts",),
+            next_steps=(f"set {setting}, or mend /etc/hosts" if setting else "mend /etc/hosts",),
         )
+
+
+def settings(facts: Facts, name: str, nodes: Iterable[str]) -> str:
+    """What to set that nodes take the interfaces that were tested; empty where none was."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        if node in facts.spots:
+            found[facts.spots[node].interface].append(node)
+    if len(found) < 2 or name != SETTING["gloo"]:
+        return f"{name}={','.join(sorted(found))}" if found else ""
+    # gloo opens all it is told, so that one that a node lacks fails there.
+    told = (f"{name}={one} on {nodesets.fold(some)}" for one, some in sorted(found.items()))
+    return " and ".join(told)
 
 
 def of_settings(facts: Facts) -> Iterator[Finding]:
@@ -180,8 +215,10 @@ def of_settings(facts: Facts) -> Iterator[Finding]:
         up = [clean(link.name) for link in look.links if link.up and link.addresses]
         for name in SETTING.values():
             value = clean(look.settings.get(name, ""))
-            if value and not any(fits(value, link) for link in up):
-                found[name, value, ", ".join(up)].append(node)
+            lost = gloo_lacks(value, up) if name == SETTING["gloo"] else _nccl_lacks(value, up)
+            if lost:
+                part = f": {lost!r}" if lost != value else ""
+                found[name, value + part, ", ".join(up)].append(node)
     for (name, value, there), nodes in found.items():
         yield Finding(
             "wrong-interface",
@@ -193,8 +230,22 @@ def of_settings(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def gloo_lacks(value: str, interfaces: Sequence[str]) -> str:
+    """What of a list of beginnings of names fits no interface: gloo then fails.
+
+    Seen with torch 2.13: it opens all that it is told, and takes `=`, `^` and blanks for parts of
+    names.
+    """
+    names = [one for one in value.split(",") if one]
+    return ",".join(n for n in names if not any(link.startswith(n) for link in interfaces))
+
+
+def _nccl_lacks(value: str, interfaces: Sequence[str]) -> str:
+    return "" if any(fits(value, link) for link in interfaces) else value
+
+
 def fits(value: str, interface: str) -> bool:
-    """Whether an interface is meant by such a setting.
+    """Whether an interface is meant by NCCL's setting.
 
     As NCCL reads it (src/misc/socket.cc): a list of prefixes, of whole names after `=`, of what is
     not wanted after `^`.

@@ -61,10 +61,11 @@ def _of_kind(facts: Facts, kind: str) -> list[Blame]:
 
 
 def _finding(facts: Facts, one: Blame, kind: Kind, what: str, same: bool) -> Finding:
+    pairs = set(one.pairs)  # of a thousand nodes there are a million
     ways = [
         way
         for way in facts.ways
-        if way.kind == kind and (way.source, way.target) in one.pairs and not way.ok
+        if way.kind == kind and not way.ok and (way.source, way.target) in pairs
     ]
     cause = _cause(ways)
     return Finding(
@@ -119,12 +120,12 @@ def _evidence(facts: Facts, one: Blame, ways: list[Way], kind: Kind, same: bool)
         first = f"no answer in {took:.1f} s: " if how == "timed-out" else ""
         who = _named({(way.source, way.target) for way in some})
         yield f"{who}: {first}{MEANS.get(how, clean(how))}"
-    works = [way for way in facts.ways if way.ok]
-    mine = [way for way in works if (way.source, way.target) in one.pairs]
+    works, pairs = [way for way in facts.ways if way.ok], set(one.pairs)
+    mine = [way for way in works if (way.source, way.target) in pairs]
     if mine and not same:
         other = f"port {facts.port}" if kind == "any" else "a port that the kernel gave"
         yield f"the same ways work on {other}"
-    fine = {(way.source, way.target) for way in works if way.kind == kind} - set(one.pairs)
+    fine = {(way.source, way.target) for way in works if way.kind == kind} - pairs
     if fine:
         yield f"{plural(len(fine), 'other way', 'other ways')} between nodes work"
 
@@ -155,9 +156,8 @@ def _steps(facts: Facts, one: Blame, ways: list[Way], kind: Kind, cause: str) ->
             "gloo and NCCL take ports there"
         )
     else:
-        works = any(
-            w.ok and w.kind == "any" and (w.source, w.target) in one.pairs for w in facts.ways
-        )
+        pairs = set(one.pairs)
+        works = any(w.ok and w.kind == "any" and (w.source, w.target) in pairs for w in facts.ways)
         more = ", or take another one as MASTER_PORT" if works else ""
         yield f"open TCP port {facts.port} for the other nodes{more}"
     yield f"on {way.source}: nc -zvw3 {target} {facts.port}    (while something listens there)"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hangtop_core.jobs import Group, Member, group
-from hangtop_core.launchline import launch_options, script
+from hangtop_core.launchline import announced_world_size, launch_options, script, spans_nodes
 from hangtop_core.model import Node, Process, Thread
 from hangtop_core.places import Places
 from support.pieces import EPOCH, launcher, process
@@ -191,6 +191,26 @@ def test_the_script_in_a_command_line(line: str, name: str | None) -> None:
 def test_options_of_torchrun_end_at_the_script() -> None:
     line = "python torchrun --rdzv-id 7 --master_port=1 --nnodes 1 train.py --rdzv-id 8"
     assert launch_options(line.split()) == {"rdzv_id": "7", "master_port": "1", "nnodes": "1"}
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--standalone",
+        "--no-python",
+        "--no_python",
+        "--run-path",
+        "--module",
+        "--virtual-local-rank",
+    ],
+)
+def test_options_of_torchrun_without_a_value_leave_the_next_word(flag: str) -> None:
+    line = f"torchrun {flag} --nproc-per-node=4 --nnodes 2 train.py".split()
+    assert announced_world_size(line) == 8
+    assert spans_nodes(line)
+    assert (
+        launch_options(f"torchrun --nnodes=2 {flag} train.py --nnodes 3".split())["nnodes"] == "2"
+    )
 
 
 # Nodes

@@ -9,7 +9,7 @@ from ClusterShell.NodeSet import NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangtop_core.nodesets import fold, unfold
+from hangtop_core.nodesets import MAX_NAMES, fold, is_bounded, unfold
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,22 @@ def test_more_names_than_there_are_nodes_are_not_even_listed() -> None:
     tracemalloc.start()
     try:
         assert unfold("gpu[0-3000000]") == []
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("text", ["a[1-300000,300000-1]", "a[1-1999999999,1999999999-1]", "a[2-1]"])
+def test_a_range_that_goes_down_makes_no_room_for_others(text: str) -> None:
+    assert not is_bounded(text, MAX_NAMES)
+    assert unfold(text) == []
+
+
+@pytest.mark.parametrize("name", ["a[0-300000]", "a[1-1999999999]"])
+def test_a_name_with_a_range_is_not_unfolded_to_be_folded(name: str) -> None:
+    tracemalloc.start()
+    try:
+        assert fold([name, "n1"]) == f"{name},n1"
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()

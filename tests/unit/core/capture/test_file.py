@@ -12,7 +12,7 @@ import resource
 import signal
 import stat
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 import pytest
@@ -20,19 +20,22 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.capture import Facts, Redaction, form, is_capture, load, memory, read, save
+from hangtop_core.capture.redact import Redactor
 from hangtop_core.columns import ENTRY, MAX_LENGTH
 from hangtop_core.commandlog import CommandRecord
+from hangtop_core.diagnosis import JobState, MomentKind
 from hangtop_core.errors import BadCaptureError, CaptureWriteError
 from hangtop_core.hardware import Gpu
 from hangtop_core.logs.output import Output
 from hangtop_core.meters import Meters
-from hangtop_core.model import DescriptorTable
+from hangtop_core.model import DescriptorTable, NodeState, RankState, Role
 from hangtop_core.outputs import parse
 from hangtop_core.updates import Update
 from support.plants import leaks, plants
 from support.record import load as recording
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from hangtop_core.model import Snapshot
@@ -232,6 +235,30 @@ def test_with_other_names_the_verdict_is_the_same(redaction: Redaction, tmp_path
     else:
         assert "/home/ada" not in text
     assert saved.header.redacted == redaction.names
+
+
+def words_in(rows: list[Any]) -> Iterator[Any]:
+    """All keys, and all words that fields may have."""
+    for row in rows:
+        if isinstance(row, dict):
+            yield from row
+            yield from words_in(list(row.values()))
+        elif isinstance(row, list):
+            yield from words_in(row)
+    for types in (NodeState, RankState, Role, JobState, MomentKind):
+        yield from get_args(types)
+
+
+def test_nodes_may_be_called_as_fields_and_states_are(tmp_path: Path) -> None:
+    pictures = history(recording("recorder"))
+    save(tmp_path / "a", pictures, Facts())
+    redactor = Redactor(Redaction(hosts=True))
+    words = set(words_in(lines_of((tmp_path / "a").read_bytes())))
+    redactor.learn_hosts(sorted(word for word in words if not word.isdecimal()))
+    found = load(save(tmp_path / "b", pictures, Facts(), redactor).path)
+    assert (found.cut, len(found.pictures)) == (None, len(pictures))
+    job, was = found.newest.snapshot.jobs[0], pictures[-1].snapshot.jobs[0]
+    assert (len(job.ranks), job.world_size) == (len(was.ranks), was.world_size)
 
 
 # What strangers make of it

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hangtop_core.capture import counted
 from hangtop_core.capture.form import CAME_MASKED
 from hangtop_core.capture.redact import Redaction, Redactor
-from hangtop_core.model import Node, Snapshot
+from hangtop_core.model import Job, Node, Snapshot
 from hangtop_probe.secrets import MASK, mask_arguments, mask_text
 from support.plants import Plant, leaks, plants
 
@@ -136,6 +136,60 @@ def test_hosts_get_other_names_that_stay_the_same() -> None:
     assert data["local"] == "127.0.0.1 localhost 0.0.0.0 ::1"
     assert data["file"].startswith("/data/node-2.log node-2.log node-2_1.txt run-node-2-3 ")
     assert data["file"].endswith("NCCL 2.27.3")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("gpu[01-02].lab.example", "node-[1-2]"),
+        ("lost gpu[01-02].", "lost node-[1-2]."),
+        ("gpu[01-02]-ib", "node-[1-2]-ib"),
+        ("train-gpu[01-02].log", "train-node-[1-2].log"),
+        ("r[1-2]n[1-2]", "host,node-[3-4]"),
+        ("r1n[1-2]", "host,node-3"),
+        ("gpu[0-9999999]", "host"),
+        ("loss[8,4] of layer[0-3]", "loss[8,4] of layer[0-3]"),
+    ],
+)
+def test_names_of_hosts_that_are_drawn_together(text: str, shown: str) -> None:
+    redactor = Redactor(Redaction(hosts=True))
+    redactor.learn_hosts(["gpu01.lab.example", "gpu02", "r1n1", "r2n2"])
+    assert redactor.text(text) == shown
+    again = Redactor(Redaction(hosts=True))
+    again.learn_hosts(["node-1", "node-2", "node-3", "node-4"])
+    assert again.text(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cannot reach {}.",
+        "cannot reach {}: it hangs",
+        "({}), {}; {}...",
+        "{}\n{}",
+    ],
+)
+@pytest.mark.parametrize("address", ["10.0.0.7", "fd00:1::7"])
+def test_addresses_may_end_a_sentence(text: str, address: str) -> None:
+    redactor = Redactor(Redaction(hosts=True))
+    shown = redactor.text(text.replace("{}", address))
+    assert address not in shown
+    new = redactor.text(address)
+    assert shown == text.replace("{}", new)
+
+
+def test_versions_and_names_in_code_are_no_addresses() -> None:
+    redactor = Redactor(Redaction(hosts=True))
+    text = "1.2.3.4.5 c::d::Foo aa:bb:cc:dd:ee:ff 11:17:50:048 10.0.0.7x"
+    assert redactor.text(text) == text
+
+
+def test_hosts_that_only_the_scheduler_names_get_other_names() -> None:
+    redactor = Redactor(Redaction(hosts=True))
+    nodes = (Node("gpu01.lab.example", hostname="gpu01.lab.example"),)
+    job = Job("k", "train", "srun", None, 2, None, hosts=("gpu01", "away07"))
+    redactor.learn([Snapshot(0.0, 0.0, 1, nodes=nodes, jobs=(job,))])
+    assert redactor.text("gpu01 and away07") == "node-1 and node-2"
 
 
 def test_words_that_are_also_names_of_hosts_stay_in_code() -> None:

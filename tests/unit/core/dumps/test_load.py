@@ -53,6 +53,14 @@ def test_what_was_read_is_what_was_written(tmp_path: Path) -> None:
     assert one == expected
 
 
+def test_paths_need_not_be_utf_8(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/gr\xfcn"))
+    folder.mkdir()
+    loaded = load([str(write(folder, hung().dumps()))])
+    assert (loaded.problems, culprits(loaded)) == ([], [[2]])
+    assert [os.path.dirname(one.source) for one in loaded.traces] == [str(folder)] * 4
+
+
 def test_newer_pickle_protocols_and_mixed_forms(tmp_path: Path) -> None:
     dumps = hung().dumps()
     for rank, dump in dumps.items():

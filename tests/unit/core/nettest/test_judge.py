@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 
 import pytest
 
@@ -12,8 +13,9 @@ from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import UsageError
 from hangtop_core.nettest import judge, report, said
 from hangtop_core.nettest.choose import spots
-from hangtop_core.nettest.facts import Names
-from hangtop_core.nettest.judge_links import fits
+from hangtop_core.nettest.facts import Facts, Names, Spot, Way
+from hangtop_core.nettest.judge_links import fits, gloo_lacks
+from hangtop_core.nettest.judge_ports import of_ports
 from support.documents import misfits
 from support.nettest import broken, causes, facts, failing, link, look, only
 
@@ -112,6 +114,26 @@ def test_a_setting_that_fits_no_interface_is_named() -> None:
     assert one.summary == "NCCL_SOCKET_IFNAME=ib fits no interface of n[2-3] that has an address"
 
 
+@pytest.mark.parametrize(
+    ("value", "lost"),
+    [
+        ("eth0", ""),
+        ("eth,lo", ""),
+        ("=eth0", "=eth0"),
+        ("^docker", "^docker"),
+        ("eth0,ib0", "ib0"),
+        ("lo, eth0", " eth0"),
+    ],
+)
+def test_gloo_takes_all_it_is_told_and_as_it_is(value: str, lost: str) -> None:
+    assert gloo_lacks(value, ["lo", "docker0", "eth0"]) == lost
+    settings = {"GLOO_SOCKET_IFNAME": value}
+    found = judge.findings(facts(looked={f"n{n}": look(n, settings=settings) for n in (1, 2, 3)}))
+    part = f": {lost!r}" if lost != value else ""
+    told = f"GLOO_SOCKET_IFNAME={value}{part} fits no interface of n[1-3] that has an address"
+    assert [one.summary for one in found] == ([told] if lost else [])
+
+
 def test_routes_and_mtus_that_differ_are_told() -> None:
     made = facts(looked={**{f"n{n}": look(n) for n in (1, 2)}, "n3": look(3, mtu=9000)})
     made.names["n1"].sources["10.0.0.2"] = "172.17.0.1"
@@ -119,6 +141,16 @@ def test_routes_and_mtus_that_differ_are_told() -> None:
     route, mtu = judge.findings(made)
     assert route.summary == "n1 (10.0.0.1) goes to 10.0.0.2 by docker0 (172.17.0.1), not by eth0"
     assert mtu.nodes == ("n3",)
+
+
+def test_a_node_without_a_route_goes_by_no_interface() -> None:
+    made = facts()
+    for address in ("10.0.0.2", "10.0.0.3"):
+        made.names["n1"].sources[address] = "no route: Network is unreachable"
+    one = only(made)
+    assert (one.cause, one.level, one.nodes) == ("no-route", "warning", ("n1",))
+    assert one.summary == "n1 (10.0.0.1) has no way to 10.0.0.2, 10.0.0.3"
+    assert one.evidence == ("its kernel says: no route: Network is unreachable",)
 
 
 # Names
@@ -141,6 +173,27 @@ def test_a_loopback_address_is_right_only_for_the_node_itself() -> None:
     assert causes(made) == [("warning", "wrong-interface")]
     made.names["n1"].names["n2"] = ("127.0.1.1",)
     assert causes(made) == [("failure", "name-wrong"), ("warning", "wrong-interface")]
+
+
+@pytest.mark.parametrize(
+    ("spots", "step"),
+    [
+        ({"n1": "eth0", "n2": "eth0"}, "set GLOO_SOCKET_IFNAME=eth0, or mend /etc/hosts"),
+        (
+            {"n1": "eth0", "n2": "ens3"},
+            "set GLOO_SOCKET_IFNAME=ens3 on n2 and GLOO_SOCKET_IFNAME=eth0 on n1, or mend "
+            "/etc/hosts",
+        ),
+        ({}, "mend /etc/hosts"),
+    ],
+)
+def test_each_node_is_told_its_own_interface(spots: dict[str, str], step: str) -> None:
+    made = facts()
+    made.spots = {node: Spot(name, f"10.0.0.{node[1]}", 24) for node, name in spots.items()}
+    for node in ("n1", "n2"):
+        made.names[node].names[node] = ("127.0.1.1",)
+    (odd,) = [one for one in judge.findings(made) if "its own name" in one.summary]
+    assert odd.next_steps == (step,)
 
 
 def test_addresses_that_have_the_name_of_another_node() -> None:
@@ -186,6 +239,33 @@ def test_a_port_that_is_open_alone_and_one_that_is_closed_alone() -> None:
     alone = only(broken(facts(), "timed-out", "n1-n2", kind="any"))
     assert alone.summary.startswith("n1 (10.0.0.1) does not reach n2 (10.0.0.2)")
     assert any("32768-60999" in step for step in alone.next_steps)
+
+
+class Counted(str):
+    """A name that counts how often it is compared."""
+
+    __slots__ = ()
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.times += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_ways_of_many_nodes_are_not_searched_one_by_one() -> None:
+    nodes = [f"n{n}" for n in range(40)]
+    ways = [
+        Way(Counted(one), Counted(two), kind, 29500, "timed-out" if kind == "chosen" else "ok")
+        for one, two in permutations(nodes, 2)
+        for kind in ("chosen", "any")
+    ]
+    spots = {node: Spot("eth0", f"10.0.0.{at}", 24) for at, node in enumerate(nodes, 1)}
+    Counted.times = 0
+    (found,) = of_ports(Facts(nodes=tuple(nodes), spots=spots, ways=ways))
+    assert found.summary == "no node reaches any other: port 29500 of n[0-39]"
+    assert Counted.times < 50 * len(ways)
 
 
 def test_a_port_that_is_taken_names_its_owner() -> None:

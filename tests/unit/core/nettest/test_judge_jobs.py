@@ -49,6 +49,17 @@ def test_a_job_that_works_once_its_interface_is_named() -> None:
     assert "works with GLOO_SOCKET_IFNAME=eth0" in one.summary
 
 
+def test_gloo_on_nodes_with_different_interfaces_is_told_one_each() -> None:
+    made = facts(jobs=[failing("init", "Connection refused", *NODES), run(forced=True)])
+    for node in ("n2", "n3"):
+        made.names[node].names[node] = ("127.0.1.1",)
+    made.spots["n3"] = msgspec.structs.replace(made.spots["n3"], interface="ens3")
+    one = judge.findings(made)[0]
+    told = "GLOO_SOCKET_IFNAME=ens3 on n3 and GLOO_SOCKET_IFNAME=eth0 on n2"
+    assert one.summary.endswith(f"works with {told}")
+    assert one.next_steps == (f"set {told} for all ranks",)
+
+
 def test_what_nccl_prints_is_explained() -> None:
     line = (
         "n2:5776:5902 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer "
