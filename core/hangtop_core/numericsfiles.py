@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 MAX_FILE = 1 << 30
 MAX_LINE = 16 << 20
+"""Bytes of a file and of a line that are read."""
 MAX_FIRSTS = 64
+"""First values, and notes, of one file that are kept."""
 MAX_TRACED = 200_000
 """Frames of traced batches of one file."""
 

@@ -14,12 +14,9 @@ URGENT_SHARE = 10.0
 """The same where they are not to wait for the interval."""
 KNOWN_SHARE = 10.0
 """The same while a job hangs and the verdict is given, where something new is known."""
-SETTLED_SHARE = 1000.0
-"""The same while a job hangs, the verdict is given, and nothing new is known."""
-SETTLED_S = 5.0
-"""Seconds between two pictures then at most, unless the interval is longer."""
-DEAR_SHARE, DEAR_S = 1600.0, 600.0
-"""The same two where making one takes a good part of a second."""
+SETTLED_SHARE, SETTLED_S = 1600.0, 600.0
+"""The same while a job hangs, the verdict is given, and nothing new is known; and the seconds
+between two pictures then at most, unless the interval is longer."""
 BEHIND_SHARE = 5.0
 """The same, of the time that passed, while more comes than is read."""
 BEHIND_S = 10.0
@@ -68,8 +65,7 @@ class Rhythm:
         elif urgent:
             gap = min(gap, max(URGENT_GAP, cpu * URGENT_SHARE))
         elif rests:
-            dear = min(cpu * DEAR_SHARE, DEAR_S)
-            gap = max(gap, min(cpu * SETTLED_SHARE, SETTLED_S), dear)
+            gap = max(gap, min(cpu * SETTLED_SHARE, SETTLED_S))
         gap = max(gap, 0.1, cpu * (KNOWN_SHARE if settled else DIAGNOSE_SHARE))
         return max(gap, min(self._took * BEHIND_SHARE, BEHIND_S)) if behind else gap
 

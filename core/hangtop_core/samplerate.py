@@ -23,7 +23,7 @@ QUIET = 2.0
 REAL_AGAIN, REAL_NODES = 60.0, 128
 """Seconds after which even a process that never moved is really sampled, for other threads may
 have: at first, and of so many nodes. Of more in proportion, since each sample costs the head, and
-and ever more seldom, see `sampling`."""
+ever more seldom, see `sampling`."""
 SAMPLE_COST_S = 0.015
 """CPU seconds of one run of py-spy, as long as the node has not told what one takes there."""
 SCREEN_SHARE = 0.003

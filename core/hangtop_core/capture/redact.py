@@ -61,6 +61,8 @@ _KEPT_NAME = re.compile(
 _WORD = re.compile(r"[A-Za-z0-9_](?:[\w.-]*[A-Za-z0-9_])?")
 _BETWEEN = re.compile(r"([-_.])")
 MAX_PARTS = 41
+"""Parts of a word, with what is between them, beyond which no names of hosts are looked for in it:
+all runs of parts are tried."""
 _FILE = re.compile(r"[\w-]+\.(?:py|so|log|out|err|txt|json|pt|bin)")
 _IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]|\.\d)")
 _IPV6 = re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?![\w:.])")

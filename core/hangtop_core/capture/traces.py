@@ -136,7 +136,7 @@ class Traces:
             trace.newest_ns = newest
         self._traces[number] = trace
 
-    def get(self, number: int) -> Trace | None:
+    def get(self, number: int) -> Trace:
         """A trace by its number.
 
         Raises:

@@ -25,6 +25,7 @@ SECONDS = 90.0
 DEPTH = 400
 """Innermost frames of a thread."""
 MAX_TEXT = 1000
+"""Characters of the name of a function, and of a file."""
 _THREAD = re.compile(r"Thread \d+ \(.*?(?:LWP|process) (\d{1,10})\)?")
 _FRAME = re.compile(r"#\d+ +(?:0x[0-9a-f]+ in )?(.*)")
 _LINE = re.compile(r"(\S.*):(\d{1,10})")

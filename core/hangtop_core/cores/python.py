@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from hangtop_probe.tools import Done, Tools
 
 SECONDS = 60.0
+"""For each of the two readers."""
 MAX_TEXT = 2000
 MAX_VALUE = 200
+"""Characters of names of functions and files, and of names and values of variables."""
 _CODE = (
     "import sys; sys.path[:] = {path!r}; "
     "from hangtop_core.cores.pythonread import main; main({core!r}, {executable!r}, {native!r})"

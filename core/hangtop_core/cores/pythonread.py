@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 MAX_DATA = 4 << 30
+"""Bytes of memory of its own: setrlimit(2), RLIMIT_DATA."""
 MAX_CPU_S = 120
 MAX_FRAMES = 400
 """Frames kept at either end of a deep stack."""

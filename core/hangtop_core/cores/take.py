@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 Seconds = Annotated[float, Meta(ge=0, le=1e7)]
 T = TypeVar("T")
 COST_S = 15.0
+"""Seconds within which a node says what a core would cost."""
 LIMIT_S = 1900.0
-"""Above the limit that the probe itself has; see `hangtop_probe.cores`."""
+"""Seconds that a core may take: above the limit that the probe itself has; see
+`hangtop_probe.cores`."""
 
 
 class Cost(Struct, frozen=True):

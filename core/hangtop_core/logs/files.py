@@ -1,7 +1,7 @@
 """Reads log files: whole where they are small, else their beginning and end and what lies between
 by searching backwards for errors. Says what it has not read.
 
-The only part of `logs` that reads anything. Nothing is ever written.
+With `lines` and `follow` the only part of `logs` that reads anything. Nothing is ever written.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ WHOLE = 48 << 20
 HEAD = 1 << 20
 TAIL = 16 << 20
 CHUNK = 4 << 20
+"""Bytes of a bigger one that are read: at its beginning, at its end, and at a time."""
 QUIET = 128 << 20
 """Bytes without an error before the tail after which no earlier one is looked for."""
 SEARCHED = 4 << 30

@@ -1,7 +1,8 @@
 """Lines that are known: what NCCL, torch, launchers and the kernel print, and what it means.
 
 One row a line, so that the table can be read. `needle` is text that every such line holds: lines
-without any needle are never looked at closer. Rows are tried in order; the first that fits counts.
+without any needle are never looked at closer. Of rows with one needle the first that fits counts,
+and what only informs gives way to what tells of an error, see `recognise`.
 
 Sources: NCCL 2.18 to 2.30 (src/debug.cc, transport/net_ib.cc, misc/socket.cc, bootstrap.cc,
 init.cc), torch 2.4 to 2.15 (ProcessGroupNCCL.cpp, TCPStore, elastic/multiprocessing), gloo
@@ -257,7 +258,8 @@ for _one in KNOWN:
     _BY_NEEDLE.setdefault(_one.needle, []).append(_one)
 
 MATCHED = 2000
-"""Characters of a line that are matched; the patterns are linear, but lines may be megabytes."""
+"""Characters of a line that are matched: lines may be megabytes, and some patterns take more than
+linear time, those that look for one thing behind another."""
 
 
 def recognise(line: str) -> tuple[Known, dict[str, str]] | None:

@@ -1,8 +1,9 @@
 """Which rank has printed a line by the program's own words: `12:00:01 INFO [rank 3] step 40`.
 
 A line in which a rank stands may as well be about another one. So one line alone counts only where
-the rank is in brackets behind a time and a level; other words do where nearly all lines of a file
-name one rank behind words of the same shape, and not all of them the same rank.
+the rank is in brackets with nothing before it but a time and a level, if these; other words do
+where nearly all lines of a file name one rank behind words of the same shape, and not all of them
+the same rank.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ _OWN_WORDS = re.compile(
 def in_own_words(text: str) -> int | None:
     """The rank in brackets that a program writes before its lines: `12:00:01 ERROR [rank 3] ...`.
 
-    Only after a time and a level: `waits for [rank 3]` and `rank 3 timed out` tell of another one,
-    as may `rank 3: no answer`; and `[Rank 3]` after torch's own header counts within a group.
+    Only with nothing before it but these: `waits for [rank 3]` and `rank 3 timed out` may tell of
+    another one, and so may `rank 3: no answer`; `[Rank 3]` after torch's own header counts within a
+    group.
     """
     found = _OWN_WORDS.match(text)
     return int(found[1]) if found is not None else None

@@ -233,7 +233,7 @@ def _role(text: str, origin: Origin) -> dict[str, Any]:
         return {}
     role, number, local = found[1], int(found[2]), found[3]
     if role == "rank" and local is None:
-        return {"rank": number, "own": text.endswith((" ", ":"))}
+        return {"rank": number, "own": True}
     if local is not None:
         return {"rank": number, "local": int(local), "group": role}
     # A role that ends in a colon is a node's name: --role "$(hostname -s):".

@@ -78,7 +78,7 @@ class FileLog(Struct, frozen=True):
     """Global ranks by node, task and local rank, where lines told both."""
     lines: int = 0
     left: tuple[tuple[int, int], ...] = ()
-    """Byte ranges that were not read."""
+    """Byte ranges that were neither read nor searched for errors."""
     problem: str | None = None
     """Why it could not be read."""
     left_out: int = 0

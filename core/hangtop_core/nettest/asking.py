@@ -24,6 +24,7 @@ T = TypeVar("T")
 LONG_S = 3600.0
 """Seconds a process with torch, or an open port, may be there for at most."""
 STEP_S = 0.2
+"""Seconds of waiting after which what is waited for is told, and Ctrl-C is noticed."""
 
 
 class Nodes:

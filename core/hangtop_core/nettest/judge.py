@@ -38,7 +38,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
 
 
 def status(facts: Facts, found: tuple[Finding, ...], wants_job: bool) -> int:
-    """The exit status: 0 passed, 3 something fails, 4 something could not be tested."""
+    """The exit status: 0 passed, 3 something fails, 4 something could not be tested, 130 Ctrl-C."""
     if facts.interrupted:
         return INTERRUPTED
     if any(one.level == "failure" for one in found if one.cause != "node-unreachable"):
