@@ -19,10 +19,14 @@ from hangtop_core.text import clean
 
 MAX_LINES = 2000
 """Lines after which a block ends, whatever comes."""
+MAX_CRASH_LINES = 11_000
+"""The same for what faulthandler prints: it has up to 100 threads of 100 frames."""
 MAX_BLANKS = 3
 MAX_CALLS = 200
 """Frames of a traceback that are kept."""
 
+_THREAD = ("Thread 0x", "Current thread", "Extension modules:")
+"""How lines begin that end the frames of a thread in what faulthandler prints."""
 _FRAME = re.compile(
     r'\s*(?:\| *)?File "([^"\n]{1,1000})", line (\d{1,9})(?:, in|, in | in) ?(.{0,200})'
 )
@@ -248,7 +252,10 @@ class Traceback:
 
 
 class Crash:
-    """What faulthandler prints: `Fatal Python error`, and where every thread was."""
+    """What faulthandler prints: `Fatal Python error`, and where every thread was.
+
+    The newest thread is printed first, and the one that has crashed under `Current thread`.
+    """
 
     def __init__(self, order: int, line: str) -> None:
         self.order = order
@@ -259,7 +266,7 @@ class Crash:
         """Take the next line."""
         inside = line.startswith(("  File ", "  ...", "Thread 0x", "Current thread", "  <no "))
         inside = inside or not line.strip() or line.startswith("Extension modules:")
-        if not inside or len(self.lines) >= MAX_LINES:
+        if not inside or len(self.lines) >= MAX_CRASH_LINES:
             return False
         self.lines.append(line)
         return True
@@ -268,7 +275,7 @@ class Crash:
         """One record."""
         found = recognise(self.lines[0])
         row, fields = found if found is not None else (None, {})
-        calls = _calls(self.lines, backwards=True)
+        calls = _calls(self._crashed(), backwards=True)
         return [
             Record(
                 "SEGV",
@@ -283,6 +290,16 @@ class Crash:
                 calls=calls,
             )
         ]
+
+    def _crashed(self) -> list[str]:
+        """The lines of the thread that has crashed; all where none is called so."""
+        lines = self.lines
+        begin = next((at for at, line in enumerate(lines) if line.startswith("Current thread")), -1)
+        if begin < 0:
+            return lines
+        ends = range(begin + 1, len(lines))
+        end = next((at for at in ends if lines[at].startswith(_THREAD)), len(lines))
+        return lines[begin:end]
 
 
 class Summary:
