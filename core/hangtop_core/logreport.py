@@ -95,7 +95,7 @@ def when(record: Record) -> str:
 
 def _place(record: Record, files: Sequence[FileLog]) -> str:
     one = files[record.file]
-    whole = not one.left and one.problem is None
+    whole = one.whole and not one.left and one.problem is None
     line = f", line {record.order}" if whole and one.size else ""
     return f", {shorten_path(clean(one.path, 400), 60)}{line}"
 

@@ -181,7 +181,8 @@ def _of_file(
             parser.finish()
         _feed(parser, file, start, end)
     parser.finish()
-    return parser.log(found.path, found.place, size, info.st_mtime, left)
+    whole = spans == [(0, size)]
+    return parser.log(found.path, found.place, size, info.st_mtime, left, whole)
 
 
 def _feed(parser: Parser, file: IO[bytes], start: int, end: int) -> None:

@@ -83,6 +83,8 @@ class FileLog(Struct, frozen=True):
     """Why it could not be read."""
     left_out: int = 0
     """Lines of note beyond those of which a record is kept."""
+    whole: bool = True
+    """Whether every line was read: else numbers of lines are not those of the file."""
 
 
 class Whose:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hangtop_core.logreport import logs_text
 from hangtop_core.logs.files import CHUNK, TAIL, WHOLE, find, read, read_all
 from hangtop_core.logs.follow import PIECE, PIECES, Follower
 from hangtop_core.logs.judge import judge
@@ -73,6 +74,21 @@ def test_a_big_file_is_read_whole_when_asked_to(tmp_path: Path) -> None:
     assert WHOLE > TAIL
     assert texts(path) == []
     assert texts(path, everything=True) == ["KeyError: 'early'"]
+
+
+def test_a_line_of_a_file_that_was_only_searched_has_no_number(tmp_path: Path) -> None:
+    """What lies between its beginning and its end was searched, and its lines were not counted."""
+    path = tmp_path / "train.out"
+    with path.open("wb") as file:
+        file.write(b"begin\n")
+        file.seek(WHOLE + 1)
+        file.write(b"\n" + ERROR.format("'late'").encode())
+    (found,), _ = find([str(path)])
+    for everything in (False, True):
+        log = read(found, 0, everything=everything)
+        assert (log.left, log.whole) == ((), everything)
+        text = logs_text(judge([log]), [], [log], 100)
+        assert ("train.out, line 3" in text) is everything
 
 
 def test_packed_files_are_read(tmp_path: Path) -> None:
