@@ -186,15 +186,15 @@ def _of_file(
 
 
 def _feed(parser: Parser, file: IO[bytes], start: int, end: int) -> None:
-    """Feed the lines of a span: one that began before it is left out."""
-    file.seek(start)
+    """Feed the lines of a span: one that began before it is left out, its last is fed whole."""
+    file.seek(max(start - 1, 0))
     if start:
         file.readline(CHUNK)
     while (at := file.tell()) < end:
         piece = file.read(min(CHUNK, end - at))
         if not piece:
             return
-        if len(piece) == CHUNK:
+        if not piece.endswith(b"\n"):
             piece += file.readline(CHUNK)
         parser.feed(piece.decode("utf-8", "replace"))
 

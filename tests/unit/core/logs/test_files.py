@@ -91,6 +91,20 @@ def test_a_line_of_a_file_that_was_only_searched_has_no_number(tmp_path: Path) -
         assert ("train.out, line 3" in text) is everything
 
 
+def test_lines_at_the_borders_of_what_is_read_are_whole(tmp_path: Path) -> None:
+    """Those that begin where a piece with errors does, and those that go on behind its end."""
+    path = tmp_path / "train.out"
+    size, last = 200 << 20, ERROR.format("'last of it'").encode()
+    begin = size - TAIL - 10 * CHUNK
+    with path.open("wb") as file:
+        file.truncate(size)
+        file.seek(begin - 1)
+        file.write(b"\nNo space left on device\n")
+        file.seek(begin + CHUNK - len(last) + 5)
+        file.write(b"\n" + last)
+    assert texts(path) == ["No space left on device", "KeyError: 'last of it'"]
+
+
 def test_packed_files_are_read(tmp_path: Path) -> None:
     path = tmp_path / "train.log.gz"
     path.write_bytes(gzip.compress(ERROR.format(1).encode()))
