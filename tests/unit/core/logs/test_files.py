@@ -114,6 +114,19 @@ def test_packed_files_are_read(tmp_path: Path) -> None:
     assert read(found, 0).problem
 
 
+def test_of_a_packed_file_that_was_cut_all_that_there_is_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "train.log.gz"
+    more = "".join(f"step {number} {hash(str(number))}\n" for number in range(300_000))
+    path.write_bytes(gzip.compress((ERROR.format("'early'") + more).encode(), 1)[:-20_000])
+    (found,), _ = find([str(path)])
+    log = read(found, 0)
+    assert [record.text for record in log.records] == ["KeyError: 'early'"]
+    assert log.problem == "Compressed file ended before the end-of-stream marker was reached"
+    assert log.size > CHUNK and log.lines > 250_000
+    text = logs_text(judge([log]), [], [log], 150)
+    assert "FIRST ERROR: rank 1" in text and "not read to its end: " in text
+
+
 def test_a_folder_stands_for_the_logs_in_it(tmp_path: Path) -> None:
     for name in ("none_x/attempt_0/1/stderr.log", "slurm-7.out", "model.pt", "train.py"):
         path = tmp_path / name
