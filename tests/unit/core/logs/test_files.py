@@ -122,9 +122,11 @@ def test_of_a_packed_file_that_was_cut_all_that_there_is_is_read(tmp_path: Path)
     log = read(found, 0)
     assert [record.text for record in log.records] == ["KeyError: 'early'"]
     assert log.problem == "Compressed file ended before the end-of-stream marker was reached"
-    assert log.size > CHUNK and log.lines > 250_000
+    assert log.size > CHUNK
+    assert log.lines > 250_000
     text = logs_text(judge([log]), [], [log], 150)
-    assert "FIRST ERROR: rank 1" in text and "not read to its end: " in text
+    assert "FIRST ERROR: rank 1" in text
+    assert "not read to its end: " in text
 
 
 def test_a_folder_stands_for_the_logs_in_it(tmp_path: Path) -> None:

@@ -128,7 +128,8 @@ def test_where_it_crashed_is_told_by_the_thread_that_did(helpers: int) -> None:
     text += "Extension modules: numpy (total: 1)\n"
     (one,) = errors(parsed(text + "step 3\n"))
     assert [call.text for call in one.calls] == ["job.py:30 (<module>)", "job.py:9 (step)"]
-    assert one.where is not None and one.where.name == "step"
+    assert one.where is not None
+    assert one.where.name == "step"
 
 
 def test_without_a_current_thread_all_frames_of_a_crash_count() -> None:
