@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hangtop_core.logreport import logs_text
+from hangtop_core.logs.blocks import MAX_CHARS, Crash, Summary, Traceback
 from hangtop_core.logs.judge import judge
 from hangtop_core.logs.parse import MAX_RECORDS, Parser
 from hangtop_core.logs.whose import Place
 from support.logs import parsed, recording
 
 if TYPE_CHECKING:
+    from hangtop_core.logs.blocks import Block
     from hangtop_core.logs.record import Record
 
 TRACEBACK = """\
@@ -130,6 +132,22 @@ def test_where_it_crashed_is_told_by_the_thread_that_did(helpers: int) -> None:
     assert [call.text for call in one.calls] == ["job.py:30 (<module>)", "job.py:9 (step)"]
     assert one.where is not None
     assert one.where.name == "step"
+
+
+@pytest.mark.parametrize(
+    ("block", "line"),
+    [
+        (Traceback(1, "Traceback (most recent call last):", own=False), "    "),
+        (Crash(1, "Fatal Python error: Aborted"), "  File "),
+        (Summary(1, "Failures:", 0.0), "  "),
+    ],
+)
+def test_a_block_of_long_lines_ends(block: Block, line: str) -> None:
+    """There may be one for each stream: what each holds is bounded."""
+    line += "x" * 60_000
+    while block.take(line):
+        assert sum(map(len, block.lines)) <= MAX_CHARS
+    assert len(block.lines) == MAX_CHARS // len(line) + 1
 
 
 def test_without_a_current_thread_all_frames_of_a_crash_count() -> None:
