@@ -95,7 +95,7 @@ def when(record: Record) -> str:
 
 def _place(record: Record, files: Sequence[FileLog]) -> str:
     one = files[record.file]
-    whole = not one.left and one.problem is None
+    whole = one.whole and not one.left and one.problem is None
     line = f", line {record.order}" if whole and one.size else ""
     return f", {shorten_path(clean(one.path, 400), 60)}{line}"
 
@@ -146,7 +146,8 @@ def _files(judged: Judged, files: Sequence[FileLog], width: int, more: str) -> I
             yield shorten(text, width)
     for one in [one for one in files if one.problem][:SHOWN_FILES]:
         path = shorten_path(clean(one.path, 400), 60)
-        yield shorten(f"  not read: {path}: {clean(one.problem or '', 200)}", width)
+        what = "not read to its end" if one.lines else "not read"
+        yield shorten(f"  {what}: {path}: {clean(one.problem or '', 200)}", width)
     for one in [one for one in files if one.left_out][:SHOWN_FILES]:
         path = shorten_path(clean(one.path, 400), 50)
         count = plural(one.left_out, "more line")

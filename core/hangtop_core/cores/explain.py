@@ -174,7 +174,11 @@ def _by_signal(header: Header, threads: Sequence[CoreThread]) -> list[Explanatio
     sent = header.signal
     own = sent.sender in (header.pid, None)
     if sent.code is not None and sent.code <= 0 and not own:
-        who = f"process {sent.sender} of user {sent.sender_uid}" if sent.sender else "the kernel"
+        # A sender that has no pid here is in another PID namespace; the kernel's own codes are
+        # above 0: signal.c, __send_signal_locked.
+        user = f"user {sent.sender_uid}"
+        outside = f"a process of {user} outside of its PID namespace, as container runtimes are"
+        who = f"process {sent.sender} of {user}" if sent.sender else outside
         text = (
             f"{signal_name(sent.number)} was sent by {who}: somebody ended it, as timeout(1), "
             "schedulers and operators do. Its stacks show where it was then, not a fault of its own"

@@ -100,7 +100,10 @@ def _candidates(directory: str, place: Place) -> Iterator[tuple[str, float]]:
                     return
                 if place.name is None or not place.name.fullmatch(entry.name):
                     continue
-                status = entry.stat(follow_symlinks=False)
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except OSError:  # it may just have been removed
+                    continue
                 if stat.S_ISREG(status.st_mode) and status.st_size:
                     yield entry.path, status.st_mtime
     except OSError:

@@ -19,10 +19,16 @@ from hangtop_core.text import clean
 
 MAX_LINES = 2000
 """Lines after which a block ends, whatever comes."""
+MAX_CHARS = 1 << 20
+"""The same in characters: lines may be long, and streams many."""
+MAX_CRASH_LINES = 11_000
+"""The same for what faulthandler prints: it has up to 100 threads of 100 frames."""
 MAX_BLANKS = 3
 MAX_CALLS = 200
 """Frames of a traceback that are kept."""
 
+_THREAD = ("Thread 0x", "Current thread", "Extension modules:")
+"""How lines begin that end the frames of a thread in what faulthandler prints."""
 _FRAME = re.compile(
     r'\s*(?:\| *)?File "([^"\n]{1,1000})", line (\d{1,9})(?:, in|, in | in) ?(.{0,200})'
 )
@@ -110,6 +116,7 @@ class Traceback:
         self._width = 0
         """Of its boxes."""
         self._blanks = 0
+        self._chars = len(line)
         self._link = ""
         """What was said of how the next exception is chained to this one."""
         self._begin(line)
@@ -128,7 +135,8 @@ class Traceback:
 
     def take(self, line: str) -> bool:
         """Take the next line."""
-        if len(self.lines) >= MAX_LINES:
+        self._chars += len(line)
+        if len(self.lines) >= MAX_LINES or self._chars > MAX_CHARS:
             return False
         text = line[self._indent :] if line[: self._indent].isspace() else line
         if drawn.is_row(text, self._look) and not drawn.begins(text):
@@ -248,18 +256,22 @@ class Traceback:
 
 
 class Crash:
-    """What faulthandler prints: `Fatal Python error`, and where every thread was."""
+    """What faulthandler prints: `Fatal Python error`, and where every thread was.
+
+    The newest thread is printed first, and the one that has crashed under `Current thread`.
+    """
 
     def __init__(self, order: int, line: str) -> None:
         self.order = order
         self.lines = [line]
-        self._over = False
+        self._chars = len(line)
 
     def take(self, line: str) -> bool:
         """Take the next line."""
         inside = line.startswith(("  File ", "  ...", "Thread 0x", "Current thread", "  <no "))
         inside = inside or not line.strip() or line.startswith("Extension modules:")
-        if not inside or len(self.lines) >= MAX_LINES:
+        self._chars += len(line)
+        if not inside or len(self.lines) >= MAX_CRASH_LINES or self._chars > MAX_CHARS:
             return False
         self.lines.append(line)
         return True
@@ -268,7 +280,7 @@ class Crash:
         """One record."""
         found = recognise(self.lines[0])
         row, fields = found if found is not None else (None, {})
-        calls = _calls(self.lines, backwards=True)
+        calls = _calls(self._crashed(), backwards=True)
         return [
             Record(
                 "SEGV",
@@ -283,6 +295,16 @@ class Crash:
                 calls=calls,
             )
         ]
+
+    def _crashed(self) -> list[str]:
+        """The lines of the thread that has crashed; all where none is called so."""
+        lines = self.lines
+        begin = next((at for at, line in enumerate(lines) if line.startswith("Current thread")), -1)
+        if begin < 0:
+            return lines
+        ends = range(begin + 1, len(lines))
+        end = next((at for at in ends if lines[at].startswith(_THREAD)), len(lines))
+        return lines[begin:end]
 
 
 class Summary:
@@ -299,11 +321,14 @@ class Summary:
     def __init__(self, order: int, line: str, near: float) -> None:
         self.order = order
         self.lines = [line]
+        self._chars = len(line)
         self._near = near
 
     def take(self, line: str) -> bool:
         """Take the next line; one of equal signs is the last."""
-        if len(self.lines) >= MAX_LINES or self.lines[-1].startswith("====="):
+        self._chars += len(line)
+        full = len(self.lines) >= MAX_LINES or self._chars > MAX_CHARS
+        if full or self.lines[-1].startswith("====="):
             return False
         self.lines.append(line)
         return True

@@ -17,12 +17,15 @@ from contextlib import suppress
 from functools import partial
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
+import msgspec
+
 from hangtop_core.logs.names import places
 from hangtop_core.logs.parse import Line, Parser
 from hangtop_core.logs.whose import FileLog, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from io import BufferedReader
 
 WHOLE = 48 << 20
 """Bytes up to which a file is read whole."""
@@ -133,33 +136,56 @@ def read(
     """
     try:
         if found.path == "-":
-            return _of_stream(found, number, sys.stdin.buffer, keep)
+            return _of_stream(found, number, cast("BufferedReader", sys.stdin.buffer), keep)
         info = os.stat(found.path)
         if not stat.S_ISREG(info.st_mode):
             with open(found.path, "rb") as stream:
                 return _of_stream(found, number, stream, keep)
         if found.path.endswith(".gz"):
             with gzip.open(found.path) as packed:
-                return _of_stream(found, number, cast("IO[bytes]", packed), keep)
+                return _of_stream(found, number, cast("BufferedReader", packed), keep)
         with open(found.path, "rb") as file:
             return _of_file(found, number, file, info, everything, keep)
-    except (OSError, EOFError, zlib.error) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        return FileLog(found.path, found.place, problem=why)
+    except OSError as error:
+        return FileLog(found.path, found.place, problem=_why(error))
 
 
 def _of_stream(
-    found: Found, number: int, stream: IO[bytes], keep: Callable[[Line], None] | None
+    found: Found, number: int, stream: BufferedReader, keep: Callable[[Line], None] | None
 ) -> FileLog:
-    """All of what cannot be searched backwards: a pipe, or a packed file."""
+    """All of what cannot be searched backwards: a pipe, or a packed file.
+
+    Of a packed file that was cut all that there is.
+    """
     parser = Parser(number, time.time(), keep)
     size = 0
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    while piece := stream.read(CHUNK):
+    problem = None
+    while problem is None:
+        piece, problem = _piece(stream)
+        if not piece:
+            break
         size += len(piece)
         parser.feed(decode(piece))
     parser.finish()
-    return parser.log(found.path, found.place, size, time.time())
+    log = parser.log(found.path, found.place, size, time.time())
+    return msgspec.structs.replace(log, problem=problem)
+
+
+def _piece(stream: BufferedReader) -> tuple[bytes, str | None]:
+    """The next piece, and why no more follows where that is not its end."""
+    piece = bytearray()
+    try:
+        # By `read1`: `read` loses what it has when the rest cannot be read.
+        while len(piece) < CHUNK and (more := stream.read1(CHUNK - len(piece))):
+            piece += more
+    except (OSError, EOFError, zlib.error) as error:
+        return bytes(piece), _why(error)
+    return bytes(piece), None
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _of_file(
@@ -181,19 +207,20 @@ def _of_file(
             parser.finish()
         _feed(parser, file, start, end)
     parser.finish()
-    return parser.log(found.path, found.place, size, info.st_mtime, left)
+    whole = spans == [(0, size)]
+    return parser.log(found.path, found.place, size, info.st_mtime, left, whole)
 
 
 def _feed(parser: Parser, file: IO[bytes], start: int, end: int) -> None:
-    """Feed the lines of a span: one that began before it is left out."""
-    file.seek(start)
+    """Feed the lines of a span: one that began before it is left out, its last is fed whole."""
+    file.seek(max(start - 1, 0))
     if start:
         file.readline(CHUNK)
     while (at := file.tell()) < end:
         piece = file.read(min(CHUNK, end - at))
         if not piece:
             return
-        if len(piece) == CHUNK:
+        if not piece.endswith(b"\n"):
             piece += file.readline(CHUNK)
         parser.feed(piece.decode("utf-8", "replace"))
 

@@ -50,7 +50,7 @@ LOCAL_INTERFACE = (
     r"(?:docker\d*|lo|virbr\d*|veth\w*|br-\w+|cni\d*|flannel[\w.]*|cali\w*|tun\d+|podman\d*)"
 )
 """Names of interfaces that lead to no other node."""
-_GROUP = r"(?:.*?\[PG (?:ID )?(?P<pg>\S+)(?: PG GUID (?P<guid>[^\s(]*)(?:\((?P<desc>[^)]*)\))?)? Rank (?P<rank>\d+)\])?"
+_GROUP = r"(?:\[PG (?:ID )?(?P<pg>\S+)(?: PG GUID (?P<guid>[^\s(]*)(?:\((?P<desc>[^)]*)\))?)? Rank (?P<rank>\d+)\].{0,300}?)?"
 _STATE = r".{0,80}?Last enqueued \w+ work: (?P<enqueued>-?\d+), last completed \w+ work: (?P<completed>-?\d+)"
 _XID = r"NVRM: Xid \((?:PCI:)?(?P<gpu>[0-9a-fA-F:.]{4,20})\): (?P<xid>%s)\b(?:, pid(?:=|: )'?(?P<pid>\d{1,10}))?(?:.*?name=(?P<comm>[^,]{1,32}))?"
 _FAULT = r"(?:^|(?<=\s))(?:traps: )?(?P<comm>[^\s\[\]:][^\[\]:]{0,15})\[(?P<pid>\d{1,10})\]:? (?:segfault at (?P<address>[0-9a-f]+)|general protection|trap |unhandled |bad frame)"
@@ -117,17 +117,17 @@ KNOWN: tuple[Known, ...] = (
     Known("MEM", "ibv_reg_mr", r"(?:Call to )?ibv_reg_mr\w* failed.{0,60}(?:Cannot allocate memory|errno 12)", "root",
           "memory could not be registered with InfiniBand: the limit of locked memory (ulimit -l) is too small"),
     # torch: the watchdog
-    Known("T1", "collective operation timeout", r"(?:.*?\[Rank (?P<rank>\d+)\])?.*collective operation timeout: (?:WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+)(?:, NumelIn=(?P<numel>\d+))?.*?Timeout\(ms\)=(?P<timeout_ms>\d+)\) ran for (?P<ran_ms>\d+)|NCCL operation timed out)", "timeout",
+    Known("T1", "collective operation timeout", r"(?:\[Rank (?P<rank>\d+)\].{0,300}?)?collective operation timeout: (?:WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+)(?:, NumelIn=(?P<numel>\d+))?.{0,300}?Timeout\(ms\)=(?P<timeout_ms>\d+)\) ran for (?P<ran_ms>\d+)|NCCL operation timed out)", "timeout",
           "waited in {op} #{seq} for {ran_ms} ms, and gave up", "missing-collective", kept="seq"),
-    Known("T2", "last enqueued", rf"{_GROUP}.*?(?:work sequence id|(?:at|by) (?:NCCL )?watchdog at work|[Tt]imeout at NCCL work|at work): (?P<seq>\d+)\D.*?last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)", "timeout",
+    Known("T2", "last enqueued", rf"{_GROUP}(?:work sequence id|(?:at|by) (?:NCCL )?watchdog at work|[Tt]imeout at NCCL work|at work): (?P<seq>\d+)\D.{{0,100}}?last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)", "timeout",
           "had begun #{enqueued}[ of group {pg} {desc}] and completed #{completed}", "missing-collective", kept="pg"),
     Known("T3", "watchdog got stuck", r"watchdog got stuck for (?P<seconds>\d+) ?seconds", "timeout",
           "its watchdog got nowhere for {seconds} s: a CUDA call, or the GIL, holds it"),
     Known("T4", "Could not acquire GIL", r"Could not acquire GIL within", "root", "a thread held the GIL and did not let go", "gil-held"),
     Known("T5", "First PG on this rank to signal dumping", r"First PG on this rank to signal dumping", "info", "this rank was the first of its own to ask for recorder dumps"),
-    Known("T5", "dump signal", rf"{_GROUP}.*?Received a dump signal due to a collective timeout from this local rank(?:{_STATE})?", "info",
+    Known("T5", "dump signal", rf"{_GROUP}Received a dump signal due to a collective timeout from this local rank(?:{_STATE})?", "info",
           "asks for recorder dumps[; had begun #{enqueued} of group {pg} {desc} and completed #{completed}]", kept="pg"),
-    Known("T5", "dump signal", rf"{_GROUP}.*?(?:Received a dump signal due to a collective timeout from +(?:global )?(?:rank )?(?P<from>\d+)(?:{_STATE})?|Observed flight recorder dump signal)", "cascade",
+    Known("T5", "dump signal", rf"{_GROUP}(?:Received a dump signal due to a collective timeout from +(?:global )?(?:rank )?(?P<from>\d+)(?:{_STATE})?|Observed flight recorder dump signal)", "cascade",
           "was told by another rank that a collective has timed out[; had begun #{enqueued} and completed #{completed}]", kept="pg"),
     Known("T6", "Stack trace of the failed collective not found", r"Stack trace of the failed collective not found", "info",
           "the flight recorder is off: with TORCH_FR_BUFFER_SIZE=2000 it would name the place in the code"),
@@ -139,7 +139,7 @@ KNOWN: tuple[Known, ...] = (
     # torch: the store
     Known("T8", "exception_dump", r"check for dump key .exception_dump. failed", "cascade", "the store was gone: the rank or launcher that hosts it has ended"),
     Known("T8", '"should dump" flag', r"Failed to check the .should dump. flag", "cascade", "the store was gone: the rank or launcher that hosts it has ended"),
-    Known("T9", "Ping failed, invalid value", r"(?:.*?to host (?P<host>[^\s:]+):(?P<port>\d+).*?)?Ping failed, invalid value returned from server\. Expected: (?P<expected>\S+), Got: (?P<got>-?\d+)", "root",
+    Known("T9", "Ping failed, invalid value", r"(?:to host (?P<host>[^\s:]+):(?P<port>\d+).{0,300}?)?Ping failed, invalid value returned from server\. Expected: (?P<expected>\S+), Got: (?P<got>-?\d+)", "root",
           "another program answers on {host}:{port}, where the store should be", "store-port-taken"),
     Known("T9", "failed to connect/validate to host", r"failed to connect/validate to host (?P<host>[^\s:]+):(?P<port>\d+)", "timeout",
           "cannot reach the store at {host}:{port}", "store-unreachable", kept="host"),
@@ -149,9 +149,9 @@ KNOWN: tuple[Known, ...] = (
           "only {joined} of {world} ranks have come to the store", "rank-never-joined"),
     Known("T9", "wait timeout after", r"wait timeout after (?P<ms>\d+) ?ms, keys: (?P<keys>\S{1,200})", "timeout",
           "waited {ms} ms for the store's key {keys}, which no rank has set"),
-    Known("PORT", "ddress already in use", r"(?:.*?port:? ?\(?(?P<port>\d{2,5})\b)?.*?[Aa]ddress already in use", "root",
+    Known("PORT", "ddress already in use", r"(?:port:? ?\(?(?P<port>\d{2,5})\b.{0,300}?)?[Aa]ddress already in use", "root",
           "the port {port} was taken already", "store-port-taken"),
-    Known("PORT", "EADDRINUSE", r"(?:.*?port: (?P<port>\d+))?.*?EADDRINUSE", "root", "the port {port} was taken already", "store-port-taken"),
+    Known("PORT", "EADDRINUSE", r"(?:port: (?P<port>\d+).{0,300}?)?EADDRINUSE", "root", "the port {port} was taken already", "store-port-taken"),
     Known("T10", "failed on SocketImpl", r"(?:recv|send)\w+ failed on SocketImpl\(", "cascade", "the store was gone: the rank or launcher that hosts it has ended"),
     Known("T10", "got 0 bytes", r"Failed to recv, got 0 bytes", "cascade", "the store was gone: the rank or launcher that hosts it has ended"),
     Known("T11", "NO watchdog thread", r"NO watchdog thread is created", "info", "TORCH_NCCL_BLOCKING_WAIT is set: there is no watchdog, and no recorder dump"),

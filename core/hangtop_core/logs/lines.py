@@ -225,4 +225,4 @@ def span(found: Found, number: int, start: int, end: int, keep: Callable[[Line],
             file.readline(PROBE)
         parser.feed(file.read(min(end - start, MAX_KEPT)).decode("utf-8", "replace"))
     parser.finish()
-    return parser.log(found.path, found.place, info.st_size, info.st_mtime)
+    return parser.log(found.path, found.place, info.st_size, info.st_mtime, whole=start == 0)

@@ -145,8 +145,18 @@ class Parser:
         size: int = 0,
         changed: float | None = None,
         left: tuple[tuple[int, int], ...] = (),
+        whole: bool = True,
     ) -> FileLog:
-        """What was made of the file; ``left`` are the byte ranges that were not read."""
+        """What was made of the file.
+
+        Args:
+            path: of the file.
+            place: who has printed it, as its name tells.
+            size: in bytes.
+            changed: when it was last written to.
+            left: the byte ranges that were neither read nor searched.
+            whole: whether every line was given to this.
+        """
         last = [(origin, stream.count, stream.last) for origin, stream in self._streams.items()]
         said = self._words.ranks if self._words is not None else {}
         last += [(Origin(said=rank), *told) for rank, told in said.items()]
@@ -171,6 +181,7 @@ class Parser:
             self.lines,
             left,
             left_out=self.left_out,
+            whole=whole,
         )
 
     def _take(self, text: str) -> None:

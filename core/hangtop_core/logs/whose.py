@@ -80,9 +80,11 @@ class FileLog(Struct, frozen=True):
     left: tuple[tuple[int, int], ...] = ()
     """Byte ranges that were neither read nor searched for errors."""
     problem: str | None = None
-    """Why it could not be read."""
+    """Why it could not be read, or not to its end."""
     left_out: int = 0
     """Lines of note beyond those of which a record is kept."""
+    whole: bool = True
+    """Whether every line was read: else numbers of lines are not those of the file."""
 
 
 class Whose:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,6 +61,30 @@ def test_a_packed_core_is_found_and_read(program: str, tmp_path: Path, tools: To
     told = read(path, tools, with_native=False)
     assert (told.path, told.size) == (path, len(image))
     assert told.pid == elf.read(str(tmp_path / "plain")).pid
+
+
+def test_a_file_that_is_removed_meanwhile_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("core.1", "core.2", "core.3"):
+        (tmp_path / name).write_bytes(core())
+    scandir = os.scandir
+
+    @contextmanager
+    def removing(directory: str) -> Iterator[list[os.DirEntry[str]]]:
+        """In the middle of the listing, so that others follow whatever the order."""
+        with scandir(directory) as entries:
+            some = sorted(entries, key=lambda entry: entry.name)
+        for entry in some:
+            if entry.name == "core.2":
+                os.unlink(entry.path)
+        yield some
+
+    monkeypatch.setattr(find.os, "scandir", removing)
+    assert [os.path.basename(one) for one in find.in_directory(str(tmp_path))] == [
+        "core.1",
+        "core.3",
+    ]
 
 
 def test_what_is_not_packed_is_itself(tmp_path: Path, tools: Tools) -> None:

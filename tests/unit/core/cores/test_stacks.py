@@ -152,6 +152,21 @@ def test_what_the_signal_says(tmp_path: Path, code: str, options: dict[str, obje
     assert [one.code for one in explain(elf.read(str(path)), ())] == [code]
 
 
+@pytest.mark.parametrize(
+    ("sender", "who"),
+    [
+        (77, "process 77 of user 1000"),
+        (0, "a process of user 1000 outside of its PID namespace, as container runtimes are"),
+    ],
+)
+def test_who_has_sent_a_signal(tmp_path: Path, sender: int, who: str) -> None:
+    """Who is in another PID namespace, as container runtimes are, has no pid in that of a rank."""
+    path = tmp_path / "core"
+    path.write_bytes(core(number=6, code=0, detail=struct.pack("<iI", sender, 1000)))
+    (one,) = explain(elf.read(str(path)), ())
+    assert f"SIGABRT was sent by {who}: somebody ended it" in one.text
+
+
 def test_the_rank_of_a_child_of_mp_spawn_is_in_its_stack() -> None:
     """As pystack gives it of torch 2.13; the environment of such a child has no RANK."""
     frames = (

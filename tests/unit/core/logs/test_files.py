@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hangtop_core.logreport import logs_text
 from hangtop_core.logs.files import CHUNK, TAIL, WHOLE, find, read, read_all
 from hangtop_core.logs.follow import PIECE, PIECES, Follower
 from hangtop_core.logs.judge import judge
@@ -75,6 +76,35 @@ def test_a_big_file_is_read_whole_when_asked_to(tmp_path: Path) -> None:
     assert texts(path, everything=True) == ["KeyError: 'early'"]
 
 
+def test_a_line_of_a_file_that_was_only_searched_has_no_number(tmp_path: Path) -> None:
+    """What lies between its beginning and its end was searched, and its lines were not counted."""
+    path = tmp_path / "train.out"
+    with path.open("wb") as file:
+        file.write(b"begin\n")
+        file.seek(WHOLE + 1)
+        file.write(b"\n" + ERROR.format("'late'").encode())
+    (found,), _ = find([str(path)])
+    for everything in (False, True):
+        log = read(found, 0, everything=everything)
+        assert (log.left, log.whole) == ((), everything)
+        text = logs_text(judge([log]), [], [log], 100)
+        assert ("train.out, line 3" in text) is everything
+
+
+def test_lines_at_the_borders_of_what_is_read_are_whole(tmp_path: Path) -> None:
+    """Those that begin where a piece with errors does, and those that go on behind its end."""
+    path = tmp_path / "train.out"
+    size, last = 200 << 20, ERROR.format("'last of it'").encode()
+    begin = size - TAIL - 10 * CHUNK
+    with path.open("wb") as file:
+        file.truncate(size)
+        file.seek(begin - 1)
+        file.write(b"\nNo space left on device\n")
+        file.seek(begin + CHUNK - len(last) + 5)
+        file.write(b"\n" + last)
+    assert texts(path) == ["No space left on device", "KeyError: 'last of it'"]
+
+
 def test_packed_files_are_read(tmp_path: Path) -> None:
     path = tmp_path / "train.log.gz"
     path.write_bytes(gzip.compress(ERROR.format(1).encode()))
@@ -82,6 +112,21 @@ def test_packed_files_are_read(tmp_path: Path) -> None:
     path.write_bytes(b"\x1f\x8b nonsense")
     (found,), _ = find([str(path)])
     assert read(found, 0).problem
+
+
+def test_of_a_packed_file_that_was_cut_all_that_there_is_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "train.log.gz"
+    more = "".join(f"step {number} {hash(str(number))}\n" for number in range(300_000))
+    path.write_bytes(gzip.compress((ERROR.format("'early'") + more).encode(), 1)[:-20_000])
+    (found,), _ = find([str(path)])
+    log = read(found, 0)
+    assert [record.text for record in log.records] == ["KeyError: 'early'"]
+    assert log.problem == "Compressed file ended before the end-of-stream marker was reached"
+    assert log.size > CHUNK
+    assert log.lines > 250_000
+    text = logs_text(judge([log]), [], [log], 150)
+    assert "FIRST ERROR: rank 1" in text
+    assert "not read to its end: " in text
 
 
 def test_a_folder_stands_for_the_logs_in_it(tmp_path: Path) -> None:

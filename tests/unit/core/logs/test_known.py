@@ -193,3 +193,36 @@ def test_matching_is_linear() -> None:
     for row in KNOWN:
         recognise((row.needle + " ") * 20_000)
     assert time.process_time() - began < 5.0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[PG 0 Rank 0]" * 50 + "at work: 1 " * 60 + "last enqueued work: 1" * 30,
+        "[PG 0 Rank 0]" * 150 + "dump signal",
+        "[Rank 0]" * 240 + "collective operation timeout: ",
+        "port: 123 " * 190 + "ddress already in use",
+        "port: 123 " * 190 + "EADDRINUS EADDRINUSE",
+        "to host a:1 " * 160 + "Ping failed, invalid value",
+    ],
+)
+def test_lines_made_to_be_slow_are_not(line: str) -> None:
+    recognise(line)  # compiles the patterns
+    began = time.process_time()
+    recognise(line)
+    assert time.process_time() - began < 0.1
+
+
+def test_the_group_the_rank_and_the_port_are_told_wherever_they_stand() -> None:
+    state = "last enqueued work: 19, last completed work: 16"
+    prefix = "[rank3]:[E1206 ProcessGroupNCCL.cpp:1785] "
+    for line, fields in (
+        (f"{prefix}[PG ID 2 PG GUID 0(tp) Rank 3] Exception (either an error or timeout) detected "
+         f"by watchdog at work: 17, {state}", {"pg": "2", "rank": "3", "seq": "17"}),
+        (f"{prefix}[Rank 3] some collective operation timeout: WorkNCCL(SeqNum=1, OpType=A, "
+         "Timeout(ms)=6) ran for 7 milliseconds", {"rank": "3", "timeout_ms": "6", "ran_ms": "7"}),
+        ("[c10d] bind port: 29500, useIpv6: false, EADDRINUSE", {"port": "29500"}),
+    ):  # fmt: skip
+        found = recognise(line)
+        assert found is not None
+        assert fields.items() <= found[1].items()

@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hangtop_core.logreport import logs_text
+from hangtop_core.logs.blocks import MAX_CHARS, Crash, Summary, Traceback
 from hangtop_core.logs.judge import judge
 from hangtop_core.logs.parse import MAX_RECORDS, Parser
 from hangtop_core.logs.whose import Place
 from support.logs import parsed, recording
 
 if TYPE_CHECKING:
+    from hangtop_core.logs.blocks import Block
     from hangtop_core.logs.record import Record
 
 TRACEBACK = """\
@@ -112,6 +114,46 @@ def test_python_tells_of_a_crash() -> None:
     text += '  File "/data/train/job.py", line 30 in <module>\n'
     (one,) = errors(parsed(text))
     assert (one.code, one.cause) == ("SEGV", "rank-crashed")
+
+
+@pytest.mark.parametrize("helpers", [1, 90])
+def test_where_it_crashed_is_told_by_the_thread_that_did(helpers: int) -> None:
+    """As faulthandler prints it: other threads come first, and may have hundreds of frames."""
+    other = "Thread 0x{:016x} (most recent call first):\n"
+    other += '  File "/data/train/loader.py", line 5 in wait\n' * 99
+    other += '  File "/data/train/loader.py", line 77 in run\n\n'
+    text = "Fatal Python error: Segmentation fault\n\n"
+    text += "".join(other.format(number) for number in range(helpers))
+    text += "Current thread 0x00007f0000000001 (most recent call first):\n"
+    text += '  File "/data/train/job.py", line 9 in step\n'
+    text += '  File "/data/train/job.py", line 30 in <module>\n\n'
+    text += "Extension modules: numpy (total: 1)\n"
+    (one,) = errors(parsed(text + "step 3\n"))
+    assert [call.text for call in one.calls] == ["job.py:30 (<module>)", "job.py:9 (step)"]
+    assert one.where is not None
+    assert one.where.name == "step"
+
+
+@pytest.mark.parametrize(
+    ("block", "line"),
+    [
+        (Traceback(1, "Traceback (most recent call last):", own=False), "    "),
+        (Crash(1, "Fatal Python error: Aborted"), "  File "),
+        (Summary(1, "Failures:", 0.0), "  "),
+    ],
+)
+def test_a_block_of_long_lines_ends(block: Block, line: str) -> None:
+    """There may be one for each stream: what each holds is bounded."""
+    line += "x" * 60_000
+    while block.take(line):
+        assert sum(map(len, block.lines)) <= MAX_CHARS
+    assert len(block.lines) == MAX_CHARS // len(line) + 1
+
+
+def test_without_a_current_thread_all_frames_of_a_crash_count() -> None:
+    text = "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n"
+    (one,) = errors(parsed(text + '  File "/data/train/job.py", line 9 in step\n'))
+    assert [call.text for call in one.calls] == ["job.py:9 (step)"]
 
 
 def test_progress_without_line_ends_does_not_hide_what_follows() -> None:
