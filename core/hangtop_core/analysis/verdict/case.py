@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.attempts import logs_of
-from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight, picture
 from hangtop_core.analysis.gpus import Slot, Slots
+from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import Seat, seats
 from hangtop_core.analysis.native import called

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.dictionary import PEER_TO_PEER
+from hangtop_core.analysis.kinds import PEER_TO_PEER
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.branches import branch
 from hangtop_core.analysis.verdict.evidence import (

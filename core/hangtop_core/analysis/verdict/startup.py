@@ -34,7 +34,7 @@ from hangtop_core.places import is_loopback
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
