@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.eventloops import is_loop
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor, peer
 from hangtop_core.analysis.verdict.doing import does, name_child
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
     alike,
     common_facts,
-    descriptor,
     fact,
-    name_descriptor,
-    peer,
     sentence,
     several,
     since,

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.peers import End
-from hangtop_core.analysis.verdict.evidence import descriptor, fact, name_descriptor, peer
+from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor, peer
+from hangtop_core.analysis.verdict.evidence import fact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

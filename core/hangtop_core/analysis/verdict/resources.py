@@ -11,13 +11,13 @@ from hangtop_core.analysis.atwork import retries
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.callers import stack_of
+from hangtop_core.analysis.verdict.descriptors import name_descriptor
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
     fact,
     full_facts,
     is_are,
-    name_descriptor,
     sentence,
     several,
     since,

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.descriptors import (
+    descriptor,
+    name_descriptor,
+    named_holder,
+    silent_servers,
+)
 from hangtop_core.analysis.verdict.evidence import (
     MOVES_S,
     SHOWN,
     alike,
     common_facts,
-    descriptor,
     fact,
     is_are,
-    name_descriptor,
-    named_holder,
     sentence,
     server_facts,
     several,
-    silent_servers,
     who,
 )
 from hangtop_core.analysis.verdict.needs import More

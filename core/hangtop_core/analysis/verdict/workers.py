@@ -9,14 +9,10 @@ from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
 from hangtop_core.analysis.standing import Standing
+from hangtop_core.analysis.verdict.descriptors import name_descriptor, named_holder
 from hangtop_core.analysis.verdict.doing import does, in_c, name_child, waits_back
-from hangtop_core.analysis.verdict.evidence import (
-    fact,
-    name_descriptor,
-    name_process,
-    named_holder,
-)
-from hangtop_core.analysis.verdict.naming import thread_text
+from hangtop_core.analysis.verdict.evidence import fact
+from hangtop_core.analysis.verdict.naming import name_process, thread_text
 from hangtop_core.analysis.verdict.pipes import at_work, commands, connected, connections
 from hangtop_core.model import Process
 from hangtop_core.text import how_ended
