@@ -223,7 +223,7 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         subjects=(),
         explained=case.waiters,
         summary=(
-            f"{everybody} {text} {case.ago(case.progress.since)}; {same}, "
+            f"{everybody} {text} {case.lasting(case.progress.since)}; {same}, "
             + (
                 told
                 if partial

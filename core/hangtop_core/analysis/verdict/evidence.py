@@ -126,7 +126,7 @@ def several(text: str, subjects: Sequence[Subject]) -> str:
 
 def since(case: Case, subjects: Sequence[Subject]) -> str:
     """`for 5:12`, how long all of them have got nowhere; empty when unknown."""
-    return case.ago(max(s.standing.since for s in subjects))
+    return case.lasting(max(s.standing.since for s in subjects))
 
 
 def sentence(case: Case, *parts: str, blamed: Sequence[Subject] = ()) -> str:
@@ -165,9 +165,8 @@ def process_fact(case: Case, subject: Subject) -> Evidence:
     text = kernel_text(subject)
     if subject.activity.thread:
         text += f"; the main thread {subject.activity.awaited}"
-    moved = subject.rank.moved_at
-    if moved is not None and case.at - moved >= 1.0:
-        text += f"; last ran {duration(case.at - moved)} ago"
+    ran = case.ago(subject.rank.moved_at)
+    text += f"; last ran {ran}" if ran else ""
     printed = subject.rank.printed_at
     if printed is not None:
         text += f"; wrote to its log {duration(case.at - printed)} ago"
@@ -180,7 +179,7 @@ def waiting_facts(case: Case) -> list[Evidence]:
     for text, members in case.waiting_classes[:SHOWN]:
         silent, heard = case.unheard(members), case.heard(members)
         if heard:
-            long = " " + case.ago(max(s.standing.since for s in heard))
+            long = " " + case.lasting(max(s.standing.since for s in heard))
             said = several(f"waits {text}", heard)
             facts.append(fact("stacks", None, f"{name_ranks(heard)} {said}{long}"))
             facts.extend(waiting_gpus(case, heard))

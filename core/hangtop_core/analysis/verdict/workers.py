@@ -129,7 +129,7 @@ def worker_facts(case: Case, subject: Subject, worker: Worker) -> Iterator[Evide
     site, source = worker.activity.site, ""
     if site is not None and site.source:
         source = f": `{site.source.strip()}`"
-    since = case.ago(worker.standing.since)
+    since = case.lasting(worker.standing.since)
     yield fact(
         "stacks",
         subject.number,
