@@ -31,6 +31,14 @@ from hangtop_core.analysis.verdict.evidence import (
     several,
     who,
 )
+from hangtop_core.analysis.verdict.loopkinds import (
+    counted,
+    epoch_loop,
+    names_data,
+    over_batches,
+    over_parts,
+    over_steps,
+)
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import MORE_OR_LESS
 from hangtop_core.analysis.verdict.recorderfacts import AGREED, apart, flight_facts, held
@@ -49,23 +57,8 @@ _WRAPPERS = (
     "/torch/distributed/_composable/",
 )
 """Code that communicates by itself, wherever the program calls the model."""
-_PARTS = re.compile(r"micro|accum|chunk", re.IGNORECASE)
-"""Loops over the parts of one batch: they are entered anew in every step."""
-_DATA = re.compile(r"load|data|batch|sampl|epoch", re.IGNORECASE)
-"""Loops over batches, also where a loop over epochs is around them."""
-_BATCH = re.compile(r"batch(?!_size)|sampl|example", re.IGNORECASE)
-_BATCHES = re.compile(r"loader(?!s)|batches|samples|examples", re.IGNORECASE)
-_SETS = re.compile(r"load|data_?set|shard|file|split|domain|task|epoch", re.IGNORECASE)
-"""What holds many batches: a loop within one over these is over data."""
-_EPOCHS = re.compile(r"epoch|cycle|round|phase", re.IGNORECASE)
-_STEPS = re.compile(r"step|iter|update", re.IGNORECASE)
-_MEASURES = re.compile(r"valid|eval", re.IGNORECASE)
-_NAME = re.compile(r"[^\W\d]\w*")
-_COUNTED = re.compile(r"for\b.*\bin\b.*\bt?range\(")
-"""Loops that are of one length on all ranks, unless one leaves early."""
 _TOGETHER = "let all ranks decide together when that loop ends: all_reduce what ends it"
 _LEAVES = re.compile(r":\s*(?:break\b|return\b|$)")
-_ATTEMPTS = re.compile(r"attempt|retr(?:y|ies)|tries", re.IGNORECASE)
 
 
 def uneven(case: Case) -> Iterator[Hit]:
@@ -269,13 +262,13 @@ def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> _Parting | Non
     shared = [block for frame in outer for block in loops(frame) or ()]
     shared += [block for block in known if block in around]
     # In a loop over batches that both are in, another one is over the parts of one.
-    if any(map(_over_batches, shared)):
+    if any(map(over_batches, shared)):
         return None
-    left = [one for one in left if not _over_parts(one[1], shared)]
-    over_data = next((one for one in left if _DATA.search(one[1][1])), None)
+    left = [one for one in left if not over_parts(one[1], shared)]
+    over_data = next((one for one in left if names_data(one[1])), None)
     # A loop of a callee is entered anew in every round of the one that both are in, and may be left
     # by return: of attempts, say.
-    epoch = _epoch(training[: len(training) - depth], past[: -1 - depth], shared, left)
+    epoch = epoch_loop(training[: len(training) - depth], past[: -1 - depth], shared, left)
     others = (one for one in left if one[0] is here or not shared)
     one = over_data or epoch or next(others, None)
     if one is None or _never_in(one, here, there):
@@ -283,9 +276,9 @@ def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> _Parting | Non
     text = f"through with the loop at {block_at(*one)}"
     data = over_data is not None and not one[1][1].startswith("while")
     # A loop over data in one over steps may be over what is to be one batch.
-    in_step = any(map(_over_steps, shared[-1:])) and one is not epoch
+    in_step = any(map(over_steps, shared[-1:])) and one is not epoch
     sure = not in_step and (not shared or over_data is not None or epoch is not None)
-    to_number = _COUNTED.match(one[1][1]) is not None
+    to_number = counted(one[1])
     return _Parting(here, there, text, sure, True, data, _ways_out(*one), to_number)
 
 
@@ -306,62 +299,6 @@ def _ways_out(frame: Frame, loop: Block) -> str:
     # Of a longer block it is not known how it leaves.
     how = "perhaps " if any(text.endswith(":") for _, text in found) else ""
     return f" ({how}it is left early at {' and '.join(told)})" if found else ""
-
-
-def _over_batches(block: Block) -> bool:
-    """Whether a loop goes over batches: `for i, batch in enumerate(loader):`."""
-    what, _, of = block[1].partition(" in ")
-    if block[1].startswith("while"):
-        return _BATCH.search(block[1]) is not None and "next(" in block[1]
-    return not _SETS.search(what) and bool(_BATCH.search(what) or _BATCHES.search(of))
-
-
-def _over_parts(block: Block, around: Sequence[Block]) -> bool:
-    """Whether a loop goes over the parts of one batch, as its line says, or that of one around."""
-    if _PARTS.search(block[1]):
-        return True
-    _, _, of = block[1].partition(" in ")
-    given = (text.partition(" in ")[0] for _, text in around if text.startswith("for"))
-    named = {name for what in given if not _SETS.search(what) for name in _NAME.findall(what)[1:]}
-    return not _DATA.search(block[1]) and not named.isdisjoint(_NAME.findall(of))
-
-
-def _over_steps(block: Block) -> bool:
-    return block[1].startswith("for") and _counts(block)
-
-
-def _over_epochs(block: Block) -> bool:
-    what, _, of = block[1].partition(" in ")
-    return _EPOCHS.search(block[1]) is not None or bool(of and _SETS.search(what))
-
-
-def _counts(block: Block) -> bool:
-    return bool(_STEPS.search(block[1])) and not _EPOCHS.search(block[1])
-
-
-def _epoch(
-    training: Sequence[Frame],
-    past: Sequence[Frame],
-    shared: Sequence[Block],
-    left: Sequence[tuple[Frame, Block]],
-) -> tuple[Frame, Block] | None:
-    """The loop of an epoch, as what is around it says, and not its line; None for any other.
-
-    It is in a loop over epochs, or over what holds data, or in a function that is called after an
-    epoch; or who has left it validates. In loops over steps these are no epochs, but parts of them.
-    """
-    one = next((one for one in left if not _ATTEMPTS.search(one[1][1])), None)
-    if one is None:
-        return None
-    within = training[training.index(one[0]) :]
-    if any("epoch" in frame.name.lower() for frame in within[:-1]):
-        return one
-    if any(map(_counts, shared)):
-        return None
-    if any(map(_over_epochs, shared[-1:])):
-        return one
-    own = (frame.name for frame in past if not is_library(frame))
-    return one if any(map(_MEASURES.search, own)) else None
 
 
 UNEVEN = Rule(
