@@ -31,6 +31,7 @@ from hangtop_core.analysis.verdict.owners import Owners
 from hangtop_core.analysis.verdict.p2pwaits import Knot, knot
 from hangtop_core.analysis.verdict.presumed import with_waits
 from hangtop_core.analysis.verdict.recorderfacts import by_recorders
+from hangtop_core.analysis.verdict.said import Said, said
 from hangtop_core.analysis.verdict.servers import awaits_requests
 from hangtop_core.analysis.verdict.storetaken import taken
 from hangtop_core.analysis.verdict.uneven import left_early, uneven
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.attempts import Log
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
-    from hangtop_core.analysis.verdict.logs import Said
     from hangtop_core.diagnosis import Verdict
     from hangtop_core.hardware import Gpu
     from hangtop_core.model import Job, Node, Rank, Snapshot
@@ -227,8 +227,6 @@ class Case:
     @cached_property
     def said(self) -> Said:
         """What the logs of the job say, as far as they were read."""
-        from hangtop_core.analysis.verdict.logs import said
-
         return said(self.snapshot, self.job)
 
     @cached_property

@@ -17,7 +17,7 @@ from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
 from hangtop_core.analysis.verdict.excluded import exclusions
-from hangtop_core.analysis.verdict.logs import log_facts
+from hangtop_core.analysis.verdict.logfacts import log_facts
 from hangtop_core.analysis.verdict.lost import lost
 from hangtop_core.analysis.verdict.needs import needs
 from hangtop_core.analysis.verdict.notfinite import STEP, first_of, numbers_facts

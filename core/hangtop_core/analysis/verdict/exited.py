@@ -18,7 +18,7 @@ from hangtop_core.analysis.verdict.evidence import (
     several,
     who,
 )
-from hangtop_core.analysis.verdict.logs import error_text
+from hangtop_core.analysis.verdict.logfacts import error_text
 from hangtop_core.analysis.verdict.lost import lost, own_error
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.network import leads_to

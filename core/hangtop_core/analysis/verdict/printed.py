@@ -18,7 +18,8 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.lastseen import last_facts, last_place, last_waited
 from hangtop_core.analysis.verdict.linesneed import COMPLETE, NEEDS
-from hangtop_core.analysis.verdict.logs import SHORTLY_S, live_steps, overtaken
+from hangtop_core.analysis.verdict.logfacts import SHORTLY_S, overtaken
+from hangtop_core.analysis.verdict.logs import live_steps
 from hangtop_core.analysis.verdict.lost import lost
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import ISSUED, MORE_OR_LESS

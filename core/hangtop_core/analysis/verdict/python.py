@@ -21,7 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
     several,
     who,
 )
-from hangtop_core.analysis.verdict.logs import error_text
+from hangtop_core.analysis.verdict.logfacts import error_text
 from hangtop_core.analysis.verdict.naming import name_process
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.raised import also

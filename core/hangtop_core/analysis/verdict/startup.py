@@ -21,7 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.exited import together
-from hangtop_core.analysis.verdict.logs import overtaken
+from hangtop_core.analysis.verdict.logfacts import overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import BY_WAIT, OPEN, More
 from hangtop_core.analysis.verdict.network import sent_in_vain
