@@ -13,7 +13,6 @@ from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.alone import by_design
 from hangtop_core.analysis.verdict.base import LIKELY, STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.busyloops import loop_of_its_own
-from hangtop_core.analysis.verdict.children import programs, told_children
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
     alike,
@@ -27,6 +26,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import COMPUTES
 from hangtop_core.analysis.verdict.positions import position_facts
+from hangtop_core.analysis.verdict.programs import programs, told_children
 from hangtop_core.analysis.verdict.saving import writes
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.text import duration
