@@ -8,23 +8,21 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.dictionary import EDITOR
 from hangtop_core.analysis.reading import DISTRIBUTED_BREAKPOINT
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor, peer
 from hangtop_core.analysis.verdict.doing import does, waits_back
 from hangtop_core.analysis.verdict.endings import awaited
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
     alike,
     common_facts,
-    descriptor,
     fact,
     is_are,
-    name_descriptor,
-    name_process,
-    peer,
     sentence,
     several,
     who,
 )
 from hangtop_core.analysis.verdict.logs import error_text
+from hangtop_core.analysis.verdict.naming import name_process
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.steps import on, sockets_step, strace_step, tails
