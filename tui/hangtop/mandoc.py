@@ -35,7 +35,8 @@ ENVIRONMENT = {
     "PDSH_SSH_ARGS_APPEND": "options for the ssh of pdsh; those of hangtop come after them",
     "TORCH_FR_DUMP_TEMP_FILE, TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "where torch writes dumps of "
     "recorders, and so where `hangtop flight` looks for them when no place is named",
-    "HANGTOP_RUN_DIR": "set in a job of `hangtop run`; there it starts its command as it is",
+    "HANGTOP_RUN_DIR": "set in jobs of `hangtop run`; another one in them starts its command as it "
+    "is",
     "TMPDIR": "where a compressed core file is unpacked",
     "TMUX, STY": "inside of tmux or screen: copies go to the terminal by way of these",
     "TERM": "where it is dumb: no screens and no colours",
