@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -21,6 +22,10 @@ from hangtop_core.errors import UsageError
 from support.processes import PATIENCE
 
 ROOT = Path(__file__).parents[3]
+ENVIRON = re.compile(r"\benviron\b")
+VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+[A-Z0-9]")
+NOT_OWN = {"analysis", "demo", "nettest", "prepare.py"}
+"""What deals with variables of jobs."""
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -149,6 +154,29 @@ def test_fish_completes_options(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert option.startswith("--native"), done.stderr
     assert command.startswith("numerics\t")
     assert len(command) < 100
+
+
+def variables_read(path: Path) -> set[str]:
+    """Names of variables that functions of a module with an environment in them have."""
+    found: set[str] = set()
+    for function in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(function, ast.FunctionDef) and ENVIRON.search(ast.unparse(function)):
+            texts = (one.value for one in ast.walk(function) if isinstance(one, ast.Constant))
+            found |= {one for one in texts if isinstance(one, str) and VARIABLE.fullmatch(one)}
+    return found
+
+
+def test_the_man_page_tells_of_every_variable_that_is_read() -> None:
+    told = {name for names in mandoc.ENVIRONMENT for name in names.split(", ")}
+    modules = [*(ROOT / "tui/hangtop").rglob("*.py"), *(ROOT / "core/hangtop_core").rglob("*.py")]
+    read = {
+        name
+        for path in modules
+        if not NOT_OWN.intersection(path.parts)
+        for name in variables_read(path)
+    }
+    assert {"NO_COLOR", "SLURM_JOB_ID"} <= read
+    assert read - told <= {"HOME"}
 
 
 def test_the_man_page_is_current_and_groff_takes_it() -> None:

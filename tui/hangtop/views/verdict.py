@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from hangtop.items import Item
 from hangtop.spans import EMPTY, Line, labelled, line, unbroken
-from hangtop.views.common import SUSPECTED, clock, confidence
+from hangtop.views.common import clock
 from hangtop.views.goals import Goal, goal_of, goal_of_need
+from hangtop.views.judged import SUSPECTED, confidence
 from hangtop.views.overview import nothing_found, verdict_lines
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.rankset import fold
