@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from platformdirs import user_state_path
 
 import hangtop_hook
+from hangtop_core import bounded
 from hangtop_core.errors import UsageError
 from hangtop_core.text import plural
 from hangtop_hook import logs, names, numericsfile, server
@@ -34,6 +35,8 @@ _SOURCE = Path(hangtop_hook.__file__).parent
 _VERSION = "from importlib.metadata import version; print(version('torch'))"
 _OPEN_MPI = ("mpirun", "mpiexec", "orterun")
 _LOOK_S = 20.0
+_MAX_OUTPUT = 1 << 20
+"""Bytes that a program may print which is asked for a version; it has a few lines to say."""
 _FULL = 64 << 10
 """Bytes; a file system rarely gives its last ones."""
 
@@ -173,19 +176,12 @@ def torch_version(python: str) -> names.Version | None:
 
 
 def _output(command: list[str]) -> str:
-    """What a command prints; empty when it fails or takes too long."""
+    """What a command prints; empty when it fails, takes too long or does not stop printing."""
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_LOOK_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
+        done = bounded.run(command, _LOOK_S, _MAX_OUTPUT, os.environ)
+    except (OSError, subprocess.TimeoutExpired, bounded.TooMuchOutputError):
         return ""
-    return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
+    return done.out if done.code == 0 else ""
 
 
 def tidy(run: Path) -> list[str]:
