@@ -25,6 +25,7 @@ from hangtop_core import bounded
 from hangtop_core.errors import UsageError
 from hangtop_core.text import plural
 from hangtop_hook import logs, names, numericsfile, server
+from hangtop_probe import procfs
 from hangtop_probe.commands import is_python_name
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ _OPEN_MPI = ("mpirun", "mpiexec", "orterun")
 _LOOK_S = 20.0
 _MAX_OUTPUT = 1 << 20
 """Bytes that a program may print which is asked for a version; it has a few lines to say."""
+_MAX_BEGIN = 64 << 10
+"""Bytes of a command line that are looked at: others may have MiB of it."""
 _FULL = 64 << 10
 """Bytes; a file system rarely gives its last ones."""
 
@@ -218,7 +221,7 @@ def _copying(run: Path) -> bool:
     script = os.fsencode(run / HOOK / _SOURCE.name / "tee.py")
     for name in os.listdir("/proc"):
         if name.isdecimal():
-            with contextlib.suppress(OSError):
-                if script in Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0"):
-                    return True
+            line = procfs.read(f"/proc/{name}/cmdline", _MAX_BEGIN) or b""
+            if script in line.split(b"\0"):
+                return True
     return False
