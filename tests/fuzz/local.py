@@ -265,7 +265,7 @@ def reader_of_dumps(data: bytes) -> None:
         examine(done.traces)
     receiver = pool._Reader.__new__(pool._Reader)
     receiver.buffer = bytearray()
-    with _file_of(data) as fd, suppress(EOFError):
+    with _file_of(data) as fd, suppress(EOFError, OverflowError):
         receiver.fileno = lambda: fd  # type: ignore[method-assign]
         while receiver.take() is None:
             pass
