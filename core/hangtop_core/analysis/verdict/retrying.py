@@ -121,7 +121,7 @@ def _tried(inside: Sequence[Block]) -> tuple[Block | None, Block | None]:
     for at in reversed(range(len(inside))):
         if inside[at][1].startswith("except"):
             return (inside[at - 1] if at else None), inside[at]
-    tried = [one for one in inside if not one[1].startswith(("with", "async with"))]
+    tried = [one for one in inside if not one[1].startswith(("with", "async with", "finally"))]
     return (tried[-1] if tried else None), None
 
 
