@@ -46,4 +46,16 @@ SELDOM: tuple[Job, ...] = (
         outside="cut_off",
         environment=(("GLOO_SOCKET_IFNAME", "lo"),),
     ),
+    Job(
+        "two-ranks-cut-off",
+        "zero.py",
+        "all-joined-transport|tcp-peer-dead",
+        (1, 2),
+        "the host's filter drops what goes between two ranks: nothing tells which end is to blame",
+        ready="update 8",
+        ranks="4",
+        inside="own_network",
+        outside="cut_one",
+        environment=(("GLOO_SOCKET_IFNAME", "lo"),),
+    ),
 )
