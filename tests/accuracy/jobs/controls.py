@@ -2,13 +2,11 @@
 
 controls.py pause   # rank 0 sleeps for as long as there is a file, which somebody has made
 controls.py all     # all ranks do
-controls.py spin    # all ranks spin until a shared file says that the next stage may begin
-controls.py accept  # both ranks wait for the other one to connect
+controls.py accept  # each rank waits for another one to connect
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import socket
 import sys
@@ -28,14 +26,12 @@ class Controls:
     """What an operator may ask of a run by files in its folder."""
 
     def __init__(self, rank: int) -> None:
-        self.rank, self.stage = rank, HERE / "stage"
+        self.rank = rank
         os.chdir(HERE)
 
     def between_steps(self, step: int) -> None:
         if KIND in ("pause", "all") and (KIND == "all" or self.rank == 0):
             self.hold(step)
-        if KIND == "spin" and step == AFTER:
-            self.stage_begins()
         if KIND == "accept" and step == AFTER:
             self.hand_over()
 
@@ -44,13 +40,6 @@ class Controls:
             Path("PAUSE").touch()  # somebody does
         while os.path.exists("PAUSE"):
             time.sleep(2)
-
-    def stage_begins(self) -> None:
-        with open(self.stage, "a+b") as file:
-            file.truncate(8)
-            seen = mmap.mmap(file.fileno(), 8)
-            while seen[0] == 0:
-                pass
 
     def hand_over(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
