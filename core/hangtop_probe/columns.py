@@ -24,15 +24,16 @@ from itertools import count
 from operator import itemgetter
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from .recorderentry import MAX_FRAMES, clipped, normal
+
 SCHEDULED, STARTED, COMPLETED, STATE = 0, 1, 2, 3
 """Values of the lowest two bits of a flag, and their mask."""
 RETIRED, P2P, DONE, PART = 4, 8, 16, 32
 """Bits of a flag: no longer watched; send or recv; judged to be over; one of a coalesced block."""
 
-_TOO_LARGE = 2**62
+_LONGEST_MS = 2**53
 MAX_ENTRIES = 200_000
 """Newest entries that are read of one dump; a ring of torch holds 2,000 by default."""
-MAX_FRAMES = 64
 MAX_MEMBERS = 400_000
 """Characters of the list of a group's ranks."""
 MAX_GROUPS = 60_000
@@ -67,8 +68,9 @@ Call = Tuple[str, str, str, str, str]
 """name as recorded, input sizes, output sizes, input types, output types."""
 Site = Tuple[Tuple[str, str, int], ...]
 """A stack, innermost first: function, file, line."""
-Group = Tuple[str, str, Optional[str], Optional[int], Optional[int]]
-"""name, description, ranks as recorded, last number enqueued, last number completed."""
+Group = Tuple[str, str, Optional[str], Optional[int], Optional[int], int]
+"""name, description, ranks as recorded, last number enqueued, last number completed, and the
+timeout of its last entry in milliseconds (0: not known)."""
 
 
 class Status(NamedTuple):
@@ -150,15 +152,15 @@ def reduce(dump: object) -> Columns:
     if not isinstance(entries, Sequence) or isinstance(entries, (str, bytes)):
         raise ValueError("its entries are no list")
     trace = Columns()
-    trace.version = _text(dump.get("version"), 40)
-    trace.library = _text(dump.get("comm_lib_version") or dump.get("nccl_version"), 80)
+    trace.version = clipped(dump.get("version"), 40)
+    trace.library = clipped(dump.get("comm_lib_version") or dump.get("nccl_version"), 80)
     cut = len(entries) > MAX_ENTRIES
     entries = entries[-MAX_ENTRIES:]
     statuses = _statuses(dump.get("pg_status"))
     try:
         _fill(trace, entries, dump.get("pg_config"), statuses)
     except _BROKEN:
-        clean = [one for one in map(_normal, entries) if one is not None]
+        clean = [one for one in map(normal, entries) if one is not None]
         trace.dropped = len(entries) - len(clean)
         _fill(trace, clean, dump.get("pg_config"), statuses)
     records = trace.record
@@ -200,11 +202,11 @@ def _fill(
     trace.created = array("q", (at or 0 for at in told["time_created_ns"]))
     trace.newest_ns = max(trace.created, default=0)
     _sites(trace, entries)
-    _groups(trace, dict(zip(names, zip(told["process_group"], told["pg_id"]))), config, statuses)
+    limits = [min(max(number(one.get("timeout_ms")), 0), _LONGEST_MS) for one in entries]
+    used = dict(zip(names, zip(told["process_group"], told["pg_id"], limits)))
+    _groups(trace, used, config, statuses)
     _settle(trace)
-    if entries and "timeout_ms" in entries[-1]:
-        limits = (one.get("timeout_ms") for one in entries[-50:])
-        trace.timeout_ms = max((ms for ms in limits if isinstance(ms, int)), default=0)
+    trace.timeout_ms = max(limits[-50:], default=0)
 
 
 def _calls(trace: Columns, told: Mapping[str, Sequence[Any]]) -> None:
@@ -212,7 +214,7 @@ def _calls(trace: Columns, told: Mapping[str, Sequence[Any]]) -> None:
     calls = _Ids()
     trace.call = array("I", map(calls.__getitem__, zip(told["profiling_name"], *shapes)))
     trace.calls = [
-        (_text(name, 200), _text(a, 300), _text(b, 300), _text(c, 300), _text(d, 300))
+        (clipped(name, 200), clipped(a, 300), clipped(b, 300), clipped(c, 300), clipped(d, 300))
         for name, a, b, c, d in calls
     ]
 
@@ -268,8 +270,8 @@ def _sites(trace: Columns, entries: Sequence[Mapping[str, Any]]) -> None:
 def _frame(frame: Mapping[str, Any]) -> Tuple[str, str, int]:
     line = frame.get("line")
     return (
-        _text(frame.get("name"), 200),
-        _text(frame.get("filename"), 400),
+        clipped(frame.get("name"), 200),
+        clipped(frame.get("filename"), 400),
         line if isinstance(line, int) and 0 <= line < 1 << 31 else 0,
     )
 
@@ -281,7 +283,7 @@ def _backend(name: str) -> str:
 
 def _groups(
     trace: Columns,
-    used: Dict[str, Tuple[Sequence[str], int]],
+    used: Dict[str, Tuple[Sequence[str], int, int]],
     config: object,
     statuses: Dict[int, Status],
 ) -> None:
@@ -289,8 +291,8 @@ def _groups(
     known = _config(config)
     trace.configured = bool(known)
     found: List[Group] = []
-    for name, pg_id in used.values():
-        uid, desc = (*(_text(part, 200) for part in name), "", "")[:2]
+    for name, pg_id, timeout_ms in used.values():
+        uid, desc = (*(clipped(part, 200) for part in name), "", "")[:2]
         status = statuses.pop(pg_id, None)
         trace.group_ids[pg_id] = uid
         info = known.pop(uid, None)
@@ -301,6 +303,7 @@ def _groups(
                 info[2] if info else None,
                 status.enqueued if status else None,
                 status.completed if status else None,
+                timeout_ms,
             )
         )
     trace.groups = [*found, *list(known.values())[: MAX_GROUPS - len(found)]]
@@ -315,9 +318,9 @@ def _config(config: object) -> Dict[str, Group]:
             continue
         members = info.get("ranks")
         ranks = members if isinstance(members, str) else str(members)
-        name = _text(uid, 200)
+        name = clipped(uid, 200)
         members = short_members(ranks[:MAX_MEMBERS])
-        found[name] = (name, _text(info.get("desc"), 200), members, None, None)
+        found[name] = (name, clipped(info.get("desc"), 200), members, None, None, 0)
     return found
 
 
@@ -347,50 +350,3 @@ def _statuses(status: object) -> Dict[int, Status]:
         except _BROKEN:
             continue
     return found
-
-
-def _normal(entry: object) -> Optional[Dict[str, Any]]:
-    """An entry of any version with all fields, of the right types; None when it is none."""
-    if not isinstance(entry, Mapping):
-        return None
-    pg_id = _number(entry.get("pg_id"))
-    name = _text(entry.get("profiling_name"), 200) or "?"
-    pg = entry.get("process_group")
-    group = [_text(part, 200) for part in pg[:2]] if isinstance(pg, (list, tuple)) else []
-    p2p = entry.get("is_p2p")
-    told = entry.get("collective_seq_id", entry.get("seq_id"))
-    if isinstance(told, int) and abs(told) >= _TOO_LARGE:
-        return None
-    seq = _number(told)
-    frames = entry.get("frames")
-    stack = frames[:MAX_FRAMES] if isinstance(frames, (list, tuple)) else ()
-    return {
-        "process_group": tuple(group or [str(pg_id)]),
-        "pg_id": pg_id,
-        "is_p2p": bool(p2p) if p2p is not None else bool(re.search(r"\b(send|recv)\b", name)),
-        "collective_seq_id": seq,
-        "p2p_seq_id": _number(entry.get("p2p_seq_id", seq)),
-        "profiling_name": name,
-        "input_sizes": entry.get("input_sizes") or [],
-        "output_sizes": entry.get("output_sizes") or [],
-        "input_dtypes": entry.get("input_dtypes") or [],
-        "output_dtypes": entry.get("output_dtypes") or [],
-        "state": _text(entry.get("state"), 40),
-        "retired": bool(entry.get("retired")),
-        "record_id": _number(entry.get("record_id")),
-        "time_created_ns": _number(entry.get("time_created_ns")),
-        "timeout_ms": _number(entry.get("timeout_ms")),
-        "frames": [frame for frame in stack if isinstance(frame, Mapping)],
-    }
-
-
-def _number(value: object) -> int:
-    if isinstance(value, str) and len(value) < 20:
-        value = int(value) if re.fullmatch(r"-?[0-9]+", value) else 0
-    if isinstance(value, float):
-        value = int(value) if abs(value) < _TOO_LARGE else 0
-    return value if isinstance(value, int) and abs(value) < _TOO_LARGE else 0
-
-
-def _text(value: object, limit: int) -> str:
-    return value[:limit] if isinstance(value, str) else "" if value is None else str(value)[:limit]

@@ -11,7 +11,7 @@ import itertools
 import os
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from . import commands, permission, pipelines, procfs, secrets
+from . import commands, environment, permission, pipelines, procfs, secrets
 from .guard import Guard, Hanging
 
 _LIMITS = (
@@ -54,7 +54,7 @@ def read_facts(pid: int, mine: permission.Rights) -> Facts:
     found = procfs.environ(pid)
     environ, denied = None, None
     if found is not None:
-        environ = {k: v[:MAX_VALUE] for k, v in found.items() if secrets.is_allowed(k)}
+        environ = {k: v[:MAX_VALUE] for k, v in found.items() if environment.is_allowed(k)}
     elif os.path.exists(base):
         denied = permission.why_denied(pid, mine)
     return Facts(cmdline, environ, exe, uid_of(pid), denied)
@@ -103,7 +103,7 @@ def describe(pid: int, facts: Facts) -> Dict[str, Any]:
         "cmdline": list(secrets.mask_arguments(facts.cmdline)),
         "exe": facts.exe,
         "cwd": secrets.mask_path(procfs.link(base + "/cwd") or "") or None,
-        "env": secrets.allowed_environment(facts.environ or {}),
+        "env": environment.allowed(facts.environ or {}),
         "denied": facts.denied,
         "limits": _limits(pid),
         "fd_count": descriptor_count(base + "/fd"),

@@ -1,4 +1,4 @@
-"""The `recorder` request: the flight recorders of ranks, each read by `reading`."""
+"""The `recorder` request: the flight recorders of ranks, each read by `rankrecorder`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from .reading import Reading
+from .rankrecorder import Reading
 from .requests import Message, Request, pids_of
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Reads one flight recorder in a process of its own: what a hostile dump can do ends with it.
 
-Run by `reading` with an order as its argument, and with limits on memory and CPU time. The order is
+Run by `rankrecorder` with an order as its argument, with limits on memory and CPU time. An order is
 JSON: `file` with `uid`, or `unix` or `tcp` with `handlers` and `seconds`; `entries` is how many to
 keep. Prints JSON: the recorder as columns, or `code` and `args`.
 """

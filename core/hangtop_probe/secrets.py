@@ -1,6 +1,6 @@
-"""What may leave the node: the environment allow-list and the masking of secrets.
+"""Masking of secrets in all texts that leave the node.
 
-Command lines and environments hold access tokens (`--token hf_…`, WANDB_API_KEY,
+Command lines, environments and logs hold access tokens (`--token hf_…`, WANDB_API_KEY,
 https://user:password@host). They are replaced here, before anything is sent; the head never
 sees them.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Callable, Dict, Iterable, List, Mapping, Tuple
+from typing import Callable, Iterable, List, Tuple
 
 from .procfs import words
 from .secretforms import RANDOM, TOKENS, is_random
@@ -17,7 +17,6 @@ from .secretforms import RANDOM, TOKENS, is_random
 Note = Callable[[str], object]
 
 MASK = "***"
-MAX_VALUE = 1024
 MAX_ARGUMENT = 512
 MAX_ARGUMENTS = 128
 MAX_NAME = 256
@@ -26,39 +25,6 @@ MAX_TOOLS = 8
 """Arguments at the beginning among which the name of a program is looked for."""
 MIN_SECRET = 3
 """Characters: what is shorter is not taken for a secret after a word such as `pass`."""
-
-_NAMES = frozenset(
-    words("""
-    RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK GROUP_WORLD_SIZE ROLE_NAME
-    ROLE_RANK ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT LOCAL_SIZE CROSS_RANK CROSS_SIZE
-    CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES
-    CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING CUDA_DEVICE_MAX_CONNECTIONS PYTHONFAULTHANDLER
-    PYTHONUNBUFFERED PYTHONNOUSERSITE OMP_NUM_THREADS MKL_NUM_THREADS TOKENIZERS_PARALLELISM HOME
-    XDG_CACHE_HOME TMPDIR VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV LD_PRELOAD KMP_AFFINITY
-    PMI_RANK PMI_SIZE PMIX_RANK PMIX_NAMESPACE OMPI_MCA_ess_base_jobid KUBERNETES_SERVICE_HOST
-    SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_JOB_ID SLURM_JOBID SLURM_STEP_ID SLURM_STEPID
-    SLURM_NTASKS SLURM_NPROCS SLURM_NNODES SLURM_JOB_NUM_NODES SLURM_JOB_NODELIST
-    SLURM_STEP_NODELIST SLURM_JOB_NAME SLURM_NODENAME SLURMD_NODENAME SLURM_CLUSTER_NAME
-    HANGTOP_NUMERICS HANGTOP_RUN_DIR PYTHON_DISABLE_REMOTE_DEBUG
-    """)
-)
-_PREFIXES = (
-    "NCCL_",
-    "GLOO_",
-    "TORCH_",
-    "TORCHELASTIC_",
-    "TORCHINDUCTOR_",
-    "TORCHDYNAMO_",
-    "PYTORCH_",
-    "ACCELERATE_",
-    "DEEPSPEED_",
-    "DS_",
-    "OMPI_COMM_WORLD_",
-    "HF_",
-    "UCX_",
-    "FI_",
-    "TP_SOCKET_",
-)
 
 _SENSITIVE = (
     r"(?:pass(?:word|wd|phrase|code)?|pwd|pw|secret|token|api[-_]?key|access[-_]?key"
@@ -173,6 +139,11 @@ def is_secret_name(name: str) -> bool:
     return any(form.search(bare) for form in (_SECRET_NAME, _GLUED_NAME, _KEY_NAME, _HUMP_NAME))
 
 
+def is_secret(name: str, value: str) -> bool:
+    """Whether what is given under this name is a secret: not empty, a number, a yes or no."""
+    return is_secret_name(name) and not _PLAIN_VALUE.match(value)
+
+
 def mask_text(value: str, note: Note = _ignore) -> str:
     """Mask what looks like a secret in any text: known token forms, URL logins, `token=…`.
 
@@ -273,7 +244,7 @@ def _mask_inline(match: "re.Match[str]", note: Note) -> str:
     told = _ASSIGNS.sub("", re.sub(_COLOUR, " ", match.group(1)))
     name = re.split("[%s]" % _BEFORE, told.rstrip("()]'\"\\ "))[-1]
     value = match.group(0)[len(match.group(1)) + len(match.group(2)) :]
-    if not is_secret_name(name) or _PLAIN_VALUE.match(value) or value == MASK:
+    if not is_secret(name, value) or value == MASK:
         return match.group(0)
     if not match.group(2) and (_is_code(told, value) or _is_of_a_sentence(match, name, value)):
         return match.group(0)
@@ -304,14 +275,14 @@ def _is_of_a_sentence(match: "re.Match[str]", name: str, value: str) -> bool:
 
 def _mask_listed(match: "re.Match[str]", note: Note) -> str:
     value = match.group(0)[len(match.group(1)) :]
-    if not is_secret_name(match.group(2)) or _PLAIN_VALUE.match(value) or value == MASK:
+    if not is_secret(match.group(2), value) or value == MASK:
         return match.group(0)
     note("option")
     return match.group(1) + MASK
 
 
 def _mask_option(match: "re.Match[str]", note: Note) -> str:
-    if not is_secret_name(match.group(2)) or _PLAIN_VALUE.match(match.group(3)):
+    if not is_secret(match.group(2), match.group(3)):
         return match.group(0)
     if match.group(3) != MASK:
         note("option")
@@ -346,34 +317,17 @@ def mask_arguments(arguments: Iterable[str], note: Note = _ignore) -> Tuple[str,
         option = argument.startswith("-")
         before = argument
         expecting = option and not equals and " " not in name and is_secret_name(name)
-        if equals and " " not in name and is_secret_name(name) and not _PLAIN_VALUE.match(value):
+        if equals and " " not in name and is_secret(name, value):
             masked.append(name + "=" + MASK)
             if value != MASK:
                 note("option")
         else:
-            masked.append(_cut(mask_text(argument, note), MAX_ARGUMENT))
+            masked.append(cut(mask_text(argument, note), MAX_ARGUMENT))
     if len(given) > MAX_ARGUMENTS:
         masked.append("… %d more" % (len(given) - MAX_ARGUMENTS))
     return tuple(masked)
 
 
-def is_allowed(name: str) -> bool:
-    """Whether a variable of this name may leave the node."""
-    return name in _NAMES or name.startswith(_PREFIXES)
-
-
-def allowed_environment(environment: Mapping[str, str]) -> Dict[str, str]:
-    """Return the variables that may leave the node, with secrets in their values masked."""
-    allowed = {}
-    for name, value in sorted(environment.items()):
-        if not is_allowed(name):
-            continue
-        if is_secret_name(name) and not _PLAIN_VALUE.match(value):
-            allowed[name] = MASK
-        else:
-            allowed[name] = _cut(mask_text(value), MAX_VALUE)
-    return allowed
-
-
-def _cut(value: str, room: int) -> str:
+def cut(value: str, room: int) -> str:
+    """The first ``room`` characters, of which the last says that there were more."""
     return value if len(value) <= room else value[: room - 1] + "…"

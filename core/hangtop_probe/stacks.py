@@ -16,7 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from . import fixes, node, otherends, permission, procfs, rest, sources, table, tracing
+from . import fixes, learned, node, otherends, permission, procfs, rest, sources, table, tracing
 from .requests import Message, Refused, Request, clock, failure, pids_of
 from .tools import MAX_OUTPUT, Done, Tools
 
@@ -31,16 +31,6 @@ MAX_THREADS = 4096
 """Threads of Python that py-spy 0.4.3 takes for the list of an interpreter (stack_trace.rs)."""
 _MAX_TOLD = 20000
 """Stacks a probe remembers to have told; then it begins to tell them again."""
-WRAP = ("_wrap", "torch/multiprocessing/spawn.py")
-"""Function and file whose `i` is the rank of a child of mp.spawn, torch 1.13 to 2.15."""
-_C10D = "torch/distributed/distributed_c10d.py"
-_RENDEZVOUS = "torch/distributed/rendezvous.py"
-_TOLD = (("_create_c10d_store", _RENDEZVOUS), ("init_process_group", _C10D))
-"""Whose `rank`, `world_size` and `port` say what a rank joins; of the second only once it waits."""
-_WORKER = ("_worker_loop", "torch/utils/data/_utils/worker.py")
-_MEETING = "torch/distributed/elastic/rendezvous/"
-_DEBUG_SERVER = "torch/distributed/debug/_frontend.py"
-
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """What `parse` raises."""
 
@@ -138,43 +128,6 @@ def stack_key(rows: Sequence[Row]) -> str:
     """Return a hash of names, files and lines: the same stack has it on every node."""
     text = "\n".join("%s\t%s\t%d\t%d" % (r[0], r[1], r[3], r[4]) for r in rows)
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=9).hexdigest()
-
-
-def learn(result: Sample) -> Optional[table.Learned]:
-    """Return what frames tell about the process: mp.spawn rank, what it joins, DataLoader worker.
-
-    torch 2.13 torch/multiprocessing/spawn.py `_wrap(fn, i, args, ...)` and
-    torch/utils/data/_utils/worker.py `_worker_loop(..., worker_id, ...)`.
-    """
-    told: Tuple[Optional[int], ...] = ()
-    for thread in result.threads:
-        rows = result.stacks[thread["stack"]]
-        for row, variables in zip(rows, thread["locals"]):
-            values = {v["name"]: v["value"] for v in variables}
-            index = procfs.decimal(values.get("i", "")) if _is(row, WRAP) else None
-            if index is not None:
-                return table.Learned(wrap_rank=index, told=told)
-            if not told and variables and any(_is(row, one) for one in _TOLD):
-                names = ("rank", "world_size", "port")
-                told = tuple(procfs.decimal(values.get(name, "")) for name in names)
-            if _is(row, _WORKER):
-                number = procfs.decimal(values.get("worker_id", ""))
-                return table.Learned(is_worker=True, worker_id=number)
-            if row[0] == "main" and row[1].endswith(_DEBUG_SERVER):
-                return table.Learned(is_debug_server=True)
-            if _MEETING in row[1]:
-                return table.Learned(is_agent=True)
-    return table.Learned(told=told) if told else None
-
-
-def _joins(rows: Sequence[Row]) -> bool:
-    """Whether a stack waits in init_process_group, where what it was called with stands."""
-    inner = rows[0][1] if rows else ""
-    return inner.endswith((_C10D, _RENDEZVOUS)) and any(_is(row, _TOLD[1]) for row in rows)
-
-
-def _is(row: Row, frame: Tuple[str, str]) -> bool:
-    return bool(row[0] == frame[0] and row[1].endswith(frame[1]))
 
 
 def explain(pid: int, done: Done, seconds: float) -> Message:
@@ -295,7 +248,7 @@ class Sampler:
                 result = result if more.failure else more
             if self._table.identity(pid) != identity:
                 result = Sample([], {}, failure("gone", "the process is gone"))
-            taught = learn(result)
+            taught = learned.learn(result)
             if taught is not None:
                 self._table.learn(identity, taught)
             self._add_sources(pid, result)
@@ -308,7 +261,7 @@ class Sampler:
 
     def _begins_to_join(self, identity: Identity, result: Sample) -> bool:
         """Whether a rank is in init_process_group, where it was not when it was last looked at."""
-        joins = any(map(_joins, result.stacks.values()))
+        joins = any(map(learned.joins, result.stacks.values()))
         begins = joins and identity not in self._joining and self._table.is_rank(identity)
         if begins:
             self._joining.add(identity)

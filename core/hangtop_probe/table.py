@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Set, Tuple
 
 from . import (
     activity,
@@ -28,22 +28,12 @@ from . import (
 )
 from .entry import Entry, Identity, own_processes, told_apart
 from .guard import Guard, Hanging
+from .learned import Learned
 
 _RECHECK = 20
 """Later on every so many passes."""
 _DESCRIBE = 15
 """Passes between two readings of what rarely changes of a reported process."""
-
-
-class Learned(NamedTuple):
-    """What stack samples told about a process, see `stacks.learn`."""
-
-    wrap_rank: Optional[int] = None
-    is_worker: bool = False
-    worker_id: Optional[int] = None
-    is_debug_server: bool = False
-    is_agent: bool = False
-    told: Tuple[Optional[int], ...] = ()  # rank, world size and port it joins with; empty: unseen
 
 
 class Table:

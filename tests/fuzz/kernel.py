@@ -26,6 +26,7 @@ from hangtop_probe import (
     node,
     permission,
     pipelines,
+    printed,
     procfs,
     rest,
     sources,
@@ -59,7 +60,7 @@ def _flows() -> flows.Flows:
 READERS: tuple[Callable[[], object], ...] = (
     lambda: activity.read_thread("/proc/1/task/1", 1),
     lambda: activity.Activity(1).threads(),
-    lambda: activity.Printed.after(None, 1, 1),
+    lambda: printed.Printed.after(None, 1, 1),
     lambda: beside.holder(1, beside.HOLDS),
     lambda: beside.lock_files(1, descriptors.Node()),
     lambda: cgroupload.read("/sys/fs/cgroup/a"),

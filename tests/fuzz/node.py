@@ -23,8 +23,10 @@ from hangtop_core.dumps.safe import decode
 from hangtop_probe import (
     cgroups,
     descriptors,
+    environment,
     gpus,
     kernellog,
+    learned,
     locks,
     nettest_ports,
     nettest_ranks,
@@ -135,7 +137,7 @@ def process_table(data: bytes) -> None:
     found = attribute({one.pid: one for one in some})
     assert set(found) <= {10, 20, 21}
     assert len(secrets.mask_arguments(cmdline)) <= 129
-    json.dumps(secrets.allowed_environment(environ))
+    json.dumps(environment.allowed(environ))
 
 
 MASKED = (
@@ -189,7 +191,7 @@ def py_spy(data: bytes) -> None:
             Printing(data),  # type: ignore[arg-type]
             os.getpid(), "nonblocking", True, 1.0, threading.Event(),
         )  # fmt: skip
-    stacks.learn(found)
+    learned.learn(found)
     for wants in (True, False):
         otherends.ordered(7, found, wants)
     if found.failure is None:

@@ -24,7 +24,7 @@ from hangtop_core.columns import Shared, Unpacker
 from hangtop_core.dumps.load import load
 from hangtop_core.dumps.safe import decode
 from hangtop_probe import inject, permission
-from hangtop_probe.reading import gather
+from hangtop_probe.rankrecorder import gather
 from hangtop_probe.recorderread import Told
 from hangtop_probe.tools import Tools
 from support.flight import Job

@@ -261,6 +261,17 @@ async def test_ranks_of_a_small_job_fold_and_unfold_as_their_keys_say() -> None:
             assert "▾ rank 0" in await keys(pilot, unfolding), unfolding
 
 
+async def test_fold_on_a_frame_below_a_rank_folds_the_rank() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        assert "▾ rank 0" in await keys(pilot, "2", "m", "home", "down", "down")
+        text = await keys(pilot, "minus")
+        assert "▸ rank 0" in text
+        assert "▾ rank 1" in text
+        assert "▾ rank 0" in await keys(pilot, "plus"), "the cursor is on the rank"
+
+
 async def test_the_focus_goes_back_from_a_filter_that_was_opened_twice() -> None:
     app = app_for(load("skip"))
     async with app.run_test(size=SIZE) as pilot:

@@ -13,6 +13,7 @@ from hangtop.stopping import Stopping
 from hangtop.terminal import has_shell
 from hangtop.views import diff, texts
 from hangtop.views.common import node_of, rank_key
+from hangtop.views.jobs import job_items
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Handlers(Stopping):
 
         def items() -> list[Item]:
             shown = state.shown
-            return texts.job_items(shown.snapshot, shown.diagnoses) if shown else []
+            return job_items(shown.snapshot, shown.diagnoses) if shown else []
 
         self._app.push_screen(Choice("JOBS ON THESE NODES", items, state.job_key), self._job_chosen)
 

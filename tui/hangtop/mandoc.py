@@ -27,8 +27,19 @@ FILES = {
 }
 ENVIRONMENT = {
     "XDG_CONFIG_HOME, XDG_CACHE_HOME, XDG_STATE_HOME": "other places for these",
-    "PAGER, EDITOR": "what v and V open in the app",
-    "SLURM_JOB_ID": "inside of a Slurm job: the job that is looked at when nothing else is said",
+    "PAGER": "what v opens in the app; less -S where it is not set",
+    "VISUAL, EDITOR": "what V opens in the app, the first that is set; else vi",
+    "SHELL": "what ! starts in the app, on this machine",
+    "SLURM_JOB_ID, SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID": "inside of a Slurm job: the job that "
+    "is looked at when nothing else is said",
+    "PDSH_SSH_ARGS_APPEND": "options for the ssh of pdsh; those of hangtop come after them",
+    "TORCH_FR_DUMP_TEMP_FILE, TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "where torch writes dumps of "
+    "recorders, and so where `hangtop flight` looks for them when no place is named",
+    "HANGTOP_RUN_DIR": "set in jobs of `hangtop run`; another one in them starts its command as it "
+    "is",
+    "TMPDIR": "where a compressed core file is unpacked",
+    "TMUX, STY": "inside of tmux or screen: copies go to the terminal by way of these",
+    "TERM": "where it is dumb: no screens and no colours",
     "NO_COLOR": "no colours",
 }
 

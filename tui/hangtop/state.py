@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from hangtop.situation import Situation
 from hangtop.spans import line
-from hangtop.views.common import find_rank, node_of, rank_key, worst_first
+from hangtop.views.common import find_rank, node_of, rank_key
+from hangtop.views.judged import worst_first
 from hangtop_core.following import pids_of
 from hangtop_core.history import History
 from hangtop_core.observing import answers_to

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from hangtop_core.attach import bundle, largepackets
 from hangtop_core.attach.launcher import ending_of
+from hangtop_core.attach.leaving import Leaving
 from hangtop_core.attach.messages import BadPieceError, Hello, decode
 from hangtop_core.attach.noise import FLOOD, FLOOD_FIX, Noise
 from hangtop_core.attach.pulse import Beat, Pulse
 from hangtop_core.attach.reader import Reader
 from hangtop_core.attach.requests import Requests
+from hangtop_core.attach.retry import Retry
 from hangtop_core.attach.share import TOO_MUCH, Share
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.errors import HangtopError, NodeNotReadyError
@@ -65,9 +67,8 @@ class Link:
         self._share, self._pulse = Share(0.0), Pulse(self.timing, 0.0)
         self._was_ready = self._closing = False
         self._beat: Beat = "good"
-        self._retry_at: float | None = None
-        self._failures = 0
-        self._dying: dict[int, float] = {}
+        self._retry = Retry(self.timing)
+        self._leaving = Leaving(engine, self.timing.kill)
 
     @property
     def can_ask(self) -> bool:
@@ -82,22 +83,22 @@ class Link:
     @property
     def waits(self) -> bool:
         """Whether it is to connect (again), and has not begun to."""
-        return self._retry_at is not None and self.conn is None and not self._closing
+        return self._retry.at is not None and self.conn is None and not self._closing
 
     @property
     def idle(self) -> bool:
         """Whether no process of this link is left."""
-        return self.conn is None and not self._dying
+        return self.conn is None and not self._leaving
 
     def start_in_turn(self, now: Moment) -> None:
         """Start the probe as soon as it is this link's turn."""
-        self._retry_at = now.mono
+        self._retry.at = now.mono
         if self._may_start is None or self._may_start(self, now):
             self.start(now)
 
     def start(self, now: Moment) -> None:
         """Start the probe."""
-        self._retry_at, self._reader = None, Reader()
+        self._retry.at, self._reader = None, Reader()
         self._pulse = Pulse(self.timing, now.mono, self.launcher.patience)
         way = {"via": self.launcher.via, **self.launcher.by_hand._asdict()}
         self._listener.link_changed(self, way)
@@ -107,7 +108,7 @@ class Link:
 
     def retry(self, now: Moment) -> None:
         """Connect now, whatever the state: asked for by a person."""
-        self._failures = 0
+        self._retry.failures = 0
         if not self.can_ask:
             self._drop(now, "connecting", "trying again", again=False)
             self.start(now)
@@ -120,14 +121,15 @@ class Link:
     def close(self, now: Moment) -> None:
         """Let the probe end; `idle` tells when it has."""
         self._closing = True
-        self._retry_at = None
+        self._retry.at = None
         self._fail_all(NodeNotReadyError(f"the session with {self.name} is over"))
         self._abandon(now)
 
     def kill(self) -> None:
         """Kill whatever of this link is still running."""
-        for conn in (*self._dying, *([self.conn] if self.conn is not None else [])):
-            self._engine.kill(conn)
+        self._leaving.kill()
+        if self.conn is not None:
+            self._engine.kill(self.conn)
 
     def forgive(self, seconds: float, now: Moment) -> None:
         """Count so many seconds not as waited: this end had no time to listen."""
@@ -202,7 +204,7 @@ class Link:
 
     def _nothing_until(self) -> float:
         """Until when (monotonic) nothing is to be done unless something comes; 0 where it may."""
-        if self.state != "ready" or self._beat != "good" or self._dying or self._failures:
+        if self.state != "ready" or self._beat != "good" or self._leaving or self._retry.failures:
             return 0.0
         return min(self._pulse.quiet_until, self._requests.deadline)
 
@@ -215,7 +217,7 @@ class Link:
 
     def on_closed(self, closed: Closed, now: Moment) -> None:
         """Take the end of a connection."""
-        self._dying.pop(closed.conn, None)
+        self._leaving.closed(closed.conn)
         text = closed.stderr.decode("utf-8", "replace")
         if closed.conn != self.conn:
             self.launcher.late(text)
@@ -228,13 +230,10 @@ class Link:
 
     def tick(self, now: Moment) -> None:
         """Do what is due: pings, deadlines, retries and kills."""
-        for conn, kill_at in list(self._dying.items()):
-            if now.mono >= kill_at:
-                self._dying[conn] = now.mono + 60
-                self._engine.kill(conn)
+        self._leaving.kill_late(now.mono)
         if self._closing:
             return
-        if self._retry_at is not None and now.mono >= self._retry_at:
+        if self._retry.at is not None and now.mono >= self._retry.at:
             self.start_in_turn(now)
         elif self.conn is not None:
             self._watch_over(now)
@@ -258,7 +257,7 @@ class Link:
         elif due is not None:
             self._ping(now)
         if pulse.healthy(now.mono):
-            self._failures = 0
+            self._retry.failures = 0
 
     def _silent(self, reason: str, now: Moment) -> None:
         """Leave a connection on which nothing comes; the kernel here may know why."""
@@ -376,9 +375,7 @@ class Link:
             return
         self.generation += 1
         if again:
-            wait = self.timing.backoff(self._failures)
-            self._failures = min(self._failures + 1, 16)
-            self._retry_at = now.mono + wait
+            wait = self._retry.plan(now.mono)
             reason = f"{reason}; connecting again" + (f" in {wait:.0f} s" if wait >= 1 else "")
         self._set(now, state or ("lost" if self._was_ready else "unreachable"), reason, fix=fix)
         self._fail_all(NodeNotReadyError(f"{self.name} is {self.state}: {reason}"))
@@ -386,8 +383,7 @@ class Link:
     def _abandon(self, now: Moment) -> None:
         self.due = 0.0
         if self.conn is not None:
-            self._engine.close_input(self.conn)
-            self._dying[self.conn] = now.mono + self.timing.kill
+            self._leaving.add(self.conn, now.mono)
             self.conn = None
 
     def _fail_all(self, error: HangtopError) -> None:

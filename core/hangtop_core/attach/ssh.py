@@ -12,11 +12,13 @@ import os
 import re
 import shlex
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.attach import bounded, bundle
+from hangtop_core import bounded
+from hangtop_core.attach import bundle
 from hangtop_core.attach.launcher import ByHand, Ending, Wave
 from hangtop_core.attach.reasons import Context, explain_login
 from hangtop_core.errors import UsageError
@@ -36,6 +38,8 @@ FAST_KEX = "-oKexAlgorithms=^curve25519-sha256"
 """Put first, before the post-quantum one; what the node offers still decides. Needs OpenSSH 8."""
 
 _MAX_LOG = 65536
+LEFT_S = 10.0
+"""Seconds for which the log of an ssh that was left stays open; it is killed before (`Timing`)."""
 _MAX_SETTINGS = 1 << 20
 """Bytes that `ssh -G` may print; it has some KB to say."""
 _ASK_S = 5.0
@@ -81,7 +85,11 @@ class Login(Struct, frozen=True):
         return self
 
     def options(self, node: str) -> list[str]:
-        """Return the options of hangtop that reach a node so; nothing that goes without saying."""
+        """Return the options of hangtop that reach a node so; nothing that goes without saying.
+
+        They are for commands that are copied, and so short: what has its usual value is left out.
+        Who has taken back on the command line what the config file says has to do that again.
+        """
         words = ["-w", node]
         for option, value, usual in (
             ("-l", self.user, None),
@@ -172,7 +180,8 @@ class OwnWords:
     """What one ssh says itself, apart from what the node prints before and after the login.
 
     A banner that says "Permission denied" would be believed otherwise. ssh writes it to a file in
-    memory, which it opens by its name in /proc.
+    memory, which it opens by its name in /proc. That of one that was left stays open for a while:
+    it may have yet to open it, and the next file would have the same name.
     """
 
     possible = hasattr(os, "memfd_create")
@@ -180,13 +189,22 @@ class OwnWords:
 
     def __init__(self) -> None:
         self._fd: int | None = None
+        self._left: list[tuple[float, int]] = []
+        """When (monotonic) an ssh was left, and its file."""
 
     def __del__(self) -> None:
         self._close()
+        for _, fd in self._left:
+            os.close(fd)
 
     def begin(self) -> list[str]:
         """Return the options for the next ssh; none where there can be no such file."""
-        self._close()
+        now = time.monotonic()
+        while self._left and now - self._left[0][0] >= LEFT_S:
+            os.close(self._left.pop(0)[1])
+        if self._fd is not None:
+            self._left.append((now, self._fd))
+            self._fd = None
         if not OwnWords.possible:
             return []
         try:

@@ -14,7 +14,7 @@ from hangtop_core.cores.explain import Explanation, explain, signal_text
 from hangtop_core.cores.threads import CoreThread, together
 from hangtop_core.launchline import LOCAL_RANKS, WORLD_SIZES, number_in
 from hangtop_core.text import clean, plural, size
-from hangtop_probe.stacks import WRAP
+from hangtop_probe.learned import WRAP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -158,3 +158,7 @@ def test_where_a_core_lies_cannot_have_another_name(
     assert main(["core", "--take", "--rank", "3", "--yes"]) == 0
     assert main(["core", "--take", "--rank", "3", "--yes", option]) == 2
     assert "by its real name" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["core", "--help"])
+    _, _, told = capsys.readouterr().out.partition("  --take ")
+    assert option in told.partition("  --rank ")[0]

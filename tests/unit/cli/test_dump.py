@@ -10,16 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from hangtop.cli.dump import (
-    Answers,
-    as_data,
-    has_stacks,
-    named,
-    pids_by_node,
-    sample,
-    say_stale,
-    write,
-)
+from hangtop.cli.dump import Answers, has_stacks, named, pids_by_node, sample, say_stale, write
+from hangtop.cli.dumpdata import as_data
 from hangtop_core.diagnosis import to_json
 from hangtop_core.frame import Frame
 from hangtop_core.model import Job, Local, Node, Process, Rank, Snapshot, StackSample, ThreadStack

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hangtop import mandoc
-from hangtop.cli import config
+from hangtop.cli import config, version
 from hangtop.cli.arguments import in_file
 from hangtop.cli.main import build_parser, main
 from hangtop.keymap import ACTIONS
@@ -21,6 +22,10 @@ from hangtop_core.errors import UsageError
 from support.processes import PATIENCE
 
 ROOT = Path(__file__).parents[3]
+ENVIRON = re.compile(r"\benviron\b")
+VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+[A-Z0-9]")
+NOT_OWN = {"analysis", "demo", "nettest", "prepare.py"}
+"""What deals with variables of jobs."""
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -89,6 +94,31 @@ def test_a_report_about_a_bug_has_versions(capsys: pytest.CaptureFixture[str]) -
         assert re.search(rf"(?m)^  {name} +\S", told), name
 
 
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        ("head -c 65537 /dev/zero", "prints over 64 KiB"),
+        ("sleep 1000", "does not end within 0.5 s"),
+        ("exit 3", "fails with status 3"),
+        ("echo 5.1 >&2", "5.1"),
+    ],
+)
+def test_a_program_that_does_not_tell_its_version_is_told_so(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    says: str,
+    told: str,
+) -> None:
+    (tmp_path / "strace").write_text(f"#!/bin/sh\n{says}\n")
+    (tmp_path / "strace").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(version, "PROGRAMS", {"strace": ("-V",)})
+    if "sleep" in says:
+        monkeypatch.setattr(version, "LIMIT_S", 0.5)
+    assert f"strace        {told} {tmp_path}/strace" in said(capsys, "--version", "--verbose")
+
+
 def complete_in_bash(script: str, words: list[str]) -> list[str]:
     """What bash offers for the last word."""
     fill = f"""
@@ -149,6 +179,29 @@ def test_fish_completes_options(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert option.startswith("--native"), done.stderr
     assert command.startswith("numerics\t")
     assert len(command) < 100
+
+
+def variables_read(path: Path) -> set[str]:
+    """Names of variables that functions of a module with an environment in them have."""
+    found: set[str] = set()
+    for function in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(function, ast.FunctionDef) and ENVIRON.search(ast.unparse(function)):
+            texts = (one.value for one in ast.walk(function) if isinstance(one, ast.Constant))
+            found |= {one for one in texts if isinstance(one, str) and VARIABLE.fullmatch(one)}
+    return found
+
+
+def test_the_man_page_tells_of_every_variable_that_is_read() -> None:
+    told = {name for names in mandoc.ENVIRONMENT for name in names.split(", ")}
+    modules = [*(ROOT / "tui/hangtop").rglob("*.py"), *(ROOT / "core/hangtop_core").rglob("*.py")]
+    read = {
+        name
+        for path in modules
+        if not NOT_OWN.intersection(path.parts)
+        for name in variables_read(path)
+    }
+    assert {"NO_COLOR", "SLURM_JOB_ID"} <= read
+    assert read - told <= {"HOME"}
 
 
 def test_the_man_page_is_current_and_groff_takes_it() -> None:

@@ -23,7 +23,7 @@ from hangtop_probe import (
     columns,
     inject,
     permission,
-    reading,
+    rankrecorder,
     recorder,
     recorderread,
     recorderways,
@@ -308,7 +308,7 @@ CAN = {("file", "there"), ("server", "there"), ("debug-server", "maybe")}
 
 def codes() -> Iterator[tuple[tuple[str, ...], str, dict[str, str]]]:
     """Ways, of which one at least is meant, codes and arguments as the probe's code has them."""
-    for module in (inject, reading, recorderread, recorderways):
+    for module in (inject, rankrecorder, recorderread, recorderways):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue

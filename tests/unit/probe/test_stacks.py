@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hangtop_core.attach.messages import StackPiece, decode
 from hangtop_probe import permission, procfs, rest, sources, stacks
-from hangtop_probe.table import Learned, Table
+from hangtop_probe.table import Table
 from hangtop_probe.tools import Done, Tools
 from hangtop_probe.tracing import halted, refusal
+from support.spied import dump, frame
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 C10D = "/site/torch/distributed/distributed_c10d.py"
-RENDEZVOUS = "/site/torch/distributed/rendezvous.py"
-SPAWN = "/site/torch/multiprocessing/spawn.py"
-WORKER = "/site/torch/utils/data/_utils/worker.py"
-
-
-def frame(name: str, file: str, line: int = 1, **variables: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "filename": file,
-        "short_filename": Path(file).name,
-        "module": None,
-        "line": line,
-        "locals": [{"name": n, "addr": 1, "arg": True, "repr": v} for n, v in variables.items()]
-        or None,
-    }
-
-
-def dump(*frames: dict[str, Any], **fields: Any) -> bytes:
-    thread = {"thread_name": "MainThread", "os_thread_id": 7, "active": True, "owns_gil": False}
-    return json.dumps([{**thread, "frames": frames, **fields}]).encode()
 
 
 def test_a_dump_becomes_rows_and_threads() -> None:
@@ -73,32 +55,6 @@ def test_c_frames_without_a_name_are_equal_wherever_their_library_lies() -> None
     )
     assert first.stacks == same.stacks
     assert next(iter(first.stacks.values()))[0][0] == "??"
-
-
-def test_what_frames_tell_about_a_process() -> None:
-    def learned(*frames: dict[str, Any]) -> Learned | None:
-        return stacks.learn(stacks.parse(dump(*frames)))
-
-    assert learned(frame("f", "/a.py"), frame("_wrap", SPAWN, i="3")) == Learned(wrap_rank=3)
-    init = frame("init_process_group", C10D, world_size="4", rank="3")
-    told = Learned(told=(3, 4, None))
-    assert learned(init) == told
-    assert learned(init, frame("_wrap", SPAWN, i="3")) == told._replace(wrap_rank=3)
-    unset = frame("init_process_group", C10D, world_size="-1", rank="-1")
-    store = frame("_create_c10d_store", RENDEZVOUS, world_size="4", rank="3", port="29501")
-    assert learned(store, unset) == Learned(told=(3, 4, 29501))
-    assert learned(unset) == Learned(told=(None, None, None))
-    assert learned(frame("init_process_group", C10D)) is None
-    assert learned(frame("_worker_loop", WORKER, worker_id="2")) == Learned(None, True, 2)
-    assert learned(frame("_worker_loop", WORKER)) == Learned(None, True, None)
-    debug = frame("main", "/site/torch/distributed/debug/_frontend.py")
-    assert learned(debug) == Learned(is_debug_server=True)
-    waits = frame("_delay", "/site/torch/distributed/elastic/rendezvous/utils.py")
-    assert learned(waits, frame("main", "/mine/main.py")) == Learned(is_agent=True)
-    assert learned(frame("_wrap", "/mine/spawn.py", i="3")) is None
-    # A DataLoader worker forked by a spawned rank has both frames: the inner one counts.
-    both = (frame("_worker_loop", WORKER, worker_id="1"), frame("_wrap", SPAWN, i="0"))
-    assert learned(*both) == Learned(None, True, 1)
 
 
 def test_what_a_rank_joins_with_is_looked_at_each_time_it_comes_to_wait_there(

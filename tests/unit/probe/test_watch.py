@@ -20,7 +20,8 @@ from hangtop_probe.entry import Entry
 from hangtop_probe.facts import Facts
 from hangtop_probe.gpus import Gpus
 from hangtop_probe.hardware import Hardware
-from hangtop_probe.table import Learned, Table
+from hangtop_probe.learned import Learned
+from hangtop_probe.table import Table
 from hangtop_probe.tools import Tools
 from hangtop_probe.watch import BUDGET, Watch, quiet_s
 from support.processes import PATIENCE, state, wait_until

@@ -11,15 +11,15 @@ from hangtop import palette, possible
 from hangtop.keymap import ACTIONS, Keymap
 from hangtop.situation import Situation
 from hangtop.spans import plain
-from hangtop.views.common import state_line
 from hangtop.views.dumping import dump_lines
 from hangtop.views.headline import headline
 from hangtop.views.health import health_lines, health_steps
+from hangtop.views.jobs import job_items
+from hangtop.views.judged import state_line
 from hangtop.views.node import node_items
 from hangtop.views.nodes import node_rows
 from hangtop.views.overview import class_rows, verdict_lines
 from hangtop.views.stacks import representative, tree_rows
-from hangtop.views.texts import job_items
 from hangtop.views.verdict import command_in, evidence_items, full_lines
 from hangtop.widgets.line_pane import style_of
 from hangtop_core.analysis.stacks import merge
@@ -164,6 +164,7 @@ def test_nothing_is_dim_under_the_cursor(role: str) -> None:
 
 def test_commands_of_next_steps_are_found() -> None:
     assert command_in("lslocks | grep /a") == "lslocks | grep /a"
+    assert command_in("quota -s -u 1000") == "quota -s -u 1000"
     assert command_in("try the endpoint: nc -zv n1 29400") == "nc -zv n1 29400"
     assert command_in("start the launcher on every node") is None
 

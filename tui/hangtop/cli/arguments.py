@@ -1,4 +1,4 @@
-"""Options that several commands share, and those of the headless commands."""
+"""Options that several commands share, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from hangtop.cli import config
 from hangtop.cli.helptext import Formatter as Formatter
-from hangtop.cli.redactargs import add_redaction
 
 if TYPE_CHECKING:
     from hangtop_core.session import Options
@@ -206,108 +205,6 @@ def add_file(parser: argparse.ArgumentParser) -> None:
         metavar="CAPTURE",
         help="look at a file of `hangtop capture` instead of a running job",
     )
-
-
-def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop dump`."""
-    parser = commands.add_parser(
-        "dump",
-        help="print the stacks of all ranks once",
-        description="Take the stacks of all ranks once, without stopping them, and print them "
-        "merged: what ranks have in common is printed once, the smallest group first.",
-        epilog="examples:\n"
-        "  hangtop dump                     merged, library frames folded\n"
-        "  hangtop dump --each              one stack after the other\n"
-        "  hangtop dump --each --locals     with the variables of each frame\n"
-        "  hangtop dump --json > stacks.json\n"
-        "  hangtop dump -w 'gpu[001-016]'   of a job on sixteen nodes\n"
-        "  hangtop dump --job 4711 --via srun   of a Slurm job, where ssh is closed\n"
-        "  hangtop dump -w 'gpu[001-016]' --via pdsh\n"
-        "  hangtop dump -w pod-1 --command 'kubectl exec -i %h --'\n"
-        "  hangtop dump -w @gpu -o 'trace-%N.out'\n\n"
-        "Ctrl-C prints what has arrived by then, and says which nodes are missing.\n\n"
-        "exit status:\n"
-        "  0 stacks printed   12 no training job, or no rank yet\n"
-        "  13 not a single stack, or no node answers\n"
-        "  130 interrupted   2 wrong usage",
-        formatter_class=Formatter,
-    )
-    add_file(parser)
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--each", action="store_true", help="every rank by itself")
-    form.add_argument("--json", action="store_true", help="schema hangtop.dump/1")
-    parser.add_argument(
-        "--native",
-        action="store_true",
-        help="C frames, too: stops each process for about half a second, one after the other",
-    )
-    parser.add_argument(
-        "--locals", action="store_true", help="variables, secrets masked; not merged"
-    )
-    parser.add_argument(
-        "--all-threads",
-        action="store_true",
-        help="all threads, where only the main thread would be printed",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="write to FILE; with %%N in its name to one file per node",
-    )
-    parser.add_argument(
-        "--library",
-        action=argparse.BooleanOptionalAction,
-        help="show the frames of libraries, or fold them (default: shown with --native only)",
-    )
-    add_redaction(parser)
-    add_observing(parser)
-
-
-def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop diagnose`."""
-    parser = commands.add_parser(
-        "diagnose",
-        help="print who holds the job up, and why",
-        description="Observe a job for some seconds and print the verdict. When nothing moves but "
-        "too little time has passed to call that a hang, it goes on observing up to "
-        "--hang-after seconds.",
-        epilog="examples:\n"
-        "  hangtop diagnose\n"
-        "  hangtop diagnose --json | jq '.verdicts[0].culprits'\n"
-        "  hangtop diagnose --observe 20 --hang-after 60 || send-a-message\n"
-        "  hangtop diagnose -w 'gpu[01-16]' -x gpu07\n"
-        "  hangtop diagnose --job 4711       of a Slurm job\n"
-        "  hangtop diagnose hang.hangtop     of a capture\n"
-        "  hangtop diagnose --hostfile hosts.txt -l alice --python /opt/conda/bin/python3\n\n"
-        "exit status:\n"
-        "  0 progressing   10 hung, explained   11 hung, not explained\n"
-        "  12 no training job   13 nothing could be concluded, or no node answers\n"
-        "  2 wrong usage   130 interrupted: what was known by then",
-        formatter_class=Formatter,
-    )
-    parser.add_argument(
-        "--observe", type=seconds, default=5.0, metavar="S", help="seconds at least (default: 5)"
-    )
-    add_file(parser)
-    parser.add_argument("--json", action="store_true", help="schema hangtop.diagnosis/1")
-    parser.add_argument(
-        "--ras",
-        nargs="?",
-        const="safe",
-        choices=("safe", "anyway"),
-        help="if it hangs, ask NCCL's RAS once, too: its threads in all ranks then talk to one "
-        "another, which ends jobs with some versions of NCCL; those are not asked but by "
-        "--ras=anyway",
-    )
-    parser.add_argument(
-        "--allow-pause",
-        action="store_true",
-        help="where a rule asks for the C frames of a suspect, take them: stops it for about half "
-        "a second, once, and two ranks at most",
-    )
-    add_redaction(parser)
-    add_observing(parser)
 
 
 def in_file() -> dict[str, argparse.Action]:

@@ -64,7 +64,8 @@ def add_core(commands: Commands[argparse.ArgumentParser]) -> None:
     group.add_argument(
         "--take",
         action="store_true",
-        help="stop the rank, write its memory to a file on its node by gcore, let it go on",
+        help="stop the rank, write its memory to a file on its node by gcore, let it go on; says "
+        "where that is, and so does not go with --redact-paths and --redact-hosts",
     )
     group.add_argument("--rank", type=int, metavar="RANK", help="which one (or --pid PID)")
     group.add_argument(

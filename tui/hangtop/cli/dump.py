@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from hangtop.cli import redacting
 from hangtop.cli.arguments import complete, session_options
+from hangtop.cli.dumpdata import as_data
 from hangtop.cli.observe import choose, find_job, tell_unseen
 from hangtop.cli.output import StatusLine, draws_unicode, width
 from hangtop.cli.targets import launchers
@@ -21,7 +22,6 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.following import follow
-from hangtop_core.model import Failure
 from hangtop_core.report import WIDTH, each_text, merged_text
 from hangtop_core.session import Session
 from hangtop_core.text import clean, duration, name_pids, plural
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from concurrent.futures import Future
 
-    from hangtop_core.model import Job, Process, Rank, Snapshot, StackSample
+    from hangtop_core.model import Job, Rank, Snapshot, StackSample
     from hangtop_core.session import Sampled
     from hangtop_core.updates import Update
 
@@ -296,79 +296,3 @@ def pids_by_node(job: Job) -> dict[str, list[int]]:
             if child.role == "dataloader-worker" and child.gone_at is None:
                 found.setdefault(rank.node, []).append(child.pid)
     return found
-
-
-def as_data(snapshot: Snapshot, job: Job | None, *, all_threads: bool = False) -> dict[str, Any]:
-    """Everything a dump knows, with the stacks written out (schema `hangtop.dump/1`).
-
-    Without a job that is the nodes, and why some of them were not observed.
-    """
-    ranks = []
-    for rank in job.ranks if job is not None else ():
-        entry = process_data(snapshot, rank.process, rank.sample, all_threads)
-        children = [
-            process_data(snapshot, child, rank.child_samples.get(child.pid), all_threads)
-            for child in rank.children
-        ]
-        ranks.append({"rank": rank.rank, "node": rank.node, **entry, "children": children})
-    return {
-        "schema": "hangtop.dump/1",
-        "at": snapshot.at,
-        "job": None
-        if job is None
-        else {
-            "key": job.key,
-            "id": job.id,
-            "launcher": job.launcher,
-            "world_size": job.world_size,
-        },
-        "nodes": [
-            {
-                "name": node.name,
-                "state": node.state,
-                "reason": node.reason,
-                "fix": node.fix,
-                "nvml": node.nvml,
-                "gpus": node.gpus,
-                "nics": node.nics,
-            }
-            for node in snapshot.nodes
-        ],
-        "ranks": ranks,
-        "unnumbered": [
-            {"node": one.node, **process_data(snapshot, one, None, False)}
-            for one in (job.unnumbered if job is not None else ())
-        ],
-    }
-
-
-def denial(process: Process) -> Failure | None:
-    """Why a process that was never sampled cannot be."""
-    return Failure("denied", process.denied) if process.denied else None
-
-
-def process_data(
-    snapshot: Snapshot, process: Process, sample: StackSample | None, all_threads: bool
-) -> dict[str, Any]:
-    """One process and its stacks, or why it has none."""
-    threads = sample.threads if sample is not None else ()
-    return {
-        "pid": process.pid,
-        "role": process.role,
-        "label": process.label,
-        "state": process.state,
-        "sampled_at": sample.at if sample is not None else None,
-        "mode": sample.mode if sample is not None else None,
-        "failure": sample.failure if sample is not None else denial(process),
-        "threads": [
-            {
-                "tid": thread.tid,
-                "name": thread.name,
-                "active": thread.active,
-                "gil": thread.gil,
-                "frames": snapshot.stacks.get(thread.stack, ()),
-                "locals": thread.locals,
-            }
-            for thread in (threads if all_threads else threads[:1])
-        ],
-    }

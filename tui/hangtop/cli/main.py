@@ -14,18 +14,14 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments import (
-    Formatter,
-    Parser,
-    add_diagnose,
-    add_dump,
-    add_observing,
-    add_screen,
-)
+from hangtop.cli.arguments import Formatter, Parser, add_observing, add_screen
 from hangtop.cli.captureargs import add_capture, add_open
 from hangtop.cli.config import config_path
 from hangtop.cli.coreargs import add_core
 from hangtop.cli.debugargs import add_debug
+from hangtop.cli.demoargs import add_demo
+from hangtop.cli.diagnoseargs import add_diagnose
+from hangtop.cli.dumpargs import add_dump
 from hangtop.cli.flightargs import add_flight
 from hangtop.cli.logsargs import add_logs
 from hangtop.cli.nettestargs import add_nettest
@@ -137,33 +133,6 @@ def build_parser() -> argparse.ArgumentParser:
     add_config(commands)
     add_completion(commands)
     return parser
-
-
-def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop demo`."""
-    parser = commands.add_parser(
-        "demo",
-        help="start a small job that really hangs, and look at it",
-        description="Start a small training job on this machine that really hangs, and open "
-        "hangtop on it. The job ends with hangtop, however hangtop ends. Needs torch.",
-        epilog="examples:\n"
-        "  hangtop demo                     a rank skips a collective\n"
-        "  hangtop demo --list              all scenarios\n"
-        "  hangtop demo lock --diagnose     print the verdict instead of opening the app",
-        formatter_class=Formatter,
-    )
-    parser.add_argument("scenario", nargs="?", default="skip", help="which one (default: skip)")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--list", action="store_true", help="list the scenarios and exit")
-    what.add_argument("--diagnose", action="store_true", help="run `hangtop diagnose` on the job")
-    what.add_argument("--dump", action="store_true", help="run `hangtop dump` on the job")
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="with --list: schema hangtop.scenarios/1; else as diagnose and dump print it",
-    )
-    add_observing(parser, choose=False)
-    add_screen(parser)
 
 
 OPENS = "`hangtop open {file}` looks through it when it is a capture"

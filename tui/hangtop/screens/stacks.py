@@ -184,10 +184,12 @@ class StacksPage(OutlierPage):
             self.hangtop.follow("rank")
 
     def do_fold(self) -> None:
-        """Close the branch under the cursor."""
+        """Close the branch under the cursor; of a frame below a rank, that of the rank."""
         row = self.stack_tree.current
         if row is not None:
-            self.stack_tree.fold(row.key)
+            key = row.heading or row.key
+            self.stack_tree.select(key)
+            self.stack_tree.fold(key)
             self.fill()
 
     def do_unfold(self) -> None:

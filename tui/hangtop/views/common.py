@@ -8,14 +8,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hangtop.spans import Line, labelled, line
-from hangtop_core.analysis.flight.picture import FlightDiagnosis
-from hangtop_core.report import confidence_word
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from hangtop_core.diagnosis import Diagnosis, Verdict
     from hangtop_core.model import (
         Frame,
         Job,
@@ -50,10 +47,6 @@ STATE_LETTERS = {
 }
 SILENT_S = 2.0
 """Seconds without news from a node from which on what was last seen of it counts as old."""
-FIRST_STACKS_S = 30.0
-"""Seconds within which each rank has given a stack, or says why not."""
-STALLED_S = 5.0
-"""Seconds without progress from which a job is called stalled; hung comes later."""
 ODD_STATES = frozenset({"disk-wait", "stopped", "traced", "zombie", "exited", "unknown"})
 
 
@@ -75,20 +68,6 @@ def find_rank(job: Job | None, key: str | None, number: int | None = None) -> Ra
     number = int(pid) if pid.isdecimal() else -1
     some = (rank for rank in job.ranks if rank.process.pid == number)
     return next((rank for rank in some if rank_key(rank) == key), None)
-
-
-def worst_first(jobs: Iterable[Job], diagnoses: Mapping[str, Diagnosis]) -> list[Job]:
-    """Jobs that hang, then those that stall, then the others that live, then what has ended."""
-
-    def urgency(job: Job) -> int:
-        diagnosis = diagnoses.get(job.key)
-        if diagnosis is None:
-            return 2
-        if diagnosis.state in ("hung", "exited"):
-            return 0 if diagnosis.state == "hung" else 3
-        return 1 if (diagnosis.stalled_for_s or 0.0) >= STALLED_S else 2
-
-    return sorted(jobs, key=urgency)
 
 
 def node_of(snapshot: Snapshot, name: str) -> Node | None:
@@ -180,73 +159,3 @@ def waits_lines(process: Process) -> list[Line]:
         return []
     call = line(call_text(main), ("  wchan ", "label"), main.wchan or "-")
     return [labelled("waits in", call)]
-
-
-_CONFIDENCE = {"high": "good", "medium": "warn", "low": "dim"}
-
-
-def confidence(verdict: Verdict) -> Line:
-    """How sure a verdict is, in a word and in a number."""
-    word = confidence_word(verdict.confidence)
-    return line((f"{word} confidence {verdict.confidence:.0%}", _CONFIDENCE[word]))
-
-
-SUSPECTED = 0.5
-"""Confidence below which nobody is marked as a culprit: a wrong name is worse than none."""
-
-
-def culprits(diagnosis: Diagnosis | None) -> dict[tuple[str, int | None], str]:
-    """Causes by culprit: the best verdict wins. Keyed by node and pid, and by rank.
-
-    Whom a verdict names that is little more than a guess is not among them.
-    """
-    found: dict[tuple[str, int | None], str] = {}
-    for verdict in diagnosis.verdicts if diagnosis else ():
-        if verdict.confidence < SUSPECTED:
-            continue
-        for culprit in verdict.culprits:
-            found.setdefault((culprit.node, culprit.pid), verdict.cause)
-            if culprit.pid is None:
-                found.setdefault(("rank", culprit.rank), verdict.cause)
-    return found
-
-
-def cause_of(blamed: Mapping[tuple[str, int | None], str], rank: Rank) -> str | None:
-    """What a rank is blamed for, by what `culprits` found."""
-    return blamed.get((rank.node, rank.process.pid)) or blamed.get(("rank", rank.rank))
-
-
-def unread(diagnosis: Diagnosis, job: Job | None) -> int:
-    """Of how many ranks the first stack is still to come, so that nothing can be said yet."""
-    if job is None or diagnosis.observed_for_s >= FIRST_STACKS_S or diagnosis.verdicts:
-        return 0
-    return sum(rank.sample is None and rank.process.gone_at is None for rank in job.ranks)
-
-
-def state_line(diagnosis: Diagnosis | None, job: Job | None, since: float = 0.0) -> Line:
-    """`● HUNG 3:12`: the one thing to see from across the room.
-
-    `since` are the seconds that have passed since it was diagnosed.
-    """
-    if job is None or diagnosis is None:
-        return line(("○ NO JOB" if job is None else "○ WATCHING", "bold"))
-    if diagnosis.state == "hung":
-        lasting = "" if diagnosis.hung_for_s is None else f" {span(diagnosis.hung_for_s + since)}"
-        return line((f"● HUNG{lasting}", "hung"))
-    stalled = diagnosis.stalled_for_s
-    if (
-        diagnosis.state in ("progressing", "unknown")
-        and stalled is not None
-        and stalled >= STALLED_S
-        and not (diagnosis.state == "unknown" and unread(diagnosis, job))
-    ):
-        return line((f"● STALLED {span(stalled)}", "warn"))
-    if diagnosis.state == "progressing":
-        return line(("● PROGRESSING", "good"))
-    if diagnosis.state == "starting":
-        return line(("○ STARTING", "info"))
-    if diagnosis.state == "exited":
-        return line(("○ EXITED", "bold"))
-    if isinstance(diagnosis, FlightDiagnosis):
-        return line(("○ NOTHING UNDER WAY", "good"))
-    return line(("○ WATCHING", "info"))

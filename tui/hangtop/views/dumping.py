@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hangtop_core.model import Rank
 
 USABLE = frozenset({"there", "rare", "read", "no-dump"})
-"""How a dump pipe stands that can be written to: `hangtop_probe.recorderways`, `reading`."""
+"""How a dump pipe stands that can be written to: `hangtop_probe.recorderways`, `rankrecorder`."""
 
 
 def dump_lines(ranks: Iterable[Rank]) -> tuple[bool, list[Line]]:

@@ -9,7 +9,8 @@ from hangtop.actions import page_names
 from hangtop.files import SCREENS
 from hangtop.keytable import PAGES
 from hangtop.spans import EMPTY, Line, cells, crop, line
-from hangtop.views.common import clock, day, span, state_line
+from hangtop.views.common import clock, day, span
+from hangtop.views.judged import state_line
 from hangtop.views.nodes import node_role
 from hangtop_core import nodesets
 from hangtop_core.nodestates import OBSERVED

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import Line, line
-from hangtop.views.common import ODD_STATES, cause_of, culprits, silence, span
+from hangtop.views.common import ODD_STATES, silence, span
+from hangtop.views.judged import cause_of, culprits
 from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import troubles
 from hangtop_core.nodestates import OBSERVED

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import Line, labelled, line
-from hangtop.views.common import (
-    STALLED_S,
-    cause_of,
-    confidence,
-    culprits,
-    idle_seconds,
-    span,
-    unheard,
-    unread,
-)
+from hangtop.views.common import idle_seconds, span, unheard
+from hangtop.views.judged import STALLED_S, cause_of, confidence, culprits, unread
 from hangtop.views.nodes import alike, node_role
 from hangtop.views.places import doing
 from hangtop_core import nodesets

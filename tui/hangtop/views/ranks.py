@@ -10,14 +10,13 @@ from hangtop.spans import Line, line
 from hangtop.views.common import (
     ODD_STATES,
     STATE_ROLES,
-    cause_of,
-    culprits,
     idle_seconds,
     rank_key,
     seen,
     span,
     unheard,
 )
+from hangtop.views.judged import cause_of, culprits
 from hangtop.views.places import doing
 from hangtop_core.breaks import PART
 from hangtop_core.text import clean, how_ended

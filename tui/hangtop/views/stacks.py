@@ -49,6 +49,8 @@ class TreeRow:
     frame: Frame | None = None
     is_open: bool = False
     """Of a rank's heading: whether its stack is shown below it."""
+    heading: str | None = None
+    """Of a frame below a rank's heading: the key of that."""
 
 
 def tree_rows(
@@ -132,7 +134,7 @@ def rank_rows(
             continue
         steps = steps_of(snapshot.stacks.get(thread.stack, ()), libraries=not cut)
         for depth, (frame, hidden) in enumerate(steps):
-            rows.append(_step_row(rank, f"{key}:{depth}", frame, hidden))
+            rows.append(_step_row(rank, key, depth, frame, hidden))
     return rows
 
 
@@ -166,10 +168,10 @@ def _rank_heading(
     )
 
 
-def _step_row(rank: Rank, key: str, frame: Frame, hidden: int) -> TreeRow:
+def _step_row(rank: Rank, heading: str, depth: int, frame: Frame, hidden: int) -> TreeRow:
     role = "dim" if is_library(frame) else ""
     return TreeRow(
-        key=key,
+        key=f"{heading}:{depth}",
         count=0,
         share=0.0,
         age=None,
@@ -178,6 +180,7 @@ def _step_row(rank: Rank, key: str, frame: Frame, hidden: int) -> TreeRow:
         ranks=(rank.rank,),
         note=line((f"⋯ {plural(hidden, 'frame')} cut" if hidden else "", "dim")),
         frame=frame,
+        heading=heading,
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hangtop.actions import GROUPS, Action, keys_of, page_names
-from hangtop.items import Item
 from hangtop.possible import needs_live
-from hangtop.spans import EMPTY, Line, cells, fit, labelled, line, plain
-from hangtop.views.common import ago, clock, span, state_line, worst_first
+from hangtop.spans import EMPTY, Line, labelled, line, plain
+from hangtop.views.common import clock
 from hangtop.views.files import FILE_COLUMNS, file_rows
+from hangtop.views.judged import state_line
 from hangtop.views.rank import (
     CHILD_COLUMNS,
     THREAD_COLUMNS,
@@ -18,9 +18,8 @@ from hangtop.views.rank import (
     stack_lines,
     thread_rows,
 )
-from hangtop_core import nodesets
 from hangtop_core.flightreport import last_entries
-from hangtop_core.text import duration, plural, shorten
+from hangtop_core.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
 
 PLAIN_MOVES = frozenset({"line_up", "line_down"})
 """Told with the arrow keys."""
-
-WIDEST_NODES = 40
-"""Characters for the nodes of a job, in the list of jobs."""
 
 NOT_READ = line(("  not read", "dim"))
 
@@ -161,32 +157,3 @@ def rank_text(
 def _row(columns: Any, item: Any) -> Line:
     cells = (plain(column.cell(item)).strip() for column in columns)
     return line("  ", "  ".join(cell for cell in cells if cell))
-
-
-def job_items(snapshot: Snapshot, diagnoses: Any) -> list[Item]:
-    """Jobs to choose from, with the state of each."""
-    jobs = worst_first(snapshot.jobs, diagnoses)
-    states = [state_line(diagnoses.get(job.key), job) for job in jobs]
-    widest = max((cells(state) for state in states), default=0)
-    names = max((min(len(job.name or job.key), 24) for job in jobs), default=0)
-    return [
-        Item(job.key, (_job_line(job, fit(state, widest), names, snapshot.at),), 2)
-        for job, state in zip(jobs, states, strict=True)
-    ]
-
-
-def _job_line(job: Job, state: Line, names: int, now: float) -> Line:
-    some = (*job.launchers, *(rank.process for rank in job.ranks), *job.unnumbered)
-    first = min(some, key=lambda process: process.started_at)
-    gone = max((rank.process.gone_at or 0.0 for rank in job.ranks), default=0.0)
-    living = any(rank.process.gone_at is None for rank in job.ranks) or not job.ranks
-    when = f"up {span(now - first.started_at)}" if living else f"ended {ago(gone, now)}"
-    starter = f"{job.launcher} " if job.launcher else ""
-    return line(
-        *state,
-        (f"  {job.name or job.key:<{names}}  ", "bold"),
-        f"{plural(job.world_size or len(job.ranks), 'rank')} on "
-        f"{shorten(nodesets.fold(job.nodes), WIDEST_NODES)}",
-        (f"  {starter}pid {first.pid}  {when}", "dim"),
-        (f"  {job.master}" if job.master else "", "dim"),
-    )

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from hangtop.items import Item
 from hangtop.spans import EMPTY, Line, labelled, line, unbroken
-from hangtop.views.common import SUSPECTED, clock, confidence
+from hangtop.views.common import clock
 from hangtop.views.goals import Goal, goal_of, goal_of_need
+from hangtop.views.judged import SUSPECTED, confidence
 from hangtop.views.overview import nothing_found, verdict_lines
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.rankset import fold
@@ -222,8 +223,8 @@ COMMANDS = frozenset({
     "apt-get", "cat", "cd", "coredumpctl", "cuda-gdb", "df", "dmesg", "docker", "echo", "fuser",
     "gdb", "getent", "grep", "hangtop", "ibstat", "ip", "journalctl", "kill", "killall", "ls",
     "lslocks", "lsof", "mount", "nc", "nsenter", "nvidia-smi", "ping", "pip", "ps", "py-spy",
-    "python", "python3", "scontrol", "sinfo", "srun", "ss", "ssh", "strace", "sudo", "sysctl",
-    "systemctl", "tail", "timeout", "torchrun", "ulimit",
+    "python", "python3", "quota", "scontrol", "sinfo", "srun", "ss", "ssh", "strace", "sudo",
+    "sysctl", "systemctl", "tail", "timeout", "torchrun", "ulimit",
 })  # fmt: skip
 """Programs that a next step may name: what follows them is what `y` copies."""
 

@@ -1,8 +1,8 @@
 """By what flight recorders were read, or why not: sentences for the codes that nodes send.
 
 A node looks at every way to a rank's recorder and says how each stands as a code with arguments
-(`hangtop_probe.recorderways`, `reading`, `inject`). What the codes mean, and what would change it,
-stands here only; `hangtop flight`, blind spots and the doctor's rung share it.
+(`hangtop_probe.recorderways`, `rankrecorder`, `inject`). What the codes mean, and what would
+change it, stands here only; `hangtop flight`, blind spots and the doctor's rung share it.
 """
 
 from __future__ import annotations

@@ -279,3 +279,25 @@ def test_a_service_that_stays_silent() -> None:
     verdict = hung(world)
     assert (verdict.cause, blamed(verdict)) == ("remote-service-wait", [3])
     assert "10.9.9.9:443" in verdict.summary
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_who_waits_for_somebody_to_connect(count: int) -> None:
+    world = World()
+    world.waiters(2)
+    accept = (frame("socket.accept", "py:socket.py", 294), *user("hand_over", 57))
+    for port in (5001, 5002)[:count]:
+        here = Socket("tcp", "LISTEN", f"10.0.0.1:{port}", "0.0.0.0:0")
+        table = DescriptorTable(NOW, (Descriptor(9, "socket", "socket:[1]", socket=here),))
+        world.add(accept, ("S", "inet_csk_accept", "accept4", 9, None), descriptors=table)
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("remote-service-wait", [2, 3][:count])
+    if count == 1:
+        assert "waits at train.py:57 (hand_over) for somebody to connect, at 10.0.0.1:5001" in (
+            verdict.summary
+        )
+        assert "look who is to connect to it" in verdict.next_steps[0]
+    else:
+        assert "rank 2 at 10.0.0.1:5001 (fd 9), rank 3 at 10.0.0.1:5002 (fd 9)" in verdict.summary
+        assert "all wait for somebody to do so" in verdict.next_steps[0]
+    assert "sends nothing" not in verdict.summary

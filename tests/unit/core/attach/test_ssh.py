@@ -6,9 +6,11 @@ import os
 import re
 import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from hangtop_core.attach import ssh
 from hangtop_core.attach.reasons import TABLE, Context, explain_login
 from hangtop_core.attach.ssh import AT_ONCE_BEHIND_A_JUMP, Login, OwnWords, SshLauncher
 from hangtop_core.errors import UsageError
@@ -107,6 +109,22 @@ def test_what_ssh_says_is_read_from_its_log() -> None:
     assert "name cannot be resolved" in launcher.explain(255, said, False).reason
     assert log is not None
     os.close(log)
+
+
+def test_an_ssh_that_was_left_at_once_does_not_write_to_the_log_of_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = OwnWords()
+    (_, left), (_, present) = words.begin(), words.begin()
+    Path(present).write_text("Connection refused", "utf-8")
+    with open(left, "a", encoding="utf-8") as late:  # it comes to open its log only now
+        late.write("Permission denied")
+    assert words.take() == "Connection refused"
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(ssh, "LEFT_S", 0.0)
+    words.begin()
+    words.begin()
+    assert len(os.listdir("/proc/self/fd")) == before + 1, "the first was closed"
 
 
 def test_an_ssh_that_cannot_open_its_log_is_started_without_one(

@@ -1,0 +1,68 @@
+"""What stacks tell of a process: which rank mp.spawn made it, what it joins, whom it serves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence, Tuple
+
+from . import procfs
+
+if TYPE_CHECKING:
+    from .stacks import Row, Sample
+
+WRAP = ("_wrap", "torch/multiprocessing/spawn.py")
+"""Function and file whose `i` is the rank of a child of mp.spawn, torch 1.13 to 2.15."""
+_C10D = "torch/distributed/distributed_c10d.py"
+_RENDEZVOUS = "torch/distributed/rendezvous.py"
+_TOLD = (("_create_c10d_store", _RENDEZVOUS), ("init_process_group", _C10D))
+"""Whose `rank`, `world_size` and `port` say what a rank joins; of the second only once it waits."""
+_WORKER = ("_worker_loop", "torch/utils/data/_utils/worker.py")
+_MEETING = "torch/distributed/elastic/rendezvous/"
+_DEBUG_SERVER = "torch/distributed/debug/_frontend.py"
+
+
+class Learned(NamedTuple):
+    """What stack samples told about a process."""
+
+    wrap_rank: Optional[int] = None
+    is_worker: bool = False
+    worker_id: Optional[int] = None
+    is_debug_server: bool = False
+    is_agent: bool = False
+    told: Tuple[Optional[int], ...] = ()  # rank, world size and port it joins with; empty: unseen
+
+
+def learn(result: Sample) -> Optional[Learned]:
+    """Return what frames tell about the process: mp.spawn rank, what it joins, DataLoader worker.
+
+    torch 2.13 torch/multiprocessing/spawn.py `_wrap(fn, i, args, ...)` and
+    torch/utils/data/_utils/worker.py `_worker_loop(..., worker_id, ...)`.
+    """
+    told: Tuple[Optional[int], ...] = ()
+    for thread in result.threads:
+        rows = result.stacks[thread["stack"]]
+        for row, variables in zip(rows, thread["locals"]):
+            values = {v["name"]: v["value"] for v in variables}
+            index = procfs.decimal(values.get("i", "")) if _is(row, WRAP) else None
+            if index is not None:
+                return Learned(wrap_rank=index, told=told)
+            if not told and variables and any(_is(row, one) for one in _TOLD):
+                names = ("rank", "world_size", "port")
+                told = tuple(procfs.decimal(values.get(name, "")) for name in names)
+            if _is(row, _WORKER):
+                number = procfs.decimal(values.get("worker_id", ""))
+                return Learned(is_worker=True, worker_id=number)
+            if row[0] == "main" and row[1].endswith(_DEBUG_SERVER):
+                return Learned(is_debug_server=True)
+            if _MEETING in row[1]:
+                return Learned(is_agent=True)
+    return Learned(told=told) if told else None
+
+
+def joins(rows: Sequence[Row]) -> bool:
+    """Whether a stack waits in init_process_group, where what it was called with stands."""
+    inner = rows[0][1] if rows else ""
+    return inner.endswith((_C10D, _RENDEZVOUS)) and any(_is(row, _TOLD[1]) for row in rows)
+
+
+def _is(row: Row, frame: Tuple[str, str]) -> bool:
+    return bool(row[0] == frame[0] and row[1].endswith(frame[1]))

@@ -1,0 +1,40 @@
+"""What is learned of a process from its stacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hangtop_probe import learned, stacks
+from hangtop_probe.learned import Learned
+from support.spied import dump, frame
+
+C10D = "/site/torch/distributed/distributed_c10d.py"
+RENDEZVOUS = "/site/torch/distributed/rendezvous.py"
+SPAWN = "/site/torch/multiprocessing/spawn.py"
+WORKER = "/site/torch/utils/data/_utils/worker.py"
+
+
+def test_what_frames_tell_about_a_process() -> None:
+    def told_by(*frames: dict[str, Any]) -> Learned | None:
+        return learned.learn(stacks.parse(dump(*frames)))
+
+    assert told_by(frame("f", "/a.py"), frame("_wrap", SPAWN, i="3")) == Learned(wrap_rank=3)
+    init = frame("init_process_group", C10D, world_size="4", rank="3")
+    told = Learned(told=(3, 4, None))
+    assert told_by(init) == told
+    assert told_by(init, frame("_wrap", SPAWN, i="3")) == told._replace(wrap_rank=3)
+    unset = frame("init_process_group", C10D, world_size="-1", rank="-1")
+    store = frame("_create_c10d_store", RENDEZVOUS, world_size="4", rank="3", port="29501")
+    assert told_by(store, unset) == Learned(told=(3, 4, 29501))
+    assert told_by(unset) == Learned(told=(None, None, None))
+    assert told_by(frame("init_process_group", C10D)) is None
+    assert told_by(frame("_worker_loop", WORKER, worker_id="2")) == Learned(None, True, 2)
+    assert told_by(frame("_worker_loop", WORKER)) == Learned(None, True, None)
+    debug = frame("main", "/site/torch/distributed/debug/_frontend.py")
+    assert told_by(debug) == Learned(is_debug_server=True)
+    waits = frame("_delay", "/site/torch/distributed/elastic/rendezvous/utils.py")
+    assert told_by(waits, frame("main", "/mine/main.py")) == Learned(is_agent=True)
+    assert told_by(frame("_wrap", "/mine/spawn.py", i="3")) is None
+    # A DataLoader worker forked by a spawned rank has both frames: the inner one counts.
+    both = (frame("_worker_loop", WORKER, worker_id="1"), frame("_wrap", SPAWN, i="0"))
+    assert told_by(*both) == Learned(None, True, 1)
