@@ -24,7 +24,7 @@ from itertools import count
 from operator import itemgetter
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .recorderentry import MAX_FRAMES, clipped, normal
+from .recorderentry import MAX_FRAMES, clipped, normal, number
 
 SCHEDULED, STARTED, COMPLETED, STATE = 0, 1, 2, 3
 """Values of the lowest two bits of a flag, and their mask."""
