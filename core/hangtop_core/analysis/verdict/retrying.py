@@ -27,7 +27,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.refusals import refusal
-from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.analysis.verdict.steps import dump_step, on, trace_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -164,10 +164,8 @@ def _lock_file(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, group),
             ),
             steps=(
-                on(
-                    first,
-                    f"hangtop dump --pid {first.pid} --each --locals",
-                    words="see which file it is, in the locals there",
+                dump_step(
+                    first, "--each --locals", words="see which file it is, in the locals there"
                 ),
                 "look when that file was made and by whom: a pid in it, its owner, its age; "
                 "delete it once nobody is left who has the lock",
@@ -313,11 +311,10 @@ def _by_name(one: Round | None) -> str | None:
 
 
 def _refused_steps(subject: Subject) -> tuple[Step, ...]:
-    pid = subject.pid
-    connects = f"timeout 20 strace -f -e trace=connect -p {pid}"
+    connects = f"timeout 20 strace -f -e trace=connect -p {subject.pid}"
     return (
         on(subject, connects, words="see where it connects to, and what comes of it"),
-        on(subject, f"hangtop dump --pid {pid} --each --locals"),
+        dump_step(subject, "--each --locals"),
         "let attempts end after some time, with an error that names the service",
     )
 

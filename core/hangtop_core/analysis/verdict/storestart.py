@@ -24,7 +24,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.refusals import no_way
-from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.verdict.steps import dump_step, on
 from hangtop_core.analysis.verdict.storehost import (
     by_torchrun,
     connects,
@@ -236,12 +236,11 @@ def _host_alone(case: Case, host: Subject, tries: Sequence[Subject], at: str, tr
 
 
 def _steps(subject: Subject) -> tuple[Step, ...]:
-    dump = f"hangtop dump --pid {subject.pid} --each --locals"
     hosts = "no rank hosts a store where all were started by torchrun: it has one itself, at the "
     hosts += "MASTER_PORT it gives them (TORCHELASTIC_USE_AGENT_STORE)"
     return (
         *((hosts,) if by_torchrun(subject) else ()),
-        on(subject, dump, words="see port and address in the locals"),
+        dump_step(subject, "--each --locals", words="see port and address in the locals"),
         "give all ranks the address and port of one store; compare where the program takes them "
         "from with MASTER_ADDR and MASTER_PORT",
     )
@@ -339,7 +338,7 @@ def _waits_for_more(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         evidence=facts,
         steps=(
-            on(host, f"hangtop dump --pid {host.pid} --each --locals", words="see its locals"),
+            dump_step(host, "--each --locals", words="see its locals"),
             "compare the world_size of the store with how many ranks are started; those that make "
             "it with wait_for_workers=False are not counted",
         ),
