@@ -6,7 +6,7 @@ from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from hangtop.spans import Line, labelled, line
+from hangtop.spans import Line, counted, labelled, line
 from hangtop.views.common import STATE_ROLES, ago, span, unheard
 from hangtop.views.gpus import doing_counts
 from hangtop.views.nodes import alike, counts, node_role
@@ -76,12 +76,11 @@ def _rank_health(
     """In which state ranks are; of those on silent nodes (`quiet`) that is not known."""
     heard = [rank for rank in job.ranks if rank.node not in quiet]
     yield
-    parts: list[tuple[str, str]] = []
-    for state, number in Counter(rank.state for rank in heard).most_common():
-        parts += [(f"{number} {state}", STATE_ROLES[state]), ("  ", "")]
+    states = counted((rank.state for rank in heard), STATE_ROLES.__getitem__)
     if len(heard) < len(job.ranks):
-        parts.append((f"{len(job.ranks) - len(heard)} on silent nodes", "warn"))
-    lines = [labelled("ranks", line(*parts) if parts else "none yet")]
+        silent = (f"{len(job.ranks) - len(heard)} on silent nodes", "warn")
+        states = line(states, "  " if states else "", silent)
+    lines = [labelled("ranks", states or "none yet")]
     yield
     if lost := absent(job):
         lines.append(labelled("", line((f"{name_ranks(lost)} not found", "bad"))))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
-from hangtop.spans import Line, line
+from hangtop.spans import Line, counted, line
 from hangtop.views.common import ODD_STATES, cause_of, culprits, silence, span
 from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import troubles
@@ -73,10 +73,7 @@ def node_role(state: str) -> str:
 
 def counts(nodes: Sequence[Node]) -> Line:
     """`14 ready  1 slow  1 lost`."""
-    parts: list[tuple[str, str]] = []
-    for state, count in Counter(node.state for node in nodes).most_common():
-        parts += [(f"{count} {state}", node_role(state)), ("  ", "")]
-    return line(*parts[:-1])
+    return counted((node.state for node in nodes), node_role)
 
 
 def _kind(reason: str) -> str:

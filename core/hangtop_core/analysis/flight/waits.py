@@ -114,6 +114,13 @@ class Waits:
         """The operations a rank has in flight, the oldest first."""
         return [node for _, node in self._in_flight.get(rank, ())]
 
+    def by_group(self) -> dict[int, list[Operation]]:
+        """The operations of each group that has any, by the place of the group."""
+        found: dict[int, list[Operation]] = defaultdict(list)
+        for one in self.operations.values():
+            found[one.node.group].append(one)
+        return found
+
     def add(self, operation: Operation) -> None:
         """Take in an operation; its ranks have it in flight."""
         self.operations[operation.node] = operation

@@ -43,8 +43,7 @@ def heads(case: Case) -> tuple[Subject, ...]:
     passing = case.passing
     if told or case.seats or len(passing) <= max(len(case.waiters) - len(passing), 1):
         return ()
-    inside = {id(s) for s in passing}
-    others = tuple(s for s in case.waiters if id(s) not in inside)
+    others = tuple(besides(case.waiters, passing))
     known = ways(case, passing)
     if len(known) < len(passing):
         return others

@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
     common_facts,
@@ -60,8 +60,8 @@ class _Start:
     def __init__(self, case: Case) -> None:
         making = [s for s in case.joining if in_store(s)]
         calling = {s.rank.node for s in making if connects(s)}
-        told = {id(s) for s in making if s.rank.node in calling and not hosts_store(s)}
-        making = [s for s in making if id(s) not in told]  # storeaway tells of them
+        told = [s for s in making if s.rank.node in calling and not hosts_store(s)]
+        making = besides(making, told)  # storeaway tells of them
         self.hosts = [s for s in making if hosts_store(s)]
         # Before torch 2.6 the thread has no name of its own, and rank 0 is the host.
         by = (names_it, hosts_store, by_torchrun)
@@ -78,8 +78,8 @@ class _Start:
             and not (hosts_store(s) or s.rank.process.stalled)
             and (named or s.number != 0)
         ]
-        ids = told | {id(s) for s in (*self.tries, *self.unanswered)}
-        self.others = [s for s in case.waiters if id(s) not in ids] if making else []
+        known = (*told, *self.tries, *self.unanswered)
+        self.others = besides(case.waiters, known) if making else []
 
 
 def lost_theirs(case: Case) -> tuple[Record, ...]:
