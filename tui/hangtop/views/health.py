@@ -14,7 +14,6 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import doing
 from hangtop_core.analysis.layout import absent
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.breaks import at_once
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.text import plural, size
 
@@ -29,18 +28,16 @@ NEEDED = frozenset({"py-spy", "strace", "ptrace"})
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # a label: DataLoader workers die when it is full
 
 
-def health_lines(snapshot: Snapshot | None, job: Job | None, now: float) -> list[Line]:
-    """Who answered, in which state ranks are, how fresh their stacks are, what the host has."""
-    return at_once(health_steps(snapshot, job, now))
-
-
 def health_steps(
     snapshot: Snapshot | None,
     job: Job | None,
     now: float,
     keys: Mapping[str, str] = MappingProxyType({}),
 ) -> Generator[None, None, list[Line]]:
-    """`health_lines`, with breaks; `keys` as `Keymap.names` has them."""
+    """Who answered, in which state ranks are, how fresh their stacks are, what the host has.
+
+    With breaks. `keys` as `Keymap.names` has them.
+    """
     if snapshot is None:
         return []
     failing = [node for node in snapshot.nodes if node.state not in ("ready", "connecting")]

@@ -46,6 +46,15 @@ class Node(NamedTuple):
     target: int = -1
 
 
+Classes = tuple[tuple[Entry, tuple[int, ...]], ...]
+"""One entry of each kind of call that was issued, with its ranks; the most frequent first."""
+
+
+def minority(classes: Classes) -> tuple[int, ...]:
+    """Ranks that issued something else than most."""
+    return tuple(sorted(rank for _, ranks in classes[1:] for rank in ranks))
+
+
 class Operation(Struct):
     """One operation that is not over somewhere."""
 
@@ -66,8 +75,7 @@ class Operation(Struct):
     """Ranks with nothing in flight that may be members, where members are not recorded."""
     open: bool = False
     """Whether ranks that were not seen using the group may be members, too."""
-    classes: tuple[tuple[Entry, tuple[int, ...]], ...] = ()
-    """One entry of each kind of call that was issued, with its ranks; the most frequent first."""
+    classes: Classes = ()
     depth: int = 0
     """The most operations that any rank has in flight in this group, from this one on."""
 
@@ -79,7 +87,7 @@ class Operation(Struct):
     @property
     def mismatched(self) -> tuple[int, ...]:
         """Ranks that issued something else than most."""
-        return tuple(sorted(rank for _, ranks in self.classes[1:] for rank in ranks))
+        return minority(self.classes)
 
 
 class End(Struct, frozen=True):

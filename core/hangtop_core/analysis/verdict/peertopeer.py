@@ -197,7 +197,7 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if case.suspects or len(waiting) < 2 or case.by_recorders is not None or case.seats:
         return  # or a rank that is not seen may be the one that they wait for
     if len(waiting) < len(case.waiters):
-        yield from _beside_others(case, waiting)
+        yield from _beside_others(case)
         return
     if len(kinds) > 1:
         yield _mixed(case, waiting)
@@ -292,7 +292,7 @@ def unmet(case: Case) -> tuple[Subject, ...]:
     return () if named - numbers else tuple(passing)
 
 
-def _beside_others(case: Case, waiting: Sequence[Subject]) -> Iterator[Hit]:
+def _beside_others(case: Case) -> Iterator[Hit]:
     """Some are in send and recv that cannot meet, and the others wait for these in a collective."""
     passing = unmet(case)
     if not passing:
