@@ -18,7 +18,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.steps import on, word
+from hangtop_core.analysis.verdict.steps import dump_step, on, word
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -126,11 +126,8 @@ def _lock_of(subject: Subject, built: re.Match[str]) -> str:
 
 
 def _baton_steps(subject: Subject) -> Iterator[Step]:
-    yield on(
-        subject,
-        f"hangtop dump --pid {subject.pid} --locals",
-        words="see which folder that is: `build_directory` of _jit_compile",
-    )
+    words = "see which folder that is: `build_directory` of _jit_compile"
+    yield dump_step(subject, "--locals", words=words)
     yield _BATON_STEP
 
 

@@ -14,7 +14,7 @@ from hangtop_core.analysis.verdict.retrying import (
     goes_round,
     round_facts,
 )
-from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.analysis.verdict.steps import dump_step, on, trace_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -109,11 +109,8 @@ def _look_at(subject: Subject, one: Round) -> Iterator[Step]:
         path = f"root{named['path']}" if named["path"][0] == "/" else f"cwd/{named['path']}"
         yield on(subject, f"ls -l /proc/{subject.pid}/{path}", words="see whose it is, since when")
     else:
-        yield on(
-            subject,
-            f"hangtop dump --pid {subject.pid} --each --locals",
-            words="see which file it is, in the locals there",
-        )
+        words = "see which file it is, in the locals there"
+        yield dump_step(subject, "--each --locals", words=words)
 
 
 def _told(one: Round, subject: Subject) -> str | None:
