@@ -165,8 +165,9 @@ def process_fact(case: Case, subject: Subject) -> Evidence:
     text = kernel_text(subject)
     if subject.activity.thread:
         text += f"; the main thread {subject.activity.awaited}"
-    ran = case.ago(subject.rank.moved_at)
-    text += f"; last ran {ran}" if ran else ""
+    moved = subject.rank.moved_at
+    if moved is not None and case.at - moved >= 1.0:
+        text += f"; last ran {duration(case.at - moved)} ago"
     printed = subject.rank.printed_at
     if printed is not None:
         text += f"; wrote to its log {duration(case.at - printed)} ago"
