@@ -26,11 +26,13 @@ from hangtop_core.analysis.verdict.threadwords import is_to_be_woken
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Frame
 
 _WITH = ("with ", "with(", "async with ")
 _EXITS = frozenset({"__exit__", "__aexit__"})
+_WAITS: frozenset[Kind] = frozenset({"join", "queue", "lock"})
 _SHOWN = 6
 """Threads whose place is evidence."""
 
@@ -44,7 +46,7 @@ class _Left(NamedTuple):
 
 def _leaving(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject in left:
-        threads = threads_of(case, subject)
+        threads = threads_of(case, subject) if subject.activity.kind in _WAITS else ()
         if not threads or not _ends(subject, threads[0].frames):
             continue
         found = _left(case, subject)
@@ -81,8 +83,7 @@ def _ends(subject: Subject, stack: Sequence[Frame]) -> bool:
 
     Who wants a lock is told by who may hold that.
     """
-    kind = subject.activity.kind
-    return kind in ("join", "queue") or (kind == "lock" and is_to_be_woken(stack))
+    return subject.activity.kind != "lock" or is_to_be_woken(stack)
 
 
 def _left(case: Case, subject: Subject) -> _Left | None:
