@@ -15,11 +15,12 @@ import argparse
 from typing import TYPE_CHECKING
 
 import figures
-from hangtop.views.health import health_lines
-from hangtop.views.overview import class_rows
+from hangtop.views.health import health_steps
+from hangtop.views.overview import class_row_steps
 from hangtop.views.ranks import RankRows
 from hangtop_core.analysis.peers import sought
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.breaks import at_once
 from hangtop_core.updates import Options
 from measures import cost
 from simulated.story import Story
@@ -105,8 +106,8 @@ def steps(nodes: int) -> dict[str, float]:
         note("whose descriptors to read",
              lambda: (large.store.odd_ranks(), sought(snapshot)))  # fmt: skip
         note("overview, but its rows",
-             lambda: (class_rows(snapshot, job, diagnosis, EPOCH + at),
-                      health_lines(snapshot, job, EPOCH + at)))  # fmt: skip
+             lambda: (at_once(class_row_steps(snapshot, job, diagnosis, EPOCH + at)),
+                      at_once(health_steps(snapshot, job, EPOCH + at))))  # fmt: skip
         large.store.change_node(large.story.name(0), {"addresses": (f"10.0.0.{at}",)})
         note("picture, jobs found anew", lambda: large.store.publish(EPOCH + at))
     return {what: min(some) for what, some in found.items()}

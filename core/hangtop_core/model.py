@@ -8,7 +8,7 @@ Times are seconds since the epoch on the head node's clock unless a name says ot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
@@ -207,6 +207,14 @@ class Rank(Struct, frozen=True, gc=False):
         return number_in(self.process.env, LOCAL_RANKS)
 
 
+def pids_of(ranks: Iterable[Rank]) -> dict[str, list[int]]:
+    """Pids of ranks, by node."""
+    found: dict[str, list[int]] = {}
+    for rank in ranks:
+        found.setdefault(rank.node, []).append(rank.process.pid)
+    return found
+
+
 class Job(Struct, frozen=True):
     """Ranks that belong together, their launchers, and who is missing."""
 
@@ -231,11 +239,7 @@ class Job(Struct, frozen=True):
 
     def pids(self) -> dict[str, list[int]]:
         """Pids of its ranks that have not ended, by node."""
-        found: dict[str, list[int]] = {}
-        for rank in self.ranks:
-            if not rank.ended:
-                found.setdefault(rank.node, []).append(rank.process.pid)
-        return found
+        return pids_of(rank for rank in self.ranks if not rank.ended)
 
     def launcher_sample(self, launcher: Process) -> StackSample | None:
         """What was sampled of one of its launchers."""

@@ -30,6 +30,17 @@ class Measure(Struct, frozen=True, array_like=True):
     low: Number = None
     high: Number = None
 
+    @property
+    def label(self) -> str:
+        """`input 0`: its name, after what it is where the name does not say that."""
+        name = clean(self.name, 60)
+        return name if name.startswith(self.role) else f"{clean(self.role, 20)} {name}"
+
+    @property
+    def size(self) -> str:
+        """`8x512`, as lengths of its dimensions."""
+        return "x".join(str(length) for length in self.shape) or "scalar"
+
 
 class Frame(Struct, frozen=True, kw_only=True):
     """One call of a module (`forward`), its gradient (`backward`), or gradients at a `step`.
@@ -60,6 +71,11 @@ class Frame(Struct, frozen=True, kw_only=True):
     def site(self) -> str:
         """File and line of the call; empty where it is not known."""
         return f"{clean(self.file, 300)}:{self.line}" if self.file else ""
+
+    @property
+    def place(self) -> str:
+        """The same without folders."""
+        return self.site.rpartition("/")[2]
 
 
 class First(Frame, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hangtop_core.numerics import Frame, Numerics, earliest
+from hangtop_core.numerics import Frame, Measure, Numerics, earliest
 from hangtop_core.report import wrap
 from hangtop_core.text import clean, shorten
 from hangtop_core.version import __version__
@@ -89,7 +89,7 @@ def _rank_lines(one: Numerics) -> list[str]:
     """One rank: each kind it has found, how far it is, and what lacks."""
     lines = [f"{one.who}{_on(one)}: {far(one)}"]
     for first in sorted(one.firsts, key=lambda first: (first.batch, first.at)):
-        site = f", {first.site.rpartition('/')[2]}" if first.site else ""
+        site = f", {first.place}" if first.site else ""
         lines.append(f"  {first.kind}: {first.sentence}{site}")
     lines += [f"  {clean(note, 300)}" for note in one.notes]
     if one.failure is not None:
@@ -109,18 +109,18 @@ def frame_lines(frames: Iterable[Frame]) -> list[str]:
     """Calls with a line for each tensor: absolute minimum and maximum, which one, its shape."""
     lines = []
     for frame in frames:
-        site = f"  {frame.site.rpartition('/')[2]}" if frame.site else ""
+        site = f"  {frame.place}" if frame.site else ""
         lines.append(f"  batch {frame.batch}  {frame.where}{_WAYS.get(frame.way, '')}{site}")
-        for one in frame.measures:
-            shape = "x".join(str(length) for length in one.shape) or "scalar"
-            name = clean(one.name, 60)
-            what = name if name.startswith(one.role) else f"{clean(one.role, 20)} {name}"
-            lines.append(f"  {number(one.low):>10} {number(one.high):>10}  {what}  {shape}")
+        lines += [f"  {spread(one)}  {one.label}  {one.size}" for one in frame.measures]
     return lines
 
 
-def number(value: float | str | None) -> str:
-    """A value in ten columns."""
+def spread(one: Measure) -> str:
+    """Absolute minimum and maximum of a tensor, each in ten columns."""
+    return f"{_number(one.low):>10} {_number(one.high):>10}"
+
+
+def _number(value: float | str | None) -> str:
     if value is None:
         return "?"
     return clean(value, 10) if isinstance(value, str) else f"{value:.2e}"

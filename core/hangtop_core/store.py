@@ -25,6 +25,7 @@ from hangtop_core.outputs import Outputs
 from hangtop_core.stacktable import StackTable
 from hangtop_core.text import from_afar
 from hangtop_core.tracked import Tracked
+from hangtop_probe.wallclock import WallClock
 
 if TYPE_CHECKING:
     from hangtop_core.attach.reports import LogPiece
@@ -52,7 +53,7 @@ class Store:
         self._jobs = JobTable()
         self._observed_since: float | None = None
         self._news = True
-        self._tick, self._clock = 0, nodeclock.Here()
+        self._tick, self._clock = 0, WallClock()
 
     # Nodes
 

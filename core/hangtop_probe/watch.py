@@ -10,6 +10,7 @@ from . import cgroupload, filesystems, kernellog, node, procfs, quotas, secrets
 from .delta import Differ, Steady, Strings
 from .guard import Guard, Hanging
 from .requests import clock
+from .wallclock import WallClock
 
 if TYPE_CHECKING:
     from .activity import ThreadRow
@@ -24,8 +25,6 @@ _FREE_S = 10.0
 _MAX_STRINGS = 20000
 """Futex addresses come and go: the table starts anew when it has grown to this."""
 _MAX_INTERVAL = 30.0
-_CLOCK_STEP_S = 0.5
-"""A clock that is corrected slowly moves less than this between two passes."""
 _STARTED = time.monotonic()
 HELD_S = 30.0
 """Seconds for which is held back what moves all the time and means little by itself. Of a job that
@@ -81,7 +80,7 @@ class Watch:
         self._node: Dict[str, Any] = {}
         self._facts: Dict[str, Any] = {}
         self._passes = 0
-        self._clock = _offset()
+        self._clock = WallClock()
         self._read_at: Dict[str, float] = {}
         self._cost = 0.0
         self._cpu = self._spent()
@@ -111,7 +110,7 @@ class Watch:
         parts.update(self.hardware.changes())
         parts["strings"] = self._strings.take_new()
         piece = {"at": at, **{name: part for name, part in parts.items() if part}}
-        by = self._clock_set()
+        by = self._clock.set_by()
         if by:
             piece["clock_set"] = by
         if whole:
@@ -140,12 +139,6 @@ class Watch:
         self._differ.restart()
         self.hardware.restart()
         self._node = {}
-
-    def _clock_set(self) -> float:
-        """Return by how many seconds the clock was set since the last pass, 0 mostly."""
-        before, self._clock = self._clock, _offset()
-        by = round(self._clock - before, 3)
-        return by if abs(by) > _CLOCK_STEP_S else 0.0
 
     def _row(self, row: ThreadRow) -> List[Optional[int]]:
         number = self._strings.number
@@ -233,11 +226,6 @@ class Watch:
     def _python_processes(self) -> List[str]:
         found = self.table.python_processes()[:20]
         return [" ".join(secrets.mask_arguments(cmdline))[:500] for cmdline in found]
-
-
-def _offset() -> float:
-    """The wall clock against the time since boot, which nobody sets."""
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def probe_cpu() -> float:

@@ -27,12 +27,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 
 
-@pytest.fixture
-def probe() -> Iterator[ProbeClient]:
-    with ProbeClient() as client:
-        yield client
-
-
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Started]:
     """Four ranks with two DataLoader workers each; the workers of rank 1 sleep."""

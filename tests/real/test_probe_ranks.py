@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 
 
-@pytest.fixture
-def probe() -> Iterator[ProbeClient]:
-    with ProbeClient() as client:
-        yield client
-
-
 def test_spawned_ranks_are_found_by_their_stack(probe: ProbeClient) -> None:
     script = str(SUPPORT / "gloo_job.py")
     with Started(sys.executable, script, "spawn", str(free_port())) as job:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -65,15 +65,8 @@ LOGS, CLUSTER = "logs", "cluster"
 NAMES = (*DEMOS, LOGS, CLUSTER)
 
 
-class Recorded(NamedTuple):
+class Recorded(msgspec.Struct, frozen=True):
     """What was observed: at least one picture, oldest first."""
-
-    pictures: tuple[Update, ...]
-    commands: tuple[CommandRecord, ...]
-
-
-class _Texts(msgspec.Struct):
-    """All of it as one document, in which what stands in several places is replaced at once."""
 
     pictures: tuple[Update, ...]
     commands: tuple[CommandRecord, ...]
@@ -203,9 +196,9 @@ def wait_for_loss(session: Session) -> None:
 def normalised(found: Recorded) -> Recorded:
     """The same with other names, numbers and times; judged anew, as verdicts name them."""
     newest = found.pictures[-1]
-    plain = _Texts(tuple(map(_plain, found.pictures)), found.commands)
+    plain = Recorded(tuple(map(_plain, found.pictures)), found.commands)
     text = _renamed(msgspec.json.encode(plain).decode(), newest)
-    again = msgspec.json.decode(text, type=_Texts)
+    again = msgspec.json.decode(text, type=Recorded)
     return Recorded(tuple(judge(one, HANG_AFTER) for one in again.pictures), again.commands)
 
 

@@ -12,6 +12,7 @@ from hangtop.views.common import rank_key
 from hangtop_core.analysis.peers import peers, unread
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.cores import take
+from hangtop_core.model import pids_of
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.outputs import wanted
 from hangtop_core.text import duration, plural, size
@@ -52,9 +53,7 @@ class Requests:
         pids: dict[str, list[int]] | None = None
         told = "stacks of all ranks"
         if ranks is not None:
-            pids = {}
-            for rank in ranks:
-                pids.setdefault(rank.node, []).append(rank.process.pid)
+            pids = pids_of(ranks)
             word = "stack" if len(ranks) == 1 else "stacks"
             told = f"{word} of {name_ranks([rank.rank for rank in ranks])}"
         if mode == "native":

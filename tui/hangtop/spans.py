@@ -8,14 +8,15 @@ roles their looks. There is no markup language, so nothing a node sends can beco
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 ELLIPSIS = "…"
 TOGETHER = "\u00a0"
@@ -35,6 +36,7 @@ Part = str | tuple[str, str] | Line
 """What `line` takes: bare text, text with a role, or a finished line."""
 
 EMPTY: Line = ()
+Word = TypeVar("Word", bound=str)
 
 
 def line(*parts: Part) -> Line:
@@ -48,6 +50,14 @@ def line(*parts: Part) -> Line:
         else:
             spans.extend(span for span in part if isinstance(span, Span))
     return tuple(span for span in spans if span.text)
+
+
+def counted(found: Iterable[Word], role: Callable[[Word], str]) -> Line:
+    """`6 spins  1 idle`: how many there are of each, the most first, each in its role."""
+    parts: list[Part] = []
+    for one, count in Counter(found).most_common():
+        parts += [("  ", ""), (f"{count} {one}", role(one))]
+    return line(*parts[1:])
 
 
 def unbroken(text: str, role: str = "") -> Line:

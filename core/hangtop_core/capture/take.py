@@ -7,6 +7,7 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.errors import HangtopError
+from hangtop_core.model import pids_of
 from hangtop_core.outputs import wanted
 from hangtop_hook.numericsfile import VARIABLE
 
@@ -50,10 +51,7 @@ def take(
         Why some of it did not come, one line for each.
     """
     futures: list[tuple[str, Future[Any]]] = []
-    looking: dict[str, list[int]] = {}
-    for rank in job.ranks:
-        if VARIABLE in rank.process.env:
-            looking.setdefault(rank.node, []).append(rank.process.pid)
+    looking = pids_of(rank for rank in job.ranks if VARIABLE in rank.process.env)
     if stacks:
         futures.append(("stacks", session.sample(stacks, locals=want_locals)))
     for node, pids in job.pids().items():

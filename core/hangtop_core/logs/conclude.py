@@ -7,6 +7,7 @@ against what its processes do.
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from hangtop_core.diagnosis import MAX_SUMMARY, Culprit, Evidence, Verdict
@@ -40,9 +41,9 @@ def conclude(judged: Judged) -> tuple[Verdict, ...]:
     if first is not None and first.record.part == "root":
         found.append(_of_root(judged, first, _sure(first)))
     elif first is not None and first.record.part == "timeout":
-        found += _of_waits(judged, first)
+        found += _of_behind(judged, first) or _of_waits(judged, first)
     elif first is not None and first.record.part == "cascade":
-        found += _of_silence(judged, first)
+        found += _of_behind(judged, first) or _of_silence(judged, first)
     elif first is not None and first.record.part == "exit":
         found.append(_of_exit(judged, first))
     elif first is not None and first.record.part == "survived":
@@ -167,12 +168,8 @@ def _aborted(judged: Judged) -> tuple[int, ...]:
 
 
 def _of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
-    """Somebody has waited in vain: for whom do the numbers tell, or who said nothing."""
-    behind = list(_behind(judged.positions))
+    """Somebody has waited in vain, no number tells for whom: then for who said nothing."""
     waited = {r for f in (one, *judged.follows) if f.record.part == "timeout" for r in f.ranks}
-    if behind:
-        yield from (_of_behind(one, some) for some in behind[:SHOWN])
-        return
     cause = one.record.cause or "missing-collective"
     silent = sorted(set(judged.ranks) - waited)
     named = _numbers(one.record.fields.get("ranks", ""))
@@ -274,8 +271,13 @@ def _behind(positions: Sequence[Position]) -> Iterator[tuple[list[Position], lis
             yield [one for one in less if one.enqueued == least], some
 
 
-def _of_behind(one: Fold, found: tuple[list[Position], list[Position]]) -> Verdict:
-    less, some = found
+def _of_behind(judged: Judged, one: Fold) -> list[Verdict]:
+    """Who is behind in a group, as the numbers tell that were printed."""
+    behind = islice(_behind(judged.positions), SHOWN)
+    return [_missing(one, less, some) for less, some in behind]
+
+
+def _missing(one: Fold, less: Sequence[Position], some: Sequence[Position]) -> Verdict:
     guilty = sorted(position.rank for position in less)
     others = [position for position in some if position.rank not in guilty]
     # All began that one, so what the others wait for is the next.
@@ -294,10 +296,6 @@ def _of_behind(one: Fold, found: tuple[list[Position], list[Position]]) -> Verdi
 
 def _of_silence(judged: Judged, one: Fold) -> Iterator[Verdict]:
     """Only consequences: who said nothing died without a word, or its log is not here."""
-    behind = list(_behind(judged.positions))
-    if behind:
-        yield from (_of_behind(one, some) for some in behind[:SHOWN])
-        return
     lost = {r for f in (one, *judged.follows) if f.record.part == "cascade" for r in f.ranks}
     left = next((f for f in judged.follows if _by_itself(f, lost)), None)
     if left is not None:

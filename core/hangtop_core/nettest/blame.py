@@ -12,6 +12,8 @@ from hangtop_core.nettest.facts import Pair
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hangtop_core.nettest.facts import Facts
+
 What = Literal["all", "into", "from", "both", "pair", "some"]
 MAX_PAIRS = 4
 """Pairs that are told one by one; more of them have something in common, but no node."""
@@ -28,6 +30,13 @@ class Blame(Struct, frozen=True):
     what: What
     nodes: tuple[str, ...]
     pairs: tuple[Pair, ...]
+
+
+def of_kind(facts: Facts, kind: str) -> list[Blame]:
+    """Explain the ways of one kind that fail."""
+    ways = [way for way in facts.ways if way.kind == kind]
+    tested = [(way.source, way.target) for way in ways]
+    return fold(tested, [(way.source, way.target) for way in ways if not way.ok])
 
 
 def fold(tested: Iterable[Pair], failing: Iterable[Pair]) -> list[Blame]:

@@ -259,10 +259,7 @@ def _blocked(facts: Facts) -> dict[str, str]:
     """Nodes that nobody reaches, or that reach nobody: a job with them only waits."""
     found: dict[str, str] = {}
     for kind in ("chosen", "any"):
-        ways = [way for way in facts.ways if way.kind == kind]
-        tested = [(way.source, way.target) for way in ways]
-        failing = [(way.source, way.target) for way in ways if not way.ok]
-        for one in blame.fold(tested, failing):
+        for one in blame.of_kind(facts, kind):
             if one.what in ("into", "from", "both"):
                 found[one.nodes[0]] = "its connections fail"
             elif one.what in ("all", "some"):

@@ -42,7 +42,7 @@ _CAUSES = {
 
 def of_ports(facts: Facts) -> Iterator[Finding]:
     """What fails on the chosen port, and on others."""
-    by_kind = {kind: _of_kind(facts, kind) for kind in ("chosen", "any")}
+    by_kind = {kind: blame.of_kind(facts, kind) for kind in ("chosen", "any")}
     both = {(*one.nodes, one.what) for one in by_kind["chosen"]} & {
         (*one.nodes, one.what) for one in by_kind["any"]
     }
@@ -52,12 +52,6 @@ def of_ports(facts: Facts) -> Iterator[Finding]:
     for one in by_kind["any"]:
         if (*one.nodes, one.what) not in both:
             yield _finding(facts, one, "any", "ports that are given as needed", False)
-
-
-def _of_kind(facts: Facts, kind: str) -> list[Blame]:
-    ways = [way for way in facts.ways if way.kind == kind]
-    tested = [(way.source, way.target) for way in ways]
-    return blame.fold(tested, [(way.source, way.target) for way in ways if not way.ok])
 
 
 def _finding(facts: Facts, one: Blame, kind: Kind, what: str, same: bool) -> Finding:

@@ -159,7 +159,7 @@ def test_no_dump(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     status, text = flight(capsys, str(tmp_path))
     assert status == 12
     assert "no dumps in" in text
-    monkeypatch.setattr("hangtop.cli.flight._live", lambda *_: None)
+    monkeypatch.setattr("hangtop.cli.flightlive.run", lambda *_: None)
     monkeypatch.setattr("hangtop.cli.flight.default_patterns", lambda _: [str(tmp_path / "x*")])
     assert flight(capsys)[0] == 12
     assert flight(capsys, str(tmp_path), "--prefix", "rank_")[0] == 12
@@ -171,7 +171,7 @@ def test_no_dump(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_without_a_path_torchs_own_place_is_read(
     hung: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hangtop.cli.flight._live", lambda *_: None)  # no job runs here
+    monkeypatch.setattr("hangtop.cli.flightlive.run", lambda *_: None)  # no job runs here
     monkeypatch.setenv("TORCH_FR_DUMP_TEMP_FILE", hung + "/nccl_trace_rank_")
     assert flight(capsys)[0] == 10
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hangtop_core import nodeclock
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.jobtable import KEEP_GONE
+from hangtop_probe import wallclock
 from support.pieces import EPOCH, child, launcher, meters, piece, process, stacks
 from support.stored import Bench
 
@@ -104,7 +104,7 @@ def test_a_clock_that_is_set_a_little_is_followed_where_that_is_told(
     """By so little that what comes might only be late: who was set has noticed."""
     bench.fold(0, process(100, 0, meters=meters(main_cpu_ns=0, main_last_ran_s=0.0)))
     moved, told = (0.0, by) if where == "there" else (by, 0.0)
-    monkeypatch.setattr(nodeclock, "_offset", lambda: bench.store._clock._offset + moved)
+    monkeypatch.setattr(wallclock, "_offset", lambda: bench.store._clock._offset + moved)
     here = EPOCH + 1 + moved
     assert bench.store.follow_clock("n1", EPOCH + 1 + told, here, told)
     bench.fold(1 + told, {"pid": 100, "meters": meters(main_cpu_ns=10**9, main_last_ran_s=0.0)})

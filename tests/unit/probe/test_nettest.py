@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -28,18 +28,8 @@ from hangtop_probe.tools import Tools
 from support.probe_client import ProbeClient
 from support.processes import PATIENCE, wait_until
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 HERE = "127.0.0.1"
 TOKEN = "t" * 48
-
-
-@pytest.fixture(scope="module")
-def probe() -> Iterator[ProbeClient]:
-    with ProbeClient() as client:
-        client.hello()
-        yield client
 
 
 class Listening:

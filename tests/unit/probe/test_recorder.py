@@ -33,11 +33,12 @@ from hangtop_probe.recorderways import Facts
 from hangtop_probe.requests import Request
 from hangtop_probe.tools import Tools
 from support.flight import Job, as_json
-from support.probe_client import ProbeClient
 from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from support.probe_client import ProbeClient
 NCCL = frozenset({"pt_nccl_heartbt", "pt_nccl_watchdg"})
 GLOO = frozenset({"pt_gloo_runloop"})
 OLD, NEW = "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE"
@@ -182,13 +183,6 @@ class FakeRank:
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
-
-
-@pytest.fixture(scope="module")
-def probe() -> Iterator[ProbeClient]:
-    with ProbeClient() as client:
-        client.hello()
-        yield client
 
 
 def read(probe: ProbeClient, rank: FakeRank, **options: Any) -> dict[str, Any]:

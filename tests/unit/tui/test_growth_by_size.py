@@ -12,14 +12,15 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop.views.groups import grouped
-from hangtop.views.health import health_lines
+from hangtop.views.health import health_steps
 from hangtop.views.nodes import node_rows
-from hangtop.views.overview import class_rows
+from hangtop.views.overview import class_row_steps
 from hangtop.views.ranks import RankRows
 from hangtop_core.analysis.peers import sought
 from hangtop_core.analysis.stacks import flatten, merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach import messages
+from hangtop_core.breaks import at_once
 from hangtop_core.updates import Options
 from simulated.story import Story
 from support.crowd import Crowd, first_words
@@ -124,8 +125,8 @@ def costs(large: Large) -> dict[str, int]:
     rows = RankRows().take(snapshot, job, diagnosis, at)
     count("rows", lambda: RankRows().take(snapshot, job, diagnosis, at))
     count("groups", lambda: grouped(snapshot, rows, "node", frozenset(), at, whole=False))
-    count("classes", lambda: class_rows(snapshot, job, diagnosis, at))
-    count("health", lambda: health_lines(snapshot, job, at))
+    count("classes", lambda: at_once(class_row_steps(snapshot, job, diagnosis, at)))
+    count("health", lambda: at_once(health_steps(snapshot, job, at)))
     count("nodes", lambda: node_rows(snapshot, job, diagnosis, at, folded=True))
     count("stacks", lambda: flatten(merge(snapshot, job)))
     return found

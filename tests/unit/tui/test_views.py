@@ -13,12 +13,12 @@ from hangtop.situation import Situation
 from hangtop.spans import plain
 from hangtop.views.dumping import dump_lines
 from hangtop.views.headline import headline
-from hangtop.views.health import health_lines, health_steps
+from hangtop.views.health import health_steps
 from hangtop.views.jobs import job_items
 from hangtop.views.judged import state_line
 from hangtop.views.node import node_items
 from hangtop.views.nodes import node_rows
-from hangtop.views.overview import class_rows, verdict_lines
+from hangtop.views.overview import class_row_steps, verdict_lines
 from hangtop.views.stacks import representative, tree_rows
 from hangtop.views.verdict import command_in, evidence_items, full_lines
 from hangtop.widgets.line_pane import style_of
@@ -81,10 +81,14 @@ def test_a_class_of_culprits_and_others_names_the_culprit() -> None:
     world.add(c10d("all_reduce"), ("T", "do_signal_stop", None, None, None))
     snapshot = world.snapshot()
     diagnosis = diagnose(snapshot, snapshot.jobs[0])
-    notes = [row.note for row in class_rows(snapshot, snapshot.jobs[0], diagnosis, NOW)]
+    notes = [
+        row.note for row in at_once(class_row_steps(snapshot, snapshot.jobs[0], diagnosis, NOW))
+    ]
     assert notes == ["◀ rank 2"]
     job, diagnosis = recorded("skip")
-    notes = [row.note for row in class_rows(load("skip").snapshot, job, diagnosis, NOW)]
+    notes = [
+        row.note for row in at_once(class_row_steps(load("skip").snapshot, job, diagnosis, NOW))
+    ]
     assert notes == ["◀ culprit", ""]
 
 
@@ -195,7 +199,7 @@ def test_a_guess_marks_nobody_as_a_culprit() -> None:
     assert row.trouble == "◀ 1 culprit"
     (row,) = node_rows(snapshot, job, guess, NOW, folded=False)
     assert "culprit" not in row.trouble
-    assert [one.note for one in class_rows(snapshot, job, guess, NOW)] == ["", ""]
+    assert [one.note for one in at_once(class_row_steps(snapshot, job, guess, NOW))] == ["", ""]
     text = [plain(one) for one in full_lines(snapshot, job, guess)]
     assert any(one.startswith("suspect  rank 2") for one in text)
 
@@ -229,9 +233,11 @@ def test_a_world_of_a_billion_ranks_is_made_up() -> None:
     world.waiters(2)
     snapshot = world.snapshot()
     job = msgspec.structs.replace(snapshot.jobs[0], world_size=3)
-    assert any("rank 2 not found" in plain(one) for one in health_lines(snapshot, job, NOW))
+    assert any(
+        "rank 2 not found" in plain(one) for one in at_once(health_steps(snapshot, job, NOW))
+    )
     job = msgspec.structs.replace(job, world_size=10**9)
-    assert not any("not found" in plain(one) for one in health_lines(snapshot, job, NOW))
+    assert not any("not found" in plain(one) for one in at_once(health_steps(snapshot, job, NOW)))
 
 
 def test_what_nodes_lack_takes_a_line_for_each_capability() -> None:
@@ -243,7 +249,7 @@ def test_what_nodes_lack_takes_a_line_for_each_capability() -> None:
         name = f"gpu{number}"
         world.nodes[name] = Node(name, "ready", last_seen=NOW, capabilities=lacks)
     snapshot = world.snapshot()
-    told = [plain(one) for one in health_lines(snapshot, snapshot.jobs[0], NOW)]
+    told = [plain(one) for one in at_once(health_steps(snapshot, snapshot.jobs[0], NOW))]
     assert [one for one in told if "gpu" in one] == [
         "py-spy   gpu[1-8]: py-spy is neither beside /opt/gpu1/bin/python3 nor on PATH"
         " and 7 reasons like it",

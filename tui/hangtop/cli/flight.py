@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import glob
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangtop.app import prepare, run_app
-from hangtop.cli import config, fromfile, redacting
+from hangtop.cli import config, flightlive, fromfile, redacting
 from hangtop.cli.arguments import complete
 from hangtop.cli.diagnose import exit_status
-from hangtop.cli.output import StatusLine, coloured, width
+from hangtop.cli.output import StatusLine
 from hangtop.files import FileSource
 from hangtop_core.analysis.flight.picture import FileProblem, examine
 from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.diagnosis import to_json
 from hangtop_core.dumps.load import default_patterns, load
 from hangtop_core.errors import NoDumpError, UsageError
-from hangtop_core.flightreport import entries_text, flight_text
 from hangtop_core.rankset import parse
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection
 
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.dumps.load import Loaded
@@ -77,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         return fromfile.flight(arguments, ranks)
     if arguments.tui:
         prepare()  # before files are read: without a terminal there is nothing to read them for
-    if not arguments.path and (status := _live(arguments, ranks)) is not None:
+    if not arguments.path and (status := flightlive.run(arguments, ranks)) is not None:
         return status
     replica = arguments.group_world_size if arguments.transform_ft else None
     loaded = read(arguments, replica)
@@ -93,18 +90,11 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print(to_json(diagnosis).decode())
         raise NoDumpError(nothing_found(arguments.path, arguments.prefix, loaded))
-    if arguments.output:
-        write(arguments.output, to_json(diagnosis))
+    flightlive.keep(diagnosis, arguments)
     if arguments.tui:
-        show(picture, arguments)
-    elif arguments.json:
-        print(to_json(diagnosis).decode())
-    elif arguments.entries:
-        for line in entries_text(picture, width(), ranks, arguments.pg_filters, arguments.stacks):
-            print(line)
+        look(picture, arguments)
     else:
-        text = flight_text(diagnosis, min(width(), 120), arguments.mismatch_cap or 0)
-        print(coloured(text), end="")
+        flightlive.show(diagnosis, picture, arguments, ranks)
     if not any(trace.length or trace.statuses for trace in loaded.traces):
         return 13
     return 0 if diagnosis.state == "unknown" else exit_status(diagnosis)
@@ -121,7 +111,7 @@ def read(arguments: argparse.Namespace, replica: int | None) -> Loaded:
         return load(places(arguments.path), arguments.prefix, told, replica)
 
 
-def show(picture: Picture, arguments: argparse.Namespace) -> None:
+def look(picture: Picture, arguments: argparse.Namespace) -> None:
     """Open the app on what was read."""
     arguments = complete(arguments)
     name = clean(", ".join(arguments.path), 200)
@@ -139,13 +129,6 @@ def show(picture: Picture, arguments: argparse.Namespace) -> None:
 def _for_live(arguments: argparse.Namespace) -> str:
     """The option given here that says where running ranks are, or whose; empty for none."""
     return next((flag for name, flag in _LIVE.items() if getattr(arguments, name, None)), "")
-
-
-def _live(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | None:
-    """Read running ranks; imported only for that, as it brings all that reaches nodes."""
-    from hangtop.cli import flightlive
-
-    return flightlive.run(arguments, ranks)
 
 
 def selected(texts: list[str] | None) -> frozenset[int] | None:
@@ -177,11 +160,3 @@ def nothing_found(paths: list[str], prefix: str | None, loaded: Loaded) -> str:
     return f"no dumps in {where}" + (
         f": none of {others} files has a rank in its name" * bool(others)
     )
-
-
-def write(path: str, data: bytes) -> None:
-    """Write the document to a file."""
-    try:
-        Path(path).write_bytes(data + b"\n")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error

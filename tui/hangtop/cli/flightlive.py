@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from concurrent.futures import wait
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from hangtop.cli import redacting
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.diagnose import exit_status
-from hangtop.cli.observe import choose, find_job, tell_unseen
+from hangtop.cli.observe import choose, find_job, tell_unanswered, tell_unseen
 from hangtop.cli.output import StatusLine, coloured, width
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.flight.live import empty, picture
@@ -23,7 +24,7 @@ from hangtop_core.analysis.verdict.recorderrules import SUBSET
 from hangtop_core.asks import INJECT_S, TRIGGER_S
 from hangtop_core.diagnosis import to_json
 from hangtop_core.dumps.load import default_patterns
-from hangtop_core.errors import HangtopError, NoJobError, NoNodeError, UsageError
+from hangtop_core.errors import NoJobError, NoNodeError, UsageError
 from hangtop_core.flightreport import entries_text, flight_text
 from hangtop_core.following import follow
 from hangtop_core.session import Session
@@ -84,6 +85,7 @@ def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | N
     verdict = update.diagnoses.get(job.key)
     gets_on = moved or (verdict is not None and verdict.state == "progressing")
     diagnosis, seen = judged(update, job, gets_on, arguments)
+    keep(diagnosis, arguments)
     show(diagnosis, seen, arguments, ranks)
     if interrupted:
         print("interrupted: this is what was known by then", file=sys.stderr)
@@ -152,11 +154,7 @@ def _ask(
             if not waiting:
                 break
             status.show(f"recorders of {len(futures) - len(waiting)} of {len(futures)} nodes ...")
-    for node, future in futures.items():
-        try:
-            future.result(timeout=0)
-        except (HangtopError, TimeoutError) as error:
-            print(f"hangtop: {clean(node)}: {clean(str(error) or 'no answer')}", file=sys.stderr)
+    tell_unanswered(futures, 0.0)
     arrived = time.time()
     session.wait(lambda update: update.snapshot.at >= arrived, timeout=5.0)
 
@@ -235,6 +233,16 @@ def status_of(diagnosis: FlightDiagnosis, seen: Picture | None) -> int:
     return 0 if diagnosis.state == "unknown" else exit_status(diagnosis)
 
 
+def keep(diagnosis: FlightDiagnosis, arguments: argparse.Namespace) -> None:
+    """Write the document to the file that was asked for, if one was."""
+    if not arguments.output:
+        return
+    try:
+        Path(arguments.output).write_bytes(to_json(diagnosis) + b"\n")
+    except OSError as error:
+        raise UsageError(f"cannot write {arguments.output}: {error.strerror}") from error
+
+
 def show(
     diagnosis: FlightDiagnosis,
     seen: Picture | None,
@@ -242,10 +250,6 @@ def show(
     ranks: Collection[int] | None,
 ) -> None:
     """Print it in the form that was asked for."""
-    from hangtop.cli.flight import write
-
-    if arguments.output:
-        write(arguments.output, to_json(diagnosis))
     if arguments.json:
         print(to_json(diagnosis).decode())
     elif arguments.entries and seen is not None:

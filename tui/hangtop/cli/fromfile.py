@@ -130,5 +130,6 @@ def flight(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int:
     verdict = update.diagnoses.get(job.key)
     gets_on = verdict is not None and verdict.state == "progressing"
     diagnosis, seen = flightlive.judged(update, job, gets_on, arguments)
+    flightlive.keep(diagnosis, arguments)
     flightlive.show(diagnosis, seen, arguments, ranks)
     return flightlive.status_of(diagnosis, seen)

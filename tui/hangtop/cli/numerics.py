@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
 from hangtop.cli import fromfile, redacting
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.observe import choose, find_job
+from hangtop.cli.observe import choose, find_job, tell_unanswered
 from hangtop.cli.output import width
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
-from hangtop_core.errors import HangtopError, NoLogError, UsageError
+from hangtop_core.errors import NoLogError, UsageError
 from hangtop_core.following import follow
+from hangtop_core.model import pids_of
 from hangtop_core.numerics import Numerics, earliest
 from hangtop_core.numericsfiles import find, read
 from hangtop_core.numericsreport import document, numerics_text
@@ -96,12 +96,6 @@ def is_whole(arguments: argparse.Namespace, update: Update) -> bool:
 
 def ask(session: Session, job: Job) -> None:
     """Ask every node for its ranks, and say which did not answer."""
-    pids: dict[str, list[int]] = {}
-    for rank in job.ranks:
-        pids.setdefault(rank.node, []).append(rank.process.pid)
-    futures = {node: session.numerics(node, some) for node, some in pids.items()}
-    for node, future in futures.items():
-        try:
-            future.result(ANSWER_S)
-        except (HangtopError, TimeoutError) as error:
-            print(f"hangtop: {clean(node)}: {clean(str(error) or 'no answer')}", file=sys.stderr)
+    wanted = pids_of(job.ranks)
+    futures = {node: session.numerics(node, pids) for node, pids in wanted.items()}
+    tell_unanswered(futures, ANSWER_S)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop.cli.output import StatusLine
 from hangtop_core import nodesets, rankset
-from hangtop_core.errors import NoJobError, NoNodeError, UsageError
+from hangtop_core.errors import HangtopError, NoJobError, NoNodeError, UsageError
 from hangtop_core.following import follow
 from hangtop_core.kernelline import deaths
 from hangtop_core.nodestates import FAILED, OBSERVED
@@ -25,7 +25,8 @@ from hangtop_core.text import AS_ROOT, clean, plural
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
 
     from hangtop_core.model import Job, Node, Rank, Snapshot
     from hangtop_core.session import Session, Update
@@ -99,6 +100,15 @@ def tell_unseen(snapshot: Snapshot) -> None:
         print(f"hangtop: {nodesets.fold(names)} {state}: {reason}", file=sys.stderr)
         if fix:
             print(f"    {clean(fix)}", file=sys.stderr)
+
+
+def tell_unanswered(asked: Mapping[str, Future[Any]], seconds: float) -> None:
+    """Say on stderr which nodes did not answer a request, each waited for that long, and why."""
+    for node, future in asked.items():
+        try:
+            future.result(seconds)
+        except (HangtopError, TimeoutError) as error:
+            print(f"hangtop: {clean(node)}: {clean(str(error) or 'no answer')}", file=sys.stderr)
 
 
 def choose(snapshot: Snapshot, key: str | None) -> Job:

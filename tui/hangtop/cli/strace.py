@@ -21,6 +21,7 @@ from hangtop_core.analysis.peers import peers, unread
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import HangtopError, UsageError
+from hangtop_core.model import pids_of
 from hangtop_core.session import Session
 from hangtop_core.syscalls import Calls, explained, in_place, table, thread_of
 from hangtop_core.text import clean, plural, size
@@ -77,9 +78,7 @@ def others(session: Session, ranks: Sequence[Rank]) -> dict[tuple[str, int], dic
 
     As descriptors that are open now tell; ranks that do not answer in time are left out.
     """
-    pids: dict[str, list[int]] = {}
-    for rank in ranks:
-        pids.setdefault(rank.node, []).append(rank.process.pid)
+    pids = pids_of(ranks)
     chosen = {(node, pid) for node, some in pids.items() for pid in some}
     snapshot = _read(session, pids)
     if snapshot is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
-from hangtop.spans import Line, line
+from hangtop.spans import Line, counted, line
 from hangtop.views.common import rank_key, seen, silence
 from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import Doing, doing, owners, reasons, troubles
@@ -150,10 +150,7 @@ def counts(rows: Iterable[GpuRow]) -> Line:
 
 def doing_counts(found: Iterable[Doing]) -> Line:
     """`6 spins  1 idle  1 broken`."""
-    parts: list[tuple[str, str]] = []
-    for does, count in Counter(found).most_common():
-        parts += [(f"{count} {does}", DOES_ROLES[does]), ("  ", "")]
-    return line(*parts[:-1])
+    return counted(found, DOES_ROLES.__getitem__)
 
 
 def none_found(snapshot: Snapshot) -> list[Line]:

@@ -6,7 +6,7 @@ from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from hangtop.spans import Line, labelled, line
+from hangtop.spans import Line, counted, labelled, line
 from hangtop.views.common import STATE_ROLES, ago, span, unheard
 from hangtop.views.gpus import doing_counts
 from hangtop.views.nodes import alike, counts, node_role
@@ -14,7 +14,6 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import doing
 from hangtop_core.analysis.layout import absent
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.breaks import at_once
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.text import plural, size
 
@@ -29,18 +28,16 @@ NEEDED = frozenset({"py-spy", "strace", "ptrace"})
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # a label: DataLoader workers die when it is full
 
 
-def health_lines(snapshot: Snapshot | None, job: Job | None, now: float) -> list[Line]:
-    """Who answered, in which state ranks are, how fresh their stacks are, what the host has."""
-    return at_once(health_steps(snapshot, job, now))
-
-
 def health_steps(
     snapshot: Snapshot | None,
     job: Job | None,
     now: float,
     keys: Mapping[str, str] = MappingProxyType({}),
 ) -> Generator[None, None, list[Line]]:
-    """`health_lines`, with breaks; `keys` as `Keymap.names` has them."""
+    """Who answered, in which state ranks are, how fresh their stacks are, what the host has.
+
+    With breaks. `keys` as `Keymap.names` has them.
+    """
     if snapshot is None:
         return []
     failing = [node for node in snapshot.nodes if node.state not in ("ready", "connecting")]
@@ -76,12 +73,11 @@ def _rank_health(
     """In which state ranks are; of those on silent nodes (`quiet`) that is not known."""
     heard = [rank for rank in job.ranks if rank.node not in quiet]
     yield
-    parts: list[tuple[str, str]] = []
-    for state, number in Counter(rank.state for rank in heard).most_common():
-        parts += [(f"{number} {state}", STATE_ROLES[state]), ("  ", "")]
+    states = counted((rank.state for rank in heard), STATE_ROLES.__getitem__)
     if len(heard) < len(job.ranks):
-        parts.append((f"{len(job.ranks) - len(heard)} on silent nodes", "warn"))
-    lines = [labelled("ranks", line(*parts) if parts else "none yet")]
+        silent = (f"{len(job.ranks) - len(heard)} on silent nodes", "warn")
+        states = line(states, "  " if states else "", silent)
+    lines = [labelled("ranks", states or "none yet")]
     yield
     if lost := absent(job):
         lines.append(labelled("", line((f"{name_ranks(lost)} not found", "bad"))))

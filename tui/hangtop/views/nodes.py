@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
-from hangtop.spans import Line, line
+from hangtop.spans import Line, counted, line
 from hangtop.views.common import ODD_STATES, silence, span
 from hangtop.views.judged import cause_of, culprits
 from hangtop_core import nodesets
@@ -74,10 +74,7 @@ def node_role(state: str) -> str:
 
 def counts(nodes: Sequence[Node]) -> Line:
     """`14 ready  1 slow  1 lost`."""
-    parts: list[tuple[str, str]] = []
-    for state, count in Counter(node.state for node in nodes).most_common():
-        parts += [(f"{count} {state}", node_role(state)), ("  ", "")]
-    return line(*parts[:-1])
+    return counted((node.state for node in nodes), node_role)
 
 
 def _kind(reason: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.spans import EMPTY, Line, labelled, line
 from hangtop_core.numerics import earliest
-from hangtop_core.numericsreport import far, number
+from hangtop_core.numericsreport import far, spread
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -60,13 +60,13 @@ def numerics_lines(rank: Rank, job: Job | None) -> list[Line]:
 
 def _first(one: First) -> Line:
     role = "dim" if one.expected else "bad"
-    site = f"  {one.site.rpartition('/')[2]}" if one.site else ""
+    site = f"  {one.place}" if one.site else ""
     return line((f"{one.kind}: ", "label"), (one.sentence, role), (site, "link"))
 
 
 def frame_lines(frame: Frame) -> list[Line]:
     """One call: which module and where, then a line for each tensor."""
-    site = f"  {frame.site.rpartition('/')[2]}" if frame.site else ""
+    site = f"  {frame.place}" if frame.site else ""
     head = line(
         (frame.where, "bold"),
         (f"  batch {frame.batch}{_WAYS.get(frame.way, '')}", "dim"),
@@ -76,12 +76,5 @@ def frame_lines(frame: Frame) -> list[Line]:
 
 
 def _measure(one: Measure) -> Line:
-    name = clean(one.name, 60)
-    what = name if name.startswith(one.role) else f"{clean(one.role, 20)} {name}"
-    shape = "x".join(str(length) for length in one.shape)
     bad = isinstance(one.high, str)
-    return line(
-        (f"{number(one.low):>10} {number(one.high):>10}", "bad" if bad else ""),
-        f"  {what}  ",
-        (shape, "dim"),
-    )
+    return line((spread(one), "bad" if bad else ""), f"  {one.label}  ", (one.size, "dim"))

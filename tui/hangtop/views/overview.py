@@ -14,7 +14,6 @@ from hangtop.views.places import doing
 from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import NoStack, class_steps, missing
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.breaks import at_once
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.rankset import fold
 from hangtop_core.report import numbers_text
@@ -46,17 +45,10 @@ class ClassRow:
     fix: str | None = None
 
 
-def class_rows(
-    snapshot: Snapshot, job: Job | None, diagnosis: Diagnosis | None, now: float
-) -> list[ClassRow]:
-    """Stack classes, fewest ranks first, then those that gave no stack."""
-    return at_once(class_row_steps(snapshot, job, diagnosis, now))
-
-
 def class_row_steps(
     snapshot: Snapshot, job: Job | None, diagnosis: Diagnosis | None, now: float
 ) -> Generator[None, None, list[ClassRow]]:
-    """`class_rows`, with breaks."""
+    """Stack classes, fewest ranks first, then those that gave no stack; with breaks."""
     if job is None:
         return []
     blamed = _blamed(job, diagnosis)

@@ -77,9 +77,7 @@ class GroupLine(Struct, frozen=True):
 def group_lines(world: World, waits: Waits) -> tuple[GroupLine, ...]:
     """All groups: where the hang begins, then by the time they stalled, then those at rest."""
     begins = beginnings(waits)
-    operations: dict[int, list[Operation]] = {}
-    for one in waits.operations.values():
-        operations.setdefault(one.node.group, []).append(one)
+    operations = waits.by_group()
     lines = [
         _line(index, group, waits, operations.get(index, ()), begins)
         for index, group in enumerate(world.groups)

@@ -154,9 +154,7 @@ def _flight(
     world: World, waits: Waits, problems: tuple[FileProblem, ...], files: int
 ) -> FlightState:
     traces = world.traces.values()
-    operations: dict[int, list[Operation]] = {}
-    for one in waits.operations.values():
-        operations.setdefault(one.node.group, []).append(one)
+    operations = waits.by_group()
     groups = []
     for index, group in enumerate(world.groups):
         newest = [m.newest for m in group.by_rank.values() if m.newest is not None]

@@ -15,13 +15,12 @@ from msgspec import Struct
 
 from hangtop_core.analysis.flight.shift import compared, is_moved
 from hangtop_core.analysis.flight.trace import PART
-from hangtop_core.analysis.flight.waits import classes, kind
-from hangtop_core.analysis.flight.world import Entry
+from hangtop_core.analysis.flight.waits import Classes, classes, kind, minority
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.flight.trace import Call
     from hangtop_core.analysis.flight.waits import Operation
-    from hangtop_core.analysis.flight.world import World
+    from hangtop_core.analysis.flight.world import Entry, World
 
 _OWN_PARTS = ("all_to_all", "alltoall", "scatter", "gather", "send", "recv", "barrier")
 """Operations in which ranks may give, or get, each something else."""
@@ -37,7 +36,7 @@ _BYTES = {
 class Unlike(Struct, frozen=True):
     """The first collective of a group in which ranks differ, and only in the data type."""
 
-    classes: tuple[tuple[Entry, tuple[int, ...]], ...]
+    classes: Classes
     """One entry of each kind with its ranks, the most frequent first."""
     agreed: bool
     """Whether ranks have issued the same since then, before they came apart."""
@@ -45,7 +44,7 @@ class Unlike(Struct, frozen=True):
     @property
     def odd(self) -> tuple[int, ...]:
         """The ranks that differ from most."""
-        return tuple(sorted(rank for _, ranks in self.classes[1:] for rank in ranks))
+        return minority(self.classes)
 
     @property
     def tied(self) -> bool:

@@ -46,6 +46,15 @@ class Node(NamedTuple):
     target: int = -1
 
 
+Classes = tuple[tuple[Entry, tuple[int, ...]], ...]
+"""One entry of each kind of call that was issued, with its ranks; the most frequent first."""
+
+
+def minority(classes: Classes) -> tuple[int, ...]:
+    """Ranks that issued something else than most."""
+    return tuple(sorted(rank for _, ranks in classes[1:] for rank in ranks))
+
+
 class Operation(Struct):
     """One operation that is not over somewhere."""
 
@@ -66,8 +75,7 @@ class Operation(Struct):
     """Ranks with nothing in flight that may be members, where members are not recorded."""
     open: bool = False
     """Whether ranks that were not seen using the group may be members, too."""
-    classes: tuple[tuple[Entry, tuple[int, ...]], ...] = ()
-    """One entry of each kind of call that was issued, with its ranks; the most frequent first."""
+    classes: Classes = ()
     depth: int = 0
     """The most operations that any rank has in flight in this group, from this one on."""
 
@@ -79,7 +87,7 @@ class Operation(Struct):
     @property
     def mismatched(self) -> tuple[int, ...]:
         """Ranks that issued something else than most."""
-        return tuple(sorted(rank for _, ranks in self.classes[1:] for rank in ranks))
+        return minority(self.classes)
 
 
 class End(Struct, frozen=True):
@@ -113,6 +121,13 @@ class Waits:
     def in_flight(self, rank: int) -> list[Node]:
         """The operations a rank has in flight, the oldest first."""
         return [node for _, node in self._in_flight.get(rank, ())]
+
+    def by_group(self) -> dict[int, list[Operation]]:
+        """The operations of each group that has any, by the place of the group."""
+        found: dict[int, list[Operation]] = defaultdict(list)
+        for one in self.operations.values():
+            found[one.node.group].append(one)
+        return found
 
     def add(self, operation: Operation) -> None:
         """Take in an operation; its ranks have it in flight."""

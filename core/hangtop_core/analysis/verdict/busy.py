@@ -21,7 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
-from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.verdict.steps import dump_step, profile_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -107,8 +107,8 @@ def _told(case: Case, busy: Sequence[Subject]) -> Iterator[Hit]:
                 ),
             ),
             steps=(
-                on(group[0], f"hangtop dump --pid {group[0].pid} --each --locals"),
-                on(group[0], f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}"),
+                dump_step(group[0], "--each --locals"),
+                profile_step(group[0]),
             ),
             needs=None if owner is None else (),
         )

@@ -26,7 +26,7 @@ from hangtop_core.analysis.verdict.busyloops import left_in_loops
 from hangtop_core.analysis.verdict.callers import stack_key
 from hangtop_core.analysis.verdict.conditional import Condition, under_condition
 from hangtop_core.analysis.verdict.handles import PASSING, passes
-from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.naming import name_ranks, name_waiters
 from hangtop_core.analysis.verdict.owners import Owners
 from hangtop_core.analysis.verdict.p2pwaits import Knot, knot
 from hangtop_core.analysis.verdict.presumed import with_waits
@@ -39,7 +39,7 @@ from hangtop_core.analysis.waiters import Waiters
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.nodestates import AWAY
 from hangtop_core.numerics import in_order
-from hangtop_core.text import duration, of_several
+from hangtop_core.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -343,8 +343,7 @@ class Case:
         if not heard:
             return f"{name_ranks(silent)} waited {text} when last seen"
         late = f" ({name_ranks(silent)} did when last seen)" if silent else ""
-        said = f"waits {text}"
-        return f"{name_ranks(heard)} {said if len(heard) == 1 else of_several(said)}{late}"
+        return f"{name_waiters(heard, text)}{late}"
 
     def silent_s(self, subject: Subject) -> float | None:
         """Seconds since the node of a subject was heard of; None while it answers."""

@@ -18,7 +18,7 @@ from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.positions import position_text
 from hangtop_core.analysis.verdict.saving import saver, writes
 from hangtop_core.analysis.verdict.slow import held_up
-from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.verdict.steps import on, profile_step
 from hangtop_core.analysis.verdict.storage import WHY_SLOW, saves_to_nowhere
 from hangtop_core.meters import latest
 
@@ -106,7 +106,7 @@ def _step_by_step(case: Case) -> Iterator[Hit]:
         summary=f"{who([subject])} {does}, and holds up the others, step by step: {found.told}",
         evidence=common_facts(case, [subject]),
         steps=(
-            on(subject, f"py-spy record -d 20 -o profile.svg --pid {subject.pid}"),
+            profile_step(subject, "-d 20"),
             "save less often, compress less, or in a process of its own",
         ),
         confidence=BY_NAME,

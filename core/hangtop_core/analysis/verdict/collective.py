@@ -21,14 +21,14 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.filestore import file_steps, over_a_file
 from hangtop_core.analysis.verdict.leftover import apart, left_over
-from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.naming import name_classes, name_ranks
 from hangtop_core.analysis.verdict.needs import OPEN, More
 from hangtop_core.analysis.verdict.outofstep import crossed, in_own_branch, out_of_step
 from hangtop_core.analysis.verdict.packages import other_folder
 from hangtop_core.analysis.verdict.peertopeer import ABSENT, heads, unmet
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.recorderfacts import AGREED, flight_facts, reduced_none
-from hangtop_core.analysis.verdict.steps import on, sockets_step, trace_steps
+from hangtop_core.analysis.verdict.steps import dump_step, sockets_step, trace_steps
 from hangtop_core.analysis.verdict.storewait import alone_with_keys
 from hangtop_core.analysis.verdict.uneven import unused
 from hangtop_core.joining import size_name
@@ -127,10 +127,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     early = "" if one is not None else _early(most, minority, tied)
     if early and most[0].activity.op in ROOTED:
         confidence = min(confidence, 0.5)
-    said = "; ".join(
-        f"{name_ranks(members)} {several(f'waits {text}', members)}"
-        for text, members in classes[:4]
-    )
+    said = name_classes(classes)
     seq = f" as #{one.node.seq} on group {one.label.removeprefix('group ')}" if one else ""
     than = f"in another operation than {'the other half' if tied else 'most'}"
     why = reduced_none(case, one, minority) or _OTHER_WAY
@@ -235,8 +232,8 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         steps=(
             *(file_steps(members[0]) if over_a_file(members) else ()),
-            *(on(s, f"hangtop dump --pid {s.pid} --each --locals") for s in members[:1] if starts),
-            on(members[0], f"hangtop dump --pid {members[0].pid} --native"),
+            *(dump_step(s, "--each --locals") for s in members[:1] if starts),
+            dump_step(members[0], "--native"),
             sockets_step(members[0], members[0].pid),
         ),
         confidence=0.3,
@@ -263,7 +260,7 @@ def _asleep(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             "something outside of the job"
         ),
         evidence=common_facts(case, asleep[:1]),
-        steps=(on(asleep[0], f"hangtop dump --pid {asleep[0].pid} --each --locals"),),
+        steps=(dump_step(asleep[0], "--each --locals"),),
     )
 
 
@@ -271,10 +268,7 @@ def _for_others(case: Case) -> Iterator[Hit]:
     """Ranks in sends and receives that may wait for those that were not seen."""
     if not case.seats or not case.passing:
         return
-    said = "; ".join(
-        f"{name_ranks(members)} {several(f'waits {text}', members)}"
-        for text, members in case.waiting_classes[:4]
-    )
+    said = name_classes(case.waiting_classes)
     lacking = name_ranks(seat.rank for seat in case.seats)
     one = len(case.seats) == 1
     yield Hit(

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import is_library, plain_name, where
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.callers import (
     AT,
     PAST,
@@ -89,8 +89,7 @@ def _has_roles(case: Case, group: Sequence[Subject], frame: Frame) -> bool:
     So programs give each rank its part (`if rank == LEARNER: ... elif rank == REFERENCE:`), and
     what is called in one part may well be called in the others.
     """
-    inside = {id(s) for s in group}
-    stacks = {stack_key(s) for s in case.waiters if id(s) not in inside}
+    stacks = {stack_key(s) for s in besides(case.waiters, group)}
     ways = [calls(case.snapshot.stacks.get(key, ())) for key in stacks]
     return all(
         any((f.file, f.name) == (frame.file, frame.name) and rank_conditions(f) for f in way)

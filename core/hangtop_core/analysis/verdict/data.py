@@ -22,7 +22,7 @@ from hangtop_core.analysis.verdict.needs import BY_WAIT, OF_CHILD, OPEN, WHY_LEF
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.outofmemory import child_facts
 from hangtop_core.analysis.verdict.pipes import connected
-from hangtop_core.analysis.verdict.steps import on, sockets_step
+from hangtop_core.analysis.verdict.steps import dump_step, on, sockets_step
 from hangtop_core.analysis.verdict.workers import (
     Worker,
     file_of,
@@ -162,7 +162,7 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     *common_facts(case, [subject]),
                 ),
                 steps=(
-                    on(subject, f"hangtop dump --pid {child.pid} --native"),
+                    dump_step(subject, "--native", pid=child.pid),
                     "use multiprocessing_context='forkserver' or 'spawn', or start workers before "
                     "threads",
                 ),
@@ -239,7 +239,7 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
             ),
             steps=(
-                on(subject, f"hangtop dump --pid {first.process.pid} --each --locals"),
+                dump_step(subject, "--each --locals", pid=first.process.pid),
                 on(subject, f"ls -l /proc/{first.process.pid}/fd"),
                 "DataLoader(timeout=...) turns this into an error",
             ),
@@ -286,7 +286,7 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
             ),
             steps=(
-                *(on(subject, f"hangtop dump --pid {w.process.pid}") for w in workers[:2]),
+                *(dump_step(subject, pid=w.process.pid) for w in workers[:2]),
                 *(
                     sockets_step(subject, w.process.pid, "from whom, and how fast")
                     for w in [w for w in workers if w.activity.kind == "remote"][:1]
@@ -329,7 +329,7 @@ def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 "use num_workers > 0",
-                on(subject, f"hangtop dump --pid {subject.pid} --native"),
+                dump_step(subject, "--native"),
             ),
             needs=OPEN.get(activity.family or "", ()),
             # A loop that it stays in may have no end.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hangtop_core import kernelline
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.standing import GONE
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.cores import core_steps, dumping_steps, dumping_to
 from hangtop_core.analysis.verdict.evidence import (
     absent,
@@ -117,9 +117,7 @@ def _others(case: Case, left: Sequence[Subject], blamed: Sequence[Subject]) -> t
     """Ranks that left because these did: launchers end the rest. An error of its own is another."""
     if case.progress.state != "exited":
         return ()
-    mine = {id(s) for s in blamed}
-    rest = (s for s in _gone(left) if id(s) not in mine)
-    return tuple(s for s in rest if own_error(case, s) is None)
+    return tuple(s for s in besides(_gone(left), blamed) if own_error(case, s) is None)
 
 
 def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

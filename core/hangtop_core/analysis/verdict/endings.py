@@ -77,8 +77,13 @@ def dead_in(case: Case, subject: Subject, file: str) -> Dead | None:
 def _told(found: Record | None, subject: Subject) -> Dead | None:
     if found is None:
         return None
-    text = f"thread '{found.fields['thread']}' died of {of_what(found)}"
-    mine = found.rank is not None
+    return _dead(subject, f"thread '{found.fields['thread']}'", found)
+
+
+def _dead(subject: Subject, what: str, printed: Record) -> Dead:
+    """What has died of a rank, by a traceback of it, or of nobody that is known."""
+    text = f"{what} died of {of_what(printed)}"
+    mine = printed.rank is not None
     told = "it printed" if mine else "a log tells, not of which rank"
     return Dead(
         f"its {text}" if mine else f"a {text}, most likely its own",
@@ -110,13 +115,7 @@ def dead_child(case: Case, subject: Subject) -> Dead | None:
         return None
     last = max(some, key=lambda one: one.order)
     name = f" '{last.fields['process']}'" if last.how == "child" else ""
-    text = f"child process{name} died of {of_what(last)}"
-    told = "it printed" if own else "a log tells, not of which rank"
-    return Dead(
-        f"its {text}" if own else f"a {text}, most likely its own",
-        0.92 if own else 0.88,
-        (fact("log", subject.number if own else None, f"{told}: {text}"),),
-    )
+    return _dead(subject, f"child process{name}", last)
 
 
 def lost_children(subject: Subject) -> list[Process]:

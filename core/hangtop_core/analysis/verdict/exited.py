@@ -94,9 +94,9 @@ def _before_they_gave_up(case: Case, gone: Sequence[Subject]) -> list[Subject]:
 
     Those that left just then were ended with the job.
     """
-    waited = {id(s) for s in case.gave_up}
     began = min((case.ended_at(s) or case.at for s in case.gave_up), default=case.at)
-    others = [s for s in gone if id(s) not in waited and s.rank.process.exit_code not in TOLD_TO]
+    waited_for = besides(gone, case.gave_up)
+    others = [s for s in waited_for if s.rank.process.exit_code not in TOLD_TO]
     ends = {id(s): s.rank.process.gone_at or case.ended_at(s) or case.at for s in others}
     return [s for s in others if ends[id(s)] < began - LATER]
 

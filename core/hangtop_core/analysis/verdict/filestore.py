@@ -9,7 +9,7 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, alike, common_facts, fact, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.steps import on, strace_step
+from hangtop_core.analysis.verdict.steps import dump_step, strace_step
 from hangtop_core.analysis.verdict.storehost import in_store
 from hangtop_core.text import clean
 
@@ -82,9 +82,8 @@ def _other_file(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def file_steps(subject: Subject) -> tuple[Step, ...]:
     """How to see which file a rank looks at."""
-    dump = f"hangtop dump --pid {subject.pid} --each --locals"
     return (
-        on(subject, dump, words="see init_method in the locals"),
+        dump_step(subject, "--each --locals", words="see init_method in the locals"),
         strace_step(subject, subject.pid),
     )
 

@@ -11,7 +11,7 @@ from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import OneThread, threads_of
-from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.verdict.steps import dump_step
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _gil_held(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
             ),
             steps=(
-                on(subject, f"hangtop dump --pid {subject.pid} --each --native"),
+                dump_step(subject, "--each --native"),
                 "release the GIL around that call (Py_BEGIN_ALLOW_THREADS; ctypes.CDLL, not "
                 "PyDLL; py::gil_scoped_release)",
             ),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.verdict.steps import dump_step
 from hangtop_core.rankset import fold
 
 if TYPE_CHECKING:
@@ -116,8 +116,7 @@ def _told_wrong(case: Case, odd: Sequence[Subject], text: str, *steps: str) -> H
 
 def _locals_step(some: Sequence[Subject]) -> Iterator[Step]:
     for one in some[:1]:
-        text = f"hangtop dump --pid {one.pid} --each --locals"
-        yield on(one, text, words="see rank and world_size in the locals")
+        yield dump_step(one, "--each --locals", words="see rank and world_size in the locals")
 
 
 MISTOLD = Rule(

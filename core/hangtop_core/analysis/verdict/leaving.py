@@ -20,13 +20,13 @@ from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, s
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
-from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.analysis.verdict.steps import dump_step, trace_steps
 from hangtop_core.analysis.verdict.threadwords import is_to_be_woken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Frame
 
@@ -72,7 +72,7 @@ def _leaving(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 "look for what led it there: an exception is printed only after its `finally`",
-                on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
+                dump_step(subject, "--each --locals"),
                 *trace_steps(subject),
             ),
         )

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.verdict.pipes import command
 from hangtop_core.rankset import names
-from hangtop_core.text import clean
+from hangtop_core.text import clean, of_several
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from hangtop_core.analysis.activity import Activity
     from hangtop_core.analysis.verdict.base import Subject
+    from hangtop_core.analysis.verdict.waitclasses import Classes
     from hangtop_core.model import Process, Thread
 
 
@@ -27,6 +28,17 @@ def wait_text(activity: Activity) -> str:
     """`in all_reduce at train.py:56 (step)`, from what a waiter does."""
     text = activity.text.removeprefix("waits ").removeprefix("sleeps ")
     return f"{text} at {where(activity.site)}" if activity.site is not None else text
+
+
+def name_waiters(some: Sequence[Subject], text: str = "") -> str:
+    """`ranks 0-1 wait in barrier at train.py:9`, or in what the first of them waits in."""
+    said = f"waits {text or wait_text(some[0].activity)}"
+    return f"{name_ranks(some)} {said if len(some) == 1 else of_several(said)}"
+
+
+def name_classes(some: Classes) -> str:
+    """The same of the first few classes of waiters."""
+    return "; ".join(name_waiters(members, text) for text, members in some[:4])
 
 
 def name_subject(subject: Subject) -> str:

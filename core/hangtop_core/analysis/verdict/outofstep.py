@@ -15,7 +15,7 @@ from hangtop_core.analysis.verdict.branches import branch, left_out
 from hangtop_core.analysis.verdict.callers import conditions, loops, parted, parting, stack_of
 from hangtop_core.analysis.verdict.conditional import conditions as any_conditions
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, several, who
-from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
+from hangtop_core.analysis.verdict.naming import name_ranks, name_waiters, wait_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.uneven import unused
 
@@ -75,8 +75,7 @@ def out_of_step(case: Case) -> Hit | None:
         subjects=tuple(blamed),
         explained=case.waiters,
         summary=(
-            f"{name_ranks(back)} {several(f'waits {wait_text(back[0].activity)}', back)} "
-            f"{case.since(back[0])}".rstrip()
+            f"{name_waiters(back)} {case.since(back[0])}".rstrip()
             + f", for members of `{group}` alone, and "
             f"{is_are(back, 'is', 'are')} furthest back: {name_ranks(others)} "
             f"{is_are(others, 'is', 'are')} further on in the program, in "
@@ -117,8 +116,7 @@ def _unreduced(case: Case, classes: Sequence[Sequence[Subject]]) -> Hit | None:
         subjects=tuple(front),
         explained=case.waiters,
         summary=(
-            f"{name_ranks(back)} {several(f'waits {wait_text(back[0].activity)}', back)} "
-            f"{case.since(back[0])}".rstrip()
+            f"{name_waiters(back)} {case.since(back[0])}".rstrip()
             + f", and {who(front)} {is_are(front, 'is', 'are')} past that: "
             f"{is_are(front, 'it', 'they')} {waits}, for members of `{group}`. So "
             f"{is_are(front, 'its', 'their')} own backward most likely reduced none, or not all, "
@@ -179,8 +177,7 @@ def crossed(case: Case) -> Hit | None:
     if not _alternatives(*stacks):
         return None
     said = "; ".join(
-        f"{name_ranks(some)} {several(f'waits {wait_text(some[0].activity)}', some)} for members "
-        f"of `{group}`"
+        f"{name_waiters(some)} for members of `{group}`"
         for some, group in zip(classes, groups, strict=True)
     )
     return Hit(

@@ -17,10 +17,10 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.handles import made, made_at
-from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
+from hangtop_core.analysis.verdict.naming import name_classes, name_ranks, name_waiters
 from hangtop_core.analysis.verdict.needs import OPEN, More
 from hangtop_core.analysis.verdict.p2pwaits import SOCKET, told_as, told_by, unread, ways
-from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.analysis.verdict.steps import dump_step, trace_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,8 +43,7 @@ def heads(case: Case) -> tuple[Subject, ...]:
     passing = case.passing
     if told or case.seats or len(passing) <= max(len(case.waiters) - len(passing), 1):
         return ()
-    inside = {id(s) for s in passing}
-    others = tuple(s for s in case.waiters if id(s) not in inside)
+    others = tuple(besides(case.waiters, passing))
     known = ways(case, passing)
     if len(known) < len(passing):
         return others
@@ -141,13 +140,9 @@ def _linked(case: Case, chain: Knot) -> Hit:
     found, first = chain.subjects, chain.subjects[0].activity
     numbers = {s.number for s in found}
     last = [s for s in chain.passing if chain.peers[s.number] in numbers]
-    said = "; ".join(
-        f"{name_ranks([s])} {s.activity.text.rstrip(',')} at {s.activity.at}, for rank "
-        f"{chain.peers[s.number]} ({chain.names[s.number]})"
-        for s in last[:4]
-    )
+    said = _for_whom(chain, last)
     rest = besides(chain.passing, last)
-    after = ", ".join(f"rank {s.number} for rank {chain.peers[s.number]}" for s in rest[:4])
+    after = _who_for_whom(chain, rest)
     others = case.victims_clause((*chain.passing, *found))
     long = case.lasting(case.progress.since)
     behind = f"; behind {is_are(last, 'it', 'them')} {after}" if after else ""
@@ -180,6 +175,19 @@ def _linked(case: Case, chain: Knot) -> Hit:
     )
 
 
+def _for_whom(knot: Knot, some: Sequence[Subject]) -> str:
+    """What the first of some do, and for which rank they wait there, with how that is known."""
+    return "; ".join(
+        f"{name_ranks([s])} {s.activity.text.rstrip(',')} at {s.activity.at}, for rank "
+        f"{knot.peers[s.number]} ({knot.names[s.number]})"
+        for s in some[:4]
+    )
+
+
+def _who_for_whom(knot: Knot, some: Sequence[Subject]) -> str:
+    return ", ".join(f"rank {s.number} for rank {knot.peers[s.number]}" for s in some[:4])
+
+
 def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     waiting = tuple(s for s in case.waiters if s.activity.kind in PEER_TO_PEER)
     kinds = {s.activity.kind for s in waiting}
@@ -189,7 +197,7 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if case.suspects or len(waiting) < 2 or case.by_recorders is not None or case.seats:
         return  # or a rank that is not seen may be the one that they wait for
     if len(waiting) < len(case.waiters):
-        yield from _beside_others(case, waiting)
+        yield from _beside_others(case)
         return
     if len(kinds) > 1:
         yield _mixed(case, waiting)
@@ -213,13 +221,9 @@ def _tied(case: Case, knot: Knot) -> Hit:
     """Some wait for one another in a circle, and all others for these."""
     some = knot.subjects
     rest = besides(knot.passing, some)
-    said = "; ".join(
-        f"{name_ranks([s])} {s.activity.text.rstrip(',')} at {s.activity.at}, for rank "
-        f"{knot.peers[s.number]} ({knot.names[s.number]})"
-        for s in some[:4]
-    )
+    said = _for_whom(knot, some)
     more = f"; and so on, {len(some)} in all" if len(some) > 4 else ""
-    after = ", ".join(f"rank {s.number} for rank {knot.peers[s.number]}" for s in rest[:4])
+    after = _who_for_whom(knot, rest)
     calls = {s.activity.kind for s in case.waiters if s.activity.kind in PEER_TO_PEER}
     calls = calls if all(s.activity.kind in calls for s in some) else set()
     lacking = f", and nobody is in a {_OTHER[min(calls)]}" if calls in ({"send"}, {"recv"}) else ""
@@ -288,32 +292,31 @@ def unmet(case: Case) -> tuple[Subject, ...]:
     return () if named - numbers else tuple(passing)
 
 
-def _beside_others(case: Case, waiting: Sequence[Subject]) -> Iterator[Hit]:
+def _beside_others(case: Case) -> Iterator[Hit]:
     """Some are in send and recv that cannot meet, and the others wait for these in a collective."""
     passing = unmet(case)
     if not passing:
         return
     calls = {s.activity.kind for s in passing}
     said = "; ".join(
-        f"{name_ranks(members)} {several(f'waits {text}', members)}"
+        name_waiters(members, text)
         for text, members in case.waiting_classes[:5]
         if members[0].activity.kind in PEER_TO_PEER
     )
     lacking = "no send meets its recv" if len(calls) > 1 else f"nobody is in a {_OTHER[min(calls)]}"
     rest = [s for s in case.waiters if s.activity.kind not in PEER_TO_PEER]
-    first = rest[0].activity
     yield Hit(
         subjects=passing,
         explained=case.waiters,
         summary=(
             f"{said}, and {lacking} {case.lasting(max(s.standing.since for s in passing))}".rstrip()
-            + f"; {name_ranks(rest)} {several(f'waits {wait_text(first)}', rest)}"
+            + f"; {name_waiters(rest)}"
         ),
         evidence=common_facts(case, passing),
         steps=(
             "compare in which order, and with which tags, these ranks send and receive; "
             "batch_isend_irecv lets both go at once",
-            on(passing[0], f"hangtop dump --pid {passing[0].pid} --locals"),
+            dump_step(passing[0], "--locals"),
         ),
         confidence=0.7,
     )
@@ -321,10 +324,7 @@ def _beside_others(case: Case, waiting: Sequence[Subject]) -> Iterator[Hit]:
 
 def _mixed(case: Case, waiting: Sequence[Subject]) -> Hit:
     """Some send and some receive, and none of it meets: stacks do not tell to and from whom."""
-    said = "; ".join(
-        f"{name_ranks(members)} {several(f'waits {text}', members)}"
-        for text, members in case.waiting_classes[:4]
-    )
+    said = name_classes(case.waiting_classes)
     return Hit(
         subjects=tuple(waiting),
         summary=(
@@ -335,7 +335,7 @@ def _mixed(case: Case, waiting: Sequence[Subject]) -> Hit:
         steps=(
             f"compare how often, in which order{_tags(waiting)}, neighbours send and receive in "
             "that phase",
-            on(waiting[0], f"hangtop dump --pid {waiting[0].pid} --locals"),
+            dump_step(waiting[0], "--locals"),
         ),
         confidence=0.65,
     )

@@ -12,7 +12,7 @@ from hangtop_core.analysis.verdict.endings import dead_in
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
 from hangtop_core.analysis.verdict.naming import thread_text
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.verdict.steps import dump_step, on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ def _pinning(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
             ),
             steps=(
-                on(subject, f"hangtop dump --pid {subject.pid} --native"),
+                dump_step(subject, "--native"),
                 "run once with pin_memory=False; look at pin_memory() of your batch class",
             ),
         )

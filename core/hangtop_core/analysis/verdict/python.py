@@ -25,7 +25,7 @@ from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.naming import name_process
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.raised import also
-from hangtop_core.analysis.verdict.steps import on, sockets_step, strace_step, tails
+from hangtop_core.analysis.verdict.steps import dump_step, on, sockets_step, strace_step, tails
 from hangtop_core.analysis.verdict.storehost import open_sockets
 from hangtop_core.places import host_of
 from hangtop_core.text import clean
@@ -312,7 +312,7 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             steps=(
                 "read the first traceback in its log: it may be leaving after an error",
                 *(on(group[0], text) for text in tails(group[0].rank)),
-                on(group[0], f"hangtop dump --pid {group[0].pid} --each"),
+                dump_step(group[0], "--each"),
                 strace_step(group[0], group[0].pid),
             ),
             confidence=None if case.waiters else 0.6,

@@ -30,7 +30,7 @@ from hangtop_core.analysis.verdict.callers import (
 )
 from hangtop_core.analysis.verdict.evidence import common_facts, is_are, several
 from hangtop_core.analysis.verdict.meeting import nettest
-from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.naming import name_classes, name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.recorderfacts import AGREED
 from hangtop_core.analysis.verdict.steps import on, sockets_step
@@ -294,7 +294,7 @@ def _made_apart(case: Case) -> Iterator[Hit]:
     if len(classes) < 2:
         return
     tied = len(classes[0][1]) == len(classes[1][1])
-    said = "; ".join(f"{name_ranks(some)} {several(f'waits {t}', some)}" for t, some in classes[:4])
+    said = name_classes(classes)
     odd = [s for _, some in classes[1:] for s in some]
     if case.seats:
         yield Hit(

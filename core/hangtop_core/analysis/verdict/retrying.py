@@ -27,7 +27,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.refusals import refusal
-from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.verdict.steps import dump_step, on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -257,11 +257,10 @@ def _by_name(one: Round | None) -> str | None:
 
 
 def _refused_steps(subject: Subject) -> tuple[Step, ...]:
-    pid = subject.pid
-    connects = f"timeout 20 strace -f -e trace=connect -p {pid}"
+    connects = f"timeout 20 strace -f -e trace=connect -p {subject.pid}"
     return (
         on(subject, connects, words="see where it connects to, and what comes of it"),
-        on(subject, f"hangtop dump --pid {pid} --each --locals"),
+        dump_step(subject, "--each --locals"),
         "let attempts end after some time, with an error that names the service",
     )
 

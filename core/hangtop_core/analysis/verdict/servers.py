@@ -17,7 +17,7 @@ from hangtop_core.analysis.verdict.doing import QUEUES, name_child
 from hangtop_core.analysis.verdict.endings import dead_child, dead_thread, lost_children
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
 from hangtop_core.analysis.verdict.onethread import OneThread, threads_of
-from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.verdict.steps import dump_step
 from hangtop_core.places import port_of
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def _idle(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 "send it a request: if no answer comes, it is stuck",
-                on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
+                dump_step(subject, "--each --locals"),
             ),
         )
 

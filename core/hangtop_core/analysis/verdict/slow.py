@@ -28,7 +28,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import COMPUTES
 from hangtop_core.analysis.verdict.positions import position_facts
 from hangtop_core.analysis.verdict.saving import writes
-from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.verdict.steps import profile_step
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _slow(case: Case, left: Sequence[Subject], alone: bool) -> Iterator[Hit]:
             confidence=None if sure else LIKELY,
             evidence=(*position_facts(case, group), *common_facts(case, group)),
             steps=(
-                on(group[0], f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}"),
+                profile_step(group[0]),
                 *((AS_MEANT,) if why else ()),
             ),
         )
@@ -150,7 +150,7 @@ def _computing(case: Case, left: Sequence[Subject], alone: bool) -> Iterator[Hit
             evidence=common_facts(case, group),
             steps=(
                 f"wait: after {duration(PATIENCE * case.hang_after)} of that it is called hung",
-                on(group[0], f"py-spy record --native -d 10 -o profile.svg --pid {group[0].pid}"),
+                profile_step(group[0], "--native -d 10"),
                 *((AS_MEANT,) if why else ()),
             ),
             confidence=LIKELY,
@@ -202,7 +202,7 @@ def _held_up(case: Case) -> Iterator[Hit]:
         summary=f"{who([subject])} holds up the others, step by step: {found.told}",
         evidence=common_facts(case, [subject]),
         steps=(
-            on(subject, f"py-spy record -d 20 -o profile.svg --pid {subject.pid}"),
+            profile_step(subject, "-d 20"),
             "look whether it has more to do than the others: longer inputs, uneven layers",
         ),
         confidence=0.75,
@@ -227,7 +227,7 @@ def _long_phase(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             f"{first.at}. A long phase, not a hang"
         ),
         evidence=common_facts(case, left),
-        steps=(on(left[0], f"py-spy record -d 10 -o profile.svg --pid {left[0].pid}"),),
+        steps=(profile_step(left[0]),),
     )
 
 
@@ -251,7 +251,7 @@ def _by_children(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             f"{f' (those of rank {first.number}: {told})' if told else ''}. A long phase, no hang"
         ),
         evidence=common_facts(case, left),
-        steps=(on(first, f"py-spy record -s -d 10 -o profile.svg --pid {first.pid}"),),
+        steps=(profile_step(first, "-s -d 10"),),
     )
 
 

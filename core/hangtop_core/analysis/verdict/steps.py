@@ -139,13 +139,25 @@ def strace_step(subject: Subject, pid: int) -> Command:
     return on(subject, f"timeout 10 strace -f -p {pid}")
 
 
+def dump_step(
+    subject: Subject, options: str = "", *, pid: int | None = None, words: str = ""
+) -> Command:
+    """See the stack of a rank, or of a child of it, with options of `hangtop dump`."""
+    return on(subject, f"hangtop dump --pid {pid or subject.pid} {options}".rstrip(), words)
+
+
+def profile_step(subject: Subject, options: str = "-d 10") -> Command:
+    """Sample where a rank spends its time, for 10 s where options of py-spy do not say how long."""
+    return on(subject, f"py-spy record {options} -o profile.svg --pid {subject.pid}")
+
+
 def trace_steps(subject: Subject) -> tuple[Command, ...]:
     """Commands that show more of where a process is."""
     pid = subject.pid
     strace = strace_step(subject, pid)
     if _tracer(subject, pid):
         return (strace,)  # C frames need to trace it, too
-    return (on(subject, f"hangtop dump --pid {pid} --native"), strace)
+    return (dump_step(subject, "--native"), strace)
 
 
 def _tracer(subject: Subject, pid: int) -> int:

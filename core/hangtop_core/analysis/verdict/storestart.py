@@ -10,13 +10,13 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.descriptors import name_descriptor, peer
 from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.refusals import no_way
-from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.verdict.steps import dump_step, on
 from hangtop_core.analysis.verdict.storehost import (
     by_torchrun,
     connects,
@@ -52,8 +52,8 @@ class _Start:
     def __init__(self, case: Case) -> None:
         making = [s for s in case.joining if in_store(s)]
         calling = {s.rank.node for s in making if connects(s)}
-        told = {id(s) for s in making if s.rank.node in calling and not hosts_store(s)}
-        making = [s for s in making if id(s) not in told]  # storeaway tells of them
+        told = [s for s in making if s.rank.node in calling and not hosts_store(s)]
+        making = besides(making, told)  # storeaway tells of them
         self.hosts = [s for s in making if hosts_store(s)]
         # Before torch 2.6 the thread has no name of its own, and rank 0 is the host.
         by = (names_it, hosts_store, by_torchrun)
@@ -70,8 +70,8 @@ class _Start:
             and not (hosts_store(s) or s.rank.process.stalled)
             and (named or s.number != 0)
         ]
-        ids = told | {id(s) for s in (*self.tries, *self.unanswered)}
-        self.others = [s for s in case.waiters if id(s) not in ids] if making else []
+        known = (*told, *self.tries, *self.unanswered)
+        self.others = besides(case.waiters, known) if making else []
 
 
 def lost_theirs(case: Case) -> tuple[Record, ...]:
@@ -228,12 +228,11 @@ def _host_alone(case: Case, host: Subject, tries: Sequence[Subject], at: str, tr
 
 
 def _steps(subject: Subject) -> tuple[Step, ...]:
-    dump = f"hangtop dump --pid {subject.pid} --each --locals"
     hosts = "no rank hosts a store where all were started by torchrun: it has one itself, at the "
     hosts += "MASTER_PORT it gives them (TORCHELASTIC_USE_AGENT_STORE)"
     return (
         *((hosts,) if by_torchrun(subject) else ()),
-        on(subject, dump, words="see port and address in the locals"),
+        dump_step(subject, "--each --locals", words="see port and address in the locals"),
         "give all ranks the address and port of one store; compare where the program takes them "
         "from with MASTER_ADDR and MASTER_PORT",
     )
@@ -331,7 +330,7 @@ def _waits_for_more(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         evidence=facts,
         steps=(
-            on(host, f"hangtop dump --pid {host.pid} --each --locals", words="see its locals"),
+            dump_step(host, "--each --locals", words="see its locals"),
             "compare the world_size of the store with how many ranks are started; those that make "
             "it with wait_for_workers=False are not counted",
         ),

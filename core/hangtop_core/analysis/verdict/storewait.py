@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.sourcelines import STORE_ANSWER
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.callers import calls, line_of, stack_of
 from hangtop_core.analysis.verdict.evidence import alike, common_facts, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
@@ -26,8 +26,7 @@ def alone_with_keys(case: Case) -> tuple[Subject, ...]:
     if case.suspects or case.by_recorders is not None:
         return ()
     keys = tuple(s for s in case.waiters if _waits_for_key(s))
-    blamed = {id(s) for s in keys}
-    others = [s for s in case.waiters if id(s) not in blamed]
+    others = besides(case.waiters, keys)
     if len(keys) >= len(others):
         return ()
     return keys if all(s.activity.kind in _COLLECTIVE for s in others) else ()
@@ -35,8 +34,7 @@ def alone_with_keys(case: Case) -> tuple[Subject, ...]:
 
 def _alone(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     keys = alone_with_keys(case)
-    blamed = {id(s) for s in keys}
-    others = [s for s in case.waiters if id(s) not in blamed]
+    others = besides(case.waiters, keys)
     for group in alike(keys, lambda s: s.activity.site):
         activity = group[0].activity
         yield Hit(

@@ -26,7 +26,7 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.needs import OF_CHILD, OPEN, More
 from hangtop_core.analysis.verdict.onethread import OneThread, threads_of
-from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.analysis.verdict.steps import dump_step, trace_steps
 from hangtop_core.analysis.verdict.threadwords import (
     blocks_loop,
     import_deadlock,
@@ -98,7 +98,7 @@ def _locked(case: Case, group: Sequence[Subject], wait: _Wait) -> Hit:
             *common_facts(case, group),
         ),
         steps=(
-            on(first, f"hangtop dump --pid {first.pid} --each --locals"),
+            dump_step(first, "--each --locals"),
             *trace_steps(first),
         ),
         confidence=sure.confidence if (sure := tangle or dead) else _BY_CALL if by_call else None,
@@ -269,7 +269,7 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, group),
             ),
             steps=(
-                on(first, f"hangtop dump --pid {first.pid} --each --locals"),
+                dump_step(first, "--each --locals"),
                 *trace_steps(first),
             ),
             confidence=dead.confidence if dead else _BY_CALL if told.endswith(_CALL) else None,

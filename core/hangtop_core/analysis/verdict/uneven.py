@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.frames import is_library, place, plain_name
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.callers import (
     PAST,
     block_at,
@@ -78,8 +78,7 @@ def uneven(case: Case) -> Iterator[Hit]:
     training = [s for s in others if _reduces(case, s)] or _in_data(case, branched)
     if not training:
         return
-    inside = {id(s) for s in training}
-    past = [s for s in others if s.activity.kind == "collective" and id(s) not in inside]
+    past = [s for s in besides(others, training) if s.activity.kind == "collective"]
     met = [(s, _parting(_stack(case, training[0]), _stack(case, s))) for s in past]
     ahead = {id(s): where for s, where in met if where is not None}
     for group in alike((s for s in past if id(s) in ahead), lambda s: s.activity.site):

@@ -40,14 +40,20 @@ def test_a_matched_program_ends_in_any_order(program: list[Step], rng: random.Ra
     assert judge(job.dumps()) == []
 
 
+def one_left_out(data: st.DataObject, program: list[Step]) -> tuple[dict[int, list[Step]], int]:
+    """What each rank calls, where one of them leaves out a call; and which rank that is."""
+    own = split(program)
+    rank = data.draw(st.sampled_from([r for r in own if own[r]]))
+    del own[rank][data.draw(st.integers(0, len(own[rank]) - 1))]
+    return own, rank
+
+
 @given(st.data(), programs, st.randoms(use_true_random=False))
 @settings(max_examples=300)
 def test_leaving_one_call_out_blames_that_rank(
     data: st.DataObject, program: list[Step], rng: random.Random
 ) -> None:
-    own = split(program)
-    rank = data.draw(st.sampled_from([r for r in own if own[r]]))
-    del own[rank][data.draw(st.integers(0, len(own[rank]) - 1))]
+    own, rank = one_left_out(data, program)
     order = rng.sample(range(WORLD), WORLD)
     dumps = Run(Job(WORLD, GROUPS), own).go(order).dumps()
     verdicts = judge(dumps)
@@ -64,9 +70,7 @@ def test_leaving_one_call_out_blames_that_rank(
 def test_the_order_of_files_does_not_matter(
     data: st.DataObject, program: list[Step], rng: random.Random
 ) -> None:
-    own = split(program)
-    rank = data.draw(st.sampled_from([r for r in own if own[r]]))
-    del own[rank][data.draw(st.integers(0, len(own[rank]) - 1))]
+    own, _ = one_left_out(data, program)
     dumps = Run(Job(WORLD, GROUPS), own).go().dumps()
     gone = data.draw(st.sampled_from([None, *range(WORLD)]))
     dumps.pop(gone, None)
