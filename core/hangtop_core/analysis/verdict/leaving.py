@@ -26,13 +26,13 @@ from hangtop_core.analysis.verdict.threadwords import is_to_be_woken
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Frame
 
 _WITH = ("with ", "with(", "async with ")
 _EXITS = frozenset({"__exit__", "__aexit__"})
-_AT_END = frozenset({"join", "queue", "lock"})
-"""What programs wait in at their end, too; stacks of other ranks are not read for this."""
+_WAITS: frozenset[Kind] = frozenset({"join", "queue", "lock"})
 _SHOWN = 6
 """Threads whose place is evidence."""
 
@@ -46,7 +46,7 @@ class _Left(NamedTuple):
 
 def _leaving(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject in left:
-        threads = threads_of(case, subject) if subject.activity.kind in _AT_END else ()
+        threads = threads_of(case, subject) if subject.activity.kind in _WAITS else ()
         if not threads or not _ends(subject, threads[0].frames):
             continue
         found = _left(case, subject)

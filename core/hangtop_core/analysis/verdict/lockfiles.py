@@ -47,6 +47,8 @@ def _lock_file(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _paused(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """All ranks, none of which is kept by another one: nothing else moves either."""
+    if any(s.activity.kind != "sleep" for s in case.live):
+        return
     found = [(s, one, _told(one, s)) for s, one in goes_round(case, left)]
     if found and len(found) == len(case.live) and all(told == "pause" for *_, told in found):
         yield from _hits(case, found)
