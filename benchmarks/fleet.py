@@ -16,7 +16,6 @@ the machine's cores, so times are upper bounds; CPU seconds are not, they leave 
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import time
@@ -27,6 +26,7 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.apart import ApartEngine
 from hangtop_core.attach.engine import PipeEngine
 from hangtop_core.session import Options, Session
+from measures import memory, processor
 from simulated.launcher import Fleet, launchers
 from simulated.story import Story
 
@@ -145,9 +145,9 @@ def phases(nodes: int, seconds: float, counter: Counter) -> dict[str, float]:
             out["first_cpu"] = time.process_time() - spent
             wait(session, lambda update: all(rank.sample for rank in ranks(update)))
             out["stacks"] = time.monotonic() - began
-            played = players(fleet)
+            played = processor(fleet.pids())
             out["all"], out["bytes"] = watch(seconds, nodes, counter)
-            out["players"] = (players(fleet) - played) / seconds
+            out["players"] = (processor(fleet.pids()) - played) / seconds
             fleet.tell("churn 0.1")
             time.sleep(2.0)
             out["tenth"], _ = watch(seconds, nodes, counter)
@@ -188,21 +188,6 @@ def watch(seconds: float, nodes: int, counter: Counter) -> tuple[float, float]:
     time.sleep(seconds)
     took = time.monotonic() - began
     return (time.process_time() - cpu) / took, (counter.bytes - before) / nodes / took
-
-
-def players(fleet: Fleet) -> float:
-    """CPU seconds of the processes that play the nodes, proc_pid_stat(5)."""
-    total = 0
-    for pid in fleet.pids():
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / os.sysconf("SC_CLK_TCK")
-
-
-def memory() -> float:
-    """MiB resident in this process now."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ some runs; other programs do not count.
 from __future__ import annotations
 
 import argparse
-import gc
-import time
 from typing import TYPE_CHECKING
 
 import figures
@@ -23,6 +21,7 @@ from hangtop.views.ranks import RankRows
 from hangtop_core.analysis.peers import sought
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.updates import Options
+from measures import cost
 from simulated.story import Story
 from support.crowd import Crowd, first_words
 from support.large import EPOCH, HANG_AFTER, Large
@@ -34,18 +33,6 @@ if TYPE_CHECKING:
 
 SIZES = (16, 128, 1024)
 ROUNDS = 3
-
-
-def cost(work: Callable[[], object]) -> float:
-    """Milliseconds of this thread's processor time, the collector of garbage apart."""
-    gc.collect()
-    gc.disable()
-    try:
-        began = time.thread_time()
-        work()
-        return (time.thread_time() - began) * 1000
-    finally:
-        gc.enable()
 
 
 def pass_second(

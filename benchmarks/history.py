@@ -11,22 +11,20 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
-from pathlib import Path
 
 import msgspec
 
 import figures
+import measures
 from hangtop_core.history import History
 from support.record import load
 from table import pictures
 
 
-def memory() -> float:
-    """MiB resident in this process."""
+def settled() -> float:
+    """MiB resident in this process once it has let go of what it needs no more."""
     gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return measures.memory()
 
 
 def main() -> None:
@@ -38,18 +36,18 @@ def main() -> None:
     update = load("skip")
     seconds = int(options.hours * 3600)
     everything = [shot for _, shot in zip(range(101), pictures(options.ranks, 101), strict=False)]
-    first = memory()
+    first = settled()
     del everything[1:]
-    each = (first - memory()) / 100
+    each = (first - settled()) / 100
     del everything
     history = History()
-    before = memory()
+    before = settled()
     most = 0.0
     for second, shot in enumerate(pictures(options.ranks, seconds)):
         shot = msgspec.structs.replace(shot, at=update.snapshot.at + second)
         history.add(msgspec.structs.replace(update, snapshot=shot))
         if second % 300 == 299:
-            most = max(most, memory() - before)
+            most = max(most, settled() - before)
     print(figures.HEAD)
     figures.row(
         f"history of {options.hours:g} h, {options.ranks:,} ranks, a tenth changes: memory",

@@ -8,19 +8,15 @@ Prints ratios within one run:
 from __future__ import annotations
 
 import sys
-import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 import figures
 from hangtop_core.analysis.stacks import flatten, merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Frame, Job, Rank, Snapshot
+from measures import best
 from support.build import World
 from support.situations import FUTEX, SLEEP, c10d, user
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def snapshot(ranks: int, distinct: int = 20) -> Snapshot:
@@ -58,16 +54,6 @@ def naive(taken: Snapshot) -> list[tuple[tuple[Frame, ...], list[Rank]]]:
 def draw(taken: Snapshot, job: Job) -> None:
     """What a screen does: merge, and lay out the rows."""
     flatten(merge(taken, job))
-
-
-def best(work: Callable[[], object], rounds: int = 5) -> float:
-    """Shortest of some runs, in milliseconds of processor time: other programs do not count."""
-    times = []
-    for _ in range(rounds):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return min(times) * 1000
 
 
 def main() -> None:

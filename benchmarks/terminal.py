@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING
 import pyte
 
 import figures
-from fleet import players
+import measures
 from simulated.launcher import Fleet
 from simulated.story import Story
 
@@ -50,7 +50,6 @@ LINK_B = 20_000
 PATIENCE_S = 240.0
 REST_S = ((30.0, 45.0), (60.0, 120.0))
 """Seconds after the verdict between which nothing happens."""
-TICKS = os.sysconf("SC_CLK_TCK")
 PEER = """
 import sys
 from textual.app import App
@@ -114,25 +113,24 @@ class Terminal:
     def cpu(self) -> float:
         """Seconds of processor the app has used, and the process that holds its connections.
 
-        Without those that stand for ssh; proc_pid_stat(5).
+        Without those that stand for ssh.
         """
-        fields = [(one / "stat").read_text().rpartition(")")[2].split() for one in self._ours()]
-        return sum(int(one[11]) + int(one[12]) for one in fields) / TICKS
+        return measures.processor(self._ours())
 
     def memory(self) -> float:
         """MiB resident, of both."""
-        pages = sum(int((one / "statm").read_text().split()[1]) for one in self._ours())
-        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+        return measures.memory(self._ours())
 
-    def _ours(self) -> list[Path]:
-        app = Path(f"/proc/{self.process.pid}")
+    def _ours(self) -> list[int]:
         children = [
-            Path("/proc", pid)
-            for task in (app / "task").iterdir()
+            pid
+            for task in Path(f"/proc/{self.process.pid}/task").iterdir()
             for pid in (task / "children").read_text().split()
         ]
-        held = [one for one in children if b"attach.apart" in (one / "cmdline").read_bytes()]
-        return [app, *held]
+        held = [
+            one for one in children if b"attach.apart" in Path(f"/proc/{one}/cmdline").read_bytes()
+        ]
+        return [self.process.pid, *map(int, held)]
 
 
 @contextmanager
@@ -222,16 +220,17 @@ def main() -> None:
     story = Story(nodes=options.nodes, hang_at=-1.0)
     argv = [sys.executable, fleet, str(options.nodes), "--tui", "--room"]
     with Fleet(story) as played, terminal(*argv, str(played.room)) as shown:
-        before = players(played)
+        before = measures.processor(played.pids())
         shown.read_until(lambda text: "hangtop" in text)
         began, opened = shown.began, time.monotonic()
         shown.read_until(lambda text: is_full(text, options.nodes, ranks))
         first, worked = time.monotonic() - began, shown.cpu()
+        players = measures.processor(played.pids()) - before
         figures.row(
             f"{ranks:,} ranks: start to the first full overview",
             "2 s",
             f"{first:.1f} s, of which {opened - began:.1f} s to the first line; CPU of the app "
-            f"{worked:.1f} s, of those who play the nodes {players(played) - before:.1f} s",
+            f"{worked:.1f} s, of those who play the nodes {players:.1f} s",
         )
         shown.read_for(5.0)
         worked, began = shown.cpu(), time.monotonic()

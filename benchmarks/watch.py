@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import figures
 from hangtop_probe import node as probe_node
+from measures import TICKS
 from support.launch import torchrun
 from support.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-TICKS = os.sysconf("SC_CLK_TCK")
 STARTED_S = 10.0
 PEER = 'while sleep "$1"; do for pid in $PIDS; do "$SPY" dump --nonblocking --pid $pid; done; done'
 

@@ -56,6 +56,7 @@ class GroupRow(Struct, frozen=True, array_like=True):
     members: Annotated[str, Meta(max_length=400_000)] | None = None
     enqueued: _Number | None = None
     completed: _Number | None = None
+    timeout_ms: Annotated[int, Meta(ge=0, le=2**53)] = 0
 
 
 _CallRow = tuple[_Words, _Words, _Words, _Words, _Words]
@@ -155,7 +156,8 @@ class Unpacker:
 
 
 def _group(row: GroupRow) -> GroupInfo:
-    return GroupInfo(row.uid, row.desc, row.members, row.enqueued, row.completed)
+    told = row.uid, row.desc, row.members, row.enqueued, row.completed, row.timeout_ms
+    return GroupInfo(*told)
 
 
 def _columns(row: TraceRow) -> list[bytes]:

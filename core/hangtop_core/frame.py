@@ -27,4 +27,4 @@ class Frame(Struct, frozen=True, gc=False):
     started that: `made: x = isend(y)`.
     """
     beside: tuple[tuple[int, Code], ...] | None = None
-    """Likewise `with x:` and `except x:` around it, and what is first in each `try` before it."""
+    """Likewise `with x:`, `except x:`, `finally:`, and what is first in each `try` before it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from hangtop_core.analysis.activity import Reader
-from hangtop_core.analysis.dictionary import COMMUNICATION
+from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.shares import by_children, slow_one
 from hangtop_core.analysis.verdict.base import LIKELY
 from hangtop_core.errors import ClosedError, NoNodeError

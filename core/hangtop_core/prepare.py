@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 from platformdirs import user_state_path
 
 import hangtop_hook
+from hangtop_core import bounded
 from hangtop_core.errors import UsageError
 from hangtop_core.text import plural
 from hangtop_hook import logs, names, numericsfile, server
+from hangtop_probe import procfs
 from hangtop_probe.commands import is_python_name
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ _SOURCE = Path(hangtop_hook.__file__).parent
 _VERSION = "from importlib.metadata import version; print(version('torch'))"
 _OPEN_MPI = ("mpirun", "mpiexec", "orterun")
 _LOOK_S = 20.0
+_MAX_OUTPUT = 1 << 20
+"""Bytes that a program may print which is asked for a version; it has a few lines to say."""
+_MAX_BEGIN = 64 << 10
+"""Bytes of a command line that are looked at: others may have MiB of it."""
 _FULL = 64 << 10
 """Bytes; a file system rarely gives its last ones."""
 
@@ -173,19 +179,12 @@ def torch_version(python: str) -> names.Version | None:
 
 
 def _output(command: list[str]) -> str:
-    """What a command prints; empty when it fails or takes too long."""
+    """What a command prints; empty when it fails, takes too long or does not stop printing."""
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_LOOK_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
+        done = bounded.run(command, _LOOK_S, _MAX_OUTPUT, os.environ)
+    except (OSError, subprocess.TimeoutExpired, bounded.TooMuchOutputError):
         return ""
-    return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
+    return done.out if done.code == 0 else ""
 
 
 def tidy(run: Path) -> list[str]:
@@ -222,7 +221,7 @@ def _copying(run: Path) -> bool:
     script = os.fsencode(run / HOOK / _SOURCE.name / "tee.py")
     for name in os.listdir("/proc"):
         if name.isdecimal():
-            with contextlib.suppress(OSError):
-                if script in Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0"):
-                    return True
+            line = procfs.read(f"/proc/{name}/cmdline", _MAX_BEGIN) or b""
+            if script in line.split(b"\0"):
+                return True
     return False

@@ -22,7 +22,7 @@ from hangtop_core.analysis.serving import answers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.model import Frame, StackSample
 
 MAX_STACKS = 20_000

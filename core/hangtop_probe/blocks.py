@@ -17,7 +17,7 @@ Block = Tuple[int, int, Optional[int]]
 """First and last line of the head of a loop or condition, and 0, or 1: in the `else` of that.
 
 2: past a condition whose block leaves (`if x: return`), 3: a decorator of the function. None: the
-head of a `with` or `except`, or the first statement of a `try` before.
+head of a `with`, `except` or `finally`, or the first statement of a `try` before.
 """
 
 _TEXT = re.compile(
@@ -35,7 +35,7 @@ _OPENING = b"[({"
 _FIRST = re.compile(rb"\s*(?:async\s+)?(@?\w*)")
 _LOOPS = (b"for", b"while")
 _BRANCHES = (b"if", b"elif")
-_HELD = (b"with", b"except")
+_HELD = (b"with", b"except", b"finally")
 _LEAVES = (b"return", b"continue", b"break")
 
 

@@ -24,13 +24,14 @@ from itertools import count
 from operator import itemgetter
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .recorderentry import MAX_FRAMES, clipped, normal
+from .recorderentry import MAX_FRAMES, clipped, normal, number
 
 SCHEDULED, STARTED, COMPLETED, STATE = 0, 1, 2, 3
 """Values of the lowest two bits of a flag, and their mask."""
 RETIRED, P2P, DONE, PART = 4, 8, 16, 32
 """Bits of a flag: no longer watched; send or recv; judged to be over; one of a coalesced block."""
 
+_LONGEST_MS = 2**53
 MAX_ENTRIES = 200_000
 """Newest entries that are read of one dump; a ring of torch holds 2,000 by default."""
 MAX_MEMBERS = 400_000
@@ -67,8 +68,9 @@ Call = Tuple[str, str, str, str, str]
 """name as recorded, input sizes, output sizes, input types, output types."""
 Site = Tuple[Tuple[str, str, int], ...]
 """A stack, innermost first: function, file, line."""
-Group = Tuple[str, str, Optional[str], Optional[int], Optional[int]]
-"""name, description, ranks as recorded, last number enqueued, last number completed."""
+Group = Tuple[str, str, Optional[str], Optional[int], Optional[int], int]
+"""name, description, ranks as recorded, last number enqueued, last number completed, and the
+timeout of its last entry in milliseconds (0: not known)."""
 
 
 class Status(NamedTuple):
@@ -200,11 +202,11 @@ def _fill(
     trace.created = array("q", (at or 0 for at in told["time_created_ns"]))
     trace.newest_ns = max(trace.created, default=0)
     _sites(trace, entries)
-    _groups(trace, dict(zip(names, zip(told["process_group"], told["pg_id"]))), config, statuses)
+    limits = [min(max(number(one.get("timeout_ms")), 0), _LONGEST_MS) for one in entries]
+    used = dict(zip(names, zip(told["process_group"], told["pg_id"], limits)))
+    _groups(trace, used, config, statuses)
     _settle(trace)
-    if entries and "timeout_ms" in entries[-1]:
-        limits = (one.get("timeout_ms") for one in entries[-50:])
-        trace.timeout_ms = max((ms for ms in limits if isinstance(ms, int)), default=0)
+    trace.timeout_ms = max(limits[-50:], default=0)
 
 
 def _calls(trace: Columns, told: Mapping[str, Sequence[Any]]) -> None:
@@ -281,7 +283,7 @@ def _backend(name: str) -> str:
 
 def _groups(
     trace: Columns,
-    used: Dict[str, Tuple[Sequence[str], int]],
+    used: Dict[str, Tuple[Sequence[str], int, int]],
     config: object,
     statuses: Dict[int, Status],
 ) -> None:
@@ -289,7 +291,7 @@ def _groups(
     known = _config(config)
     trace.configured = bool(known)
     found: List[Group] = []
-    for name, pg_id in used.values():
+    for name, pg_id, timeout_ms in used.values():
         uid, desc = (*(clipped(part, 200) for part in name), "", "")[:2]
         status = statuses.pop(pg_id, None)
         trace.group_ids[pg_id] = uid
@@ -301,6 +303,7 @@ def _groups(
                 info[2] if info else None,
                 status.enqueued if status else None,
                 status.completed if status else None,
+                timeout_ms,
             )
         )
     trace.groups = [*found, *list(known.values())[: MAX_GROUPS - len(found)]]
@@ -317,7 +320,7 @@ def _config(config: object) -> Dict[str, Group]:
         ranks = members if isinstance(members, str) else str(members)
         name = clipped(uid, 200)
         members = short_members(ranks[:MAX_MEMBERS])
-        found[name] = (name, clipped(info.get("desc"), 200), members, None, None)
+        found[name] = (name, clipped(info.get("desc"), 200), members, None, None, 0)
     return found
 
 

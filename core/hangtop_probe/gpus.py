@@ -31,6 +31,8 @@ MAX_LEFT = 3
 """Children that may be left behind in state D before nothing is asked any more."""
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
 """Seconds before a child that ended is started again, and at most, doubling."""
+MAX_LINE = 1 << 20
+"""Bytes that are kept without an end of line: its own lines are shorter, libraries print others."""
 MAX_XIDS = 32
 MAX_GPUS = 64
 
@@ -140,6 +142,8 @@ class Gpus:
                     break
                 heard = time.monotonic()
                 *lines, rest = (rest + data).split(b"\n")
+                if len(rest) > MAX_LINE:
+                    rest = b""
                 for line in lines:
                     self._take(line)
             elif time.monotonic() - heard > SILENCE + self._pause:

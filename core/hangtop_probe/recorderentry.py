@@ -13,7 +13,7 @@ def normal(entry: object) -> Optional[Dict[str, Any]]:
     """An entry of any version with all fields, of the right types; None when it is none."""
     if not isinstance(entry, Mapping):
         return None
-    pg_id = _number(entry.get("pg_id"))
+    pg_id = number(entry.get("pg_id"))
     name = clipped(entry.get("profiling_name"), 200) or "?"
     pg = entry.get("process_group")
     group = [clipped(part, 200) for part in pg[:2]] if isinstance(pg, (list, tuple)) else []
@@ -21,7 +21,7 @@ def normal(entry: object) -> Optional[Dict[str, Any]]:
     told = entry.get("collective_seq_id", entry.get("seq_id"))
     if isinstance(told, int) and abs(told) >= _TOO_LARGE:
         return None
-    seq = _number(told)
+    seq = number(told)
     frames = entry.get("frames")
     stack = frames[:MAX_FRAMES] if isinstance(frames, (list, tuple)) else ()
     return {
@@ -29,7 +29,7 @@ def normal(entry: object) -> Optional[Dict[str, Any]]:
         "pg_id": pg_id,
         "is_p2p": bool(p2p) if p2p is not None else bool(re.search(r"\b(send|recv)\b", name)),
         "collective_seq_id": seq,
-        "p2p_seq_id": _number(entry.get("p2p_seq_id", seq)),
+        "p2p_seq_id": number(entry.get("p2p_seq_id", seq)),
         "profiling_name": name,
         "input_sizes": entry.get("input_sizes") or [],
         "output_sizes": entry.get("output_sizes") or [],
@@ -37,14 +37,15 @@ def normal(entry: object) -> Optional[Dict[str, Any]]:
         "output_dtypes": entry.get("output_dtypes") or [],
         "state": clipped(entry.get("state"), 40),
         "retired": bool(entry.get("retired")),
-        "record_id": _number(entry.get("record_id")),
-        "time_created_ns": _number(entry.get("time_created_ns")),
-        "timeout_ms": _number(entry.get("timeout_ms")),
+        "record_id": number(entry.get("record_id")),
+        "time_created_ns": number(entry.get("time_created_ns")),
+        "timeout_ms": number(entry.get("timeout_ms")),
         "frames": [frame for frame in stack if isinstance(frame, Mapping)],
     }
 
 
-def _number(value: object) -> int:
+def number(value: object) -> int:
+    """A number of an entry, also as text; 0 where it is none, or too large to be one."""
     if isinstance(value, str) and len(value) < 20:
         value = int(value) if re.fullmatch(r"-?[0-9]+", value) else 0
     if isinstance(value, float):

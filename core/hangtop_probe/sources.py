@@ -96,8 +96,8 @@ def around(
     if x: return`. Of those that may ask for the rank also `@x`, and `at: x and y()` for itself; and
     the head of a function that handles signals, before them; and `made: x = isend(y)`, where such
     handles are waited on; `while x:  # ends` where each turn takes something away (`worklists`).
-    Then `with x:` and `except x:`, and the first statement of each `try` before it. None where the
-    file cannot be read, or is newer than the process.
+    Then `with x:`, `except x:`, `finally:`, and the first statement of each `try` before it. None
+    where the file cannot be read, or is newer than the process.
     """
     path_here = localpath.of(pid, path, mounts) if number > 0 else None
     found = _of_file(path_here, blocks.MAX_FILE, _files, (), _statements) if path_here else None

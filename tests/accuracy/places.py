@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from support.processes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
 
@@ -256,17 +257,44 @@ def kill_child(pid: int, place: str) -> None:
 
 
 def cut_off(pid: int, place: str) -> None:
-    """The firewall drops what goes between a rank and its peers; not what is for the store."""
-    inside = ["nsenter", "-t", str(pid), "-n"]
+    """The firewall drops what goes between a rank and its peers; not what is for the store.
+
+    All at once, as a rule for a host does: one by one, the first would stop all ranks before any
+    other connection is in use.
+    """
+    _drop(pid, list(_to_peers(pid)))
+
+
+def cut_one(pid: int, place: str) -> None:
+    """Likewise of one connection: the one to the next rank, which is its neighbour in a ring."""
+    after = str(int(environment(pid)["RANK"]) + 1)
+    _drop(pid, [ends for ends, rank in _to_peers(pid).items() if rank == after])
+
+
+def _to_peers(pid: int) -> dict[tuple[str, str], str]:
+    """The rank at the other end of each connection of a rank, by the ports of its ends."""
+    inside, store = ["nsenter", "-t", str(pid), "-n"], environment(pid)["MASTER_PORT"]
     listed = subprocess.check_output([*inside, "ss", "-Htnp", "state", "established"], text=True)
-    store = environment(pid)["MASTER_PORT"]
+    owners = {}
     for line in listed.splitlines():
         ours, theirs = (end.rpartition(":")[2] for end in line.split()[2:4])
-        if f"pid={pid}," not in line or store in (ours, theirs):
-            continue
-        for ends in (("--sport", ours), ("--dport", ours)):
-            rule = ["iptables", "-A", "OUTPUT", "-p", "tcp", *ends, "-j", "DROP"]
-            subprocess.run([*inside, *rule], check=True)
+        found = re.search(r"pid=(\d+),", line)
+        if found and store not in (ours, theirs):
+            owners[ours, theirs] = int(found[1])
+    mine = [ends for ends, owner in owners.items() if owner == pid and ends[::-1] in owners]
+    return {ends: environment(owners[ends[::-1]]).get("RANK", "") for ends in mine}
+
+
+def _drop(pid: int, connections: Sequence[tuple[str, str]]) -> None:
+    """Drop what goes either way over some connections, from one moment on."""
+    ways = [way for ends in connections for way in (ends, ends[::-1])]
+    rules = [f"-A OUTPUT -p tcp --sport {one} --dport {other} -j DROP" for one, other in ways]
+    subprocess.run(
+        ["nsenter", "-t", str(pid), "-n", "iptables-restore", "--noflush"],
+        input="\n".join(["*filter", *rules, "COMMIT", ""]),
+        text=True,
+        check=True,
+    )
 
 
 def stop(pid: int, place: str) -> None:
@@ -366,6 +394,7 @@ INSIDE: dict[str, Callable[[Path, int], AbstractContextManager[Place]]] = {
 }
 OUTSIDE: dict[str, Callable[[int, str], int | None]] = {
     "cut_off": cut_off,
+    "cut_one": cut_one,
     "stop": stop,
     "trace": trace,
     "freeze": freeze,

@@ -293,7 +293,7 @@ FIRST: tuple[Job, ...] = (
     Job(
         "hf-raise-join",
         "hf.py --bug raise-join --bug_rank 2",
-        "lock-wait",
+        "teardown|lock-wait",
         (2,),
         "after an exception a rank joins its metrics thread",
         ready="waiting for uploads",

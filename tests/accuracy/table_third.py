@@ -31,9 +31,9 @@ THIRD: tuple[Job, ...] = (
     Job(
         "nightly-unwrapped",
         "nightly.py unwrapped",
-        "mismatched-collective",
+        "rank-conditional-collective|mismatched-collective",
         (1,),
-        "all but one rank wrap their model anew",
+        "all but one rank wrap their model anew, under `if rank != 1`",
         ready="step 6",
     ),
     Job(

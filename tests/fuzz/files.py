@@ -19,9 +19,8 @@ from fuzz.node import numerics_files
 from fuzz.target import expect_harmless, target, text_of
 from hangtop.cli import config
 from hangtop.cli.arguments import in_file
-from hangtop_core import kernelline, numericsfiles, numericsreport
+from hangtop_core import bounded, kernelline, numericsfiles, numericsreport
 from hangtop_core.attach import (
-    bounded,
     bundle,
     pdsh,
     reasons,

@@ -16,9 +16,9 @@ import msgspec
 
 from fuzz.node import UNIX, Printing, proc_files
 from fuzz.target import expect_harmless, target, text_of
-from hangtop_core import prepare
+from hangtop_core import bounded, prepare
 from hangtop_core.analysis.flight.picture import examine
-from hangtop_core.attach import apart, bounded, largepackets, reach
+from hangtop_core.attach import apart, largepackets, reach
 from hangtop_core.columns import trace_of
 from hangtop_core.dumps import pool, wire
 from hangtop_core.dumps.find import DumpFile
@@ -265,7 +265,7 @@ def reader_of_dumps(data: bytes) -> None:
         examine(done.traces)
     receiver = pool._Reader.__new__(pool._Reader)
     receiver.buffer = bytearray()
-    with _file_of(data) as fd, suppress(EOFError):
+    with _file_of(data) as fd, suppress(EOFError, OverflowError):
         receiver.fileno = lambda: fd  # type: ignore[method-assign]
         while receiver.take() is None:
             pass

@@ -75,7 +75,8 @@ def _tmux(text: str) -> str:
             ["tmux", "load-buffer", "-w", "-"],
             input=text.encode(),
             check=True,
-            capture_output=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             timeout=TMUX_TIMEOUT_S,
         )
     except (OSError, subprocess.SubprocessError):

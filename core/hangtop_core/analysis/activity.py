@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from hangtop_core.analysis import native
-from hangtop_core.analysis.dictionary import Kind
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.kernel import waits_in
+from hangtop_core.analysis.kinds import Kind
 from hangtop_core.analysis.native import WAITS_FOR_GPU
 from hangtop_core.analysis.reading import Reading, read
 from hangtop_core.analysis.sourcelines import (

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.dictionary import COMMUNICATION
+from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing
 from hangtop_core.logs.output import with_rank
 from hangtop_core.text import clean

@@ -19,8 +19,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.dictionary import COMMUNICATION, Kind
 from hangtop_core.analysis.eventloops import of_gloo
+from hangtop_core.analysis.kinds import COMMUNICATION, Kind
 from hangtop_core.analysis.standing import Standing
 from hangtop_core.analysis.waiters import Waiters
 from hangtop_core.meters import latest

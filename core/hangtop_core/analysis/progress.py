@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from hangtop_core.analysis.attempts import in_vain
 from hangtop_core.analysis.atwork import computes, tries
-from hangtop_core.analysis.dictionary import COMMUNICATION, START_UP, Kind
 from hangtop_core.analysis.endless import in_loops
+from hangtop_core.analysis.kinds import COMMUNICATION, START_UP, Kind
 from hangtop_core.analysis.serving import ENDS
 from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
 from hangtop_core.analysis.waiters import Waiters

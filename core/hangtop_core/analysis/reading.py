@@ -6,8 +6,9 @@ from itertools import takewhile
 
 from msgspec import Struct
 
-from hangtop_core.analysis.dictionary import Kind, match
+from hangtop_core.analysis.dictionary import match
 from hangtop_core.analysis.frames import Loop, endless_loops, library_run, plain_name, site
+from hangtop_core.analysis.kinds import Kind
 from hangtop_core.analysis.sourcelines import makes_store
 from hangtop_core.model import Frame
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from hangtop_core.analysis.activity import Activity, doing
-from hangtop_core.analysis.dictionary import COMMUNICATION, Kind
 from hangtop_core.analysis.frames import plain_name
+from hangtop_core.analysis.kinds import COMMUNICATION, Kind
 from hangtop_core.meters import latest
 from hangtop_core.text import clean
 

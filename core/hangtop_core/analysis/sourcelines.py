@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.frame import Frame
 
 _SOURCES: tuple[tuple[Kind, re.Pattern[str], str], ...] = (

@@ -26,10 +26,10 @@ from hangtop_core.analysis.atwork import (
     retries,
 )
 from hangtop_core.analysis.churn import PRODUCER_SHARE, children_moved, churned
-from hangtop_core.analysis.dictionary import COMMUNICATION, POLLING, Kind
 from hangtop_core.analysis.eventloops import answered, of_gloo
 from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.gpus import Slots, doing
+from hangtop_core.analysis.kinds import COMMUNICATION, POLLING, Kind
 from hangtop_core.analysis.serving import got_on
 from hangtop_core.meters import latest
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hangtop_core.analysis.dictionary import COMMUNICATION
+from hangtop_core.analysis.kinds import COMMUNICATION
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.activity import Activity

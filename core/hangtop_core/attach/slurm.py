@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from hangtop_core.attach import bounded
+from hangtop_core import bounded
 from hangtop_core.attach.targets import expand
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean, plural

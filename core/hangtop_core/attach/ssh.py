@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.attach import bounded, bundle
+from hangtop_core import bounded
+from hangtop_core.attach import bundle
 from hangtop_core.attach.launcher import ByHand, Ending, Wave
 from hangtop_core.attach.reasons import Context, explain_login
 from hangtop_core.errors import UsageError

@@ -59,7 +59,7 @@ class Packer:
             key("sites", site, [[f.name, f.file, f.line] for f in site]) for site in trace.sites
         ]
         groups = [
-            key("groups", g, [g.uid, g.desc, g.members, g.enqueued, g.completed])
+            key("groups", g, [g.uid, g.desc, g.members, g.enqueued, g.completed, g.timeout_ms])
             for g in trace.groups
         ]
         columns = zlib.compress(b"".join(getattr(trace, f"raw_{name}") for name in _COLUMNS), 6)

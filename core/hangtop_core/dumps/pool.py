@@ -70,7 +70,12 @@ class _Reader:
             self.process.stdin.flush()
 
     def take(self) -> bytes | None:
-        """Read what has come; the answer when it is complete."""
+        """Read what has come; the answer when it is complete.
+
+        Raises:
+            EOFError: the process has ended.
+            OverflowError: it announces more than `MAX_ANSWER`.
+        """
         data = os.read(self.fileno(), 1 << 20)
         if not data:
             raise EOFError
@@ -79,7 +84,7 @@ class _Reader:
             return None
         size = wire.LENGTH.size + wire.LENGTH.unpack_from(self.buffer)[0]
         if size > MAX_ANSWER:
-            raise EOFError
+            raise OverflowError
         return bytes(self.buffer[wire.LENGTH.size : size]) if len(self.buffer) >= size else None
 
     def fileno(self) -> int:
@@ -168,6 +173,12 @@ def _finished(
             status = reader.close()
             how = f"signal {-status}" if status < 0 else f"status {status}"
             _failed(done, reader, f"refused: the process that read it broke down ({how})")
+            found.append(reader)
+            continue
+        except OverflowError:
+            reader.close()
+            why = f"refused: what was read of it has over {MAX_ANSWER >> 20} MiB"
+            _failed(done, reader, why)
             found.append(reader)
             continue
         if body is not None:

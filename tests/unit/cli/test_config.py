@@ -8,6 +8,7 @@ import pytest
 
 from hangtop.cli.again import again
 from hangtop.cli.arguments import DEFAULTS, NOT_IN_FILE, in_file
+from hangtop.cli.config import MAX_FILE
 from hangtop.cli.main import main
 from hangtop.cli.targets import launchers
 from hangtop_core.attach.command import CommandLauncher
@@ -175,3 +176,13 @@ def test_help_says_where_it_is(file: Path, capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         main(["--help"])
     assert str(file) in capsys.readouterr().out
+
+
+def test_a_file_that_is_larger_than_any_is_not_read_whole(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text("#".ljust(MAX_FILE, "-"))
+    assert main(["config"]) == 0
+    file.write_text("#".ljust(MAX_FILE + 1, "-"))
+    assert main(["config"]) == 2
+    assert f"{file}: has over 1 MiB" in capsys.readouterr().err

@@ -174,6 +174,18 @@ def test_only_open_mpi_needs_to_be_told_what_to_hand_on(tmp_path: Path) -> None:
     assert prepare.with_exports(["srun", "p"], variables) == ["srun", "p"]
 
 
+@pytest.mark.parametrize("rest", ["head -c 1048576 /dev/zero", "sleep 1000"], ids=["much", "long"])
+def test_a_program_that_does_not_come_to_an_end_about_its_version_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: str
+) -> None:
+    monkeypatch.setattr(prepare, "_LOOK_S", PATIENCE if "head" in rest else 0.2)
+    program = tmp_path / "mpirun"
+    program.write_text(f"#!/bin/sh\necho '2.10.0 Open MPI'\nexec {rest}\n")
+    program.chmod(0o755)
+    assert prepare.with_exports([str(program), "x"], {"A": "1"}) == [str(program), "x"]
+    assert prepare.torch_version(str(program)) is None
+
+
 def test_exit_status_is_that_of_the_command(tmp_path: Path) -> None:
     status, out, err = run(tmp_path / "r", "sh", "-c", "echo out; echo err >&2; exit 7")
     assert (status, out) == (7, "out\n")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hangtop import mandoc
-from hangtop.cli import config
+from hangtop.cli import config, version
 from hangtop.cli.arguments import in_file
 from hangtop.cli.main import build_parser, main
 from hangtop.keymap import ACTIONS
@@ -92,6 +92,31 @@ def test_a_report_about_a_bug_has_versions(capsys: pytest.CaptureFixture[str]) -
     told = said(capsys, "--version", "--verbose")
     for name in ("python", "textual", "py-spy", "system", "config file", "strace"):
         assert re.search(rf"(?m)^  {name} +\S", told), name
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        ("head -c 65537 /dev/zero", "prints over 64 KiB"),
+        ("sleep 1000", "does not end within 0.5 s"),
+        ("exit 3", "fails with status 3"),
+        ("echo 5.1 >&2", "5.1"),
+    ],
+)
+def test_a_program_that_does_not_tell_its_version_is_told_so(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    says: str,
+    told: str,
+) -> None:
+    (tmp_path / "strace").write_text(f"#!/bin/sh\n{says}\n")
+    (tmp_path / "strace").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(version, "PROGRAMS", {"strace": ("-V",)})
+    if "sleep" in says:
+        monkeypatch.setattr(version, "LIMIT_S", 0.5)
+    assert f"strace        {told} {tmp_path}/strace" in said(capsys, "--version", "--verbose")
 
 
 def complete_in_bash(script: str, words: list[str]) -> list[str]:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hangtop_core.attach import apart
 from hangtop_core.attach.apart import DESCRIPTORS, ApartEngine, engine
 from hangtop_core.attach.child import Child, _inherited
 from hangtop_core.attach.engine import MAX_UNREAD, Closed, Event, Lines, PipeEngine
-from support.processes import is_alive, wait_until
+from support.processes import PATIENCE, is_alive, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -279,6 +280,23 @@ def test_when_the_process_of_the_connections_is_killed_they_are_closed_and_can_b
     while again not in bench.lines:
         bench.take()
     assert held_by(bench.engine) != first
+    bench.engine.stop()
+
+
+def test_a_message_of_that_process_that_is_larger_than_any_closes_all_before_it_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    head = apart._HEAD.pack(b"L", 1, apart._MOST + 1)
+    says = f"import os, time; os.write(1, {head!r} + b'more'); time.sleep(1000)"
+    monkeypatch.setattr(apart, "_CODE", says)
+    bench = Bench(ApartEngine)
+    conns = [bench.engine.open(f"n{i}", ["cat"]) for i in range(3)]
+    assert isinstance(bench.engine, ApartEngine)
+    process = held_by(bench.engine)
+    while len(bench.closed) < len(conns):
+        bench.take(PATIENCE)
+    assert all(b"has ended" in closed.stderr for closed in bench.closed.values())
+    assert wait_until(lambda: not is_alive(process))
     bench.engine.stop()
 
 

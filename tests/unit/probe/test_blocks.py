@@ -102,6 +102,26 @@ def test_what_was_tried_before_a_line(tmp_path: Path) -> None:
     assert beside == [(2, "with self.lock, open( self.path) as f:"), (6, "return super().get()")]
 
 
+ENDS = """\
+def fit(self):
+    try:
+        while True:
+            self.step()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for one in self.callbacks:
+            one.close()
+    self.done()
+"""
+
+
+def test_who_is_in_a_finally_is_told_so_and_of_which_try() -> None:
+    found = blocks.around(blocks.statements(ENDS.encode()), 9)
+    assert found == [(3, 3, None), (7, 7, None), (8, 8, 0)]
+    assert blocks.around(blocks.statements(ENDS.encode()), 10) == [(3, 3, None)]
+
+
 GUARDS = """\
 @cache
 @rank_zero_only

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pynvml
@@ -249,3 +250,20 @@ def test_a_child_has_what_it_needs_when_the_probe_is_only_in_memory(double: nvml
     argv = [sys.executable, "-I", "-S", "-c", script, *folders]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.stdout == "3\n", done.stderr
+
+
+def test_what_a_library_prints_without_end_is_not_kept(
+    tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = 'head -c 30000000 /dev/zero; echo; echo \'{"gpu": 0, "fields": {"util": 3}}\'; sleep 100'
+    monkeypatch.setattr(gpus, "command", lambda *_: ["sh", "-c", says])
+    monkeypatch.setattr(gpus, "expected", lambda: True)
+    made = gpus.Gpus(tools)
+    tracemalloc.start()
+    try:
+        made.start()
+        assert wait_until(lambda: made.snapshot().get(0, {}).get("util") == 3)
+        assert tracemalloc.get_traced_memory()[1] < 10 * gpus.MAX_LINE
+    finally:
+        tracemalloc.stop()
+    made.stop()

@@ -164,6 +164,7 @@ def test_nothing_is_dim_under_the_cursor(role: str) -> None:
 
 def test_commands_of_next_steps_are_found() -> None:
     assert command_in("lslocks | grep /a") == "lslocks | grep /a"
+    assert command_in("quota -s -u 1000") == "quota -s -u 1000"
     assert command_in("try the endpoint: nc -zv n1 29400") == "nc -zv n1 29400"
     assert command_in("start the launcher on every node") is None
 

@@ -34,6 +34,8 @@ PROGRAMS = {
 }
 TERMINAL = ("TERM", "COLORTERM", "NO_COLOR", "LANG", "LC_ALL", "TMUX", "STY", "SSH_TTY")
 LIMIT_S = 3.0
+MAX_OUTPUT = 64 << 10
+"""Bytes that a program may print of its version."""
 
 
 def told(verbose: bool, *, as_json: bool) -> str:
@@ -93,19 +95,22 @@ def _pyspy() -> str | None:
 
 def _first_line(argv: list[str]) -> str:
     """What a program says of its version; some do so on stderr."""
-    import subprocess
+    from subprocess import TimeoutExpired
 
+    from hangtop_core import bounded
     from hangtop_core.text import clean
 
     try:
-        done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=LIMIT_S, check=False, errors="replace"
-        )
-    except (OSError, subprocess.SubprocessError) as error:
+        done = bounded.run(argv, LIMIT_S, MAX_OUTPUT, os.environ)
+    except OSError as error:
         return f"does not start ({type(error).__name__})"
-    lines = (done.stdout or done.stderr).strip().splitlines()
-    if done.returncode:
-        return f"fails with status {done.returncode}"
+    except TimeoutExpired:
+        return f"does not end within {LIMIT_S:g} s"
+    except bounded.TooMuchOutputError:
+        return f"prints over {MAX_OUTPUT >> 10} KiB"
+    lines = (done.out or done.err).strip().splitlines()
+    if done.code:
+        return f"fails with status {done.code}"
     return clean(lines[0], 80) if lines else "says nothing"
 
 

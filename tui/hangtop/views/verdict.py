@@ -223,8 +223,8 @@ COMMANDS = frozenset({
     "apt-get", "cat", "cd", "coredumpctl", "cuda-gdb", "df", "dmesg", "docker", "echo", "fuser",
     "gdb", "getent", "grep", "hangtop", "ibstat", "ip", "journalctl", "kill", "killall", "ls",
     "lslocks", "lsof", "mount", "nc", "nsenter", "nvidia-smi", "ping", "pip", "ps", "py-spy",
-    "python", "python3", "scontrol", "sinfo", "srun", "ss", "ssh", "strace", "sudo", "sysctl",
-    "systemctl", "tail", "timeout", "torchrun", "ulimit",
+    "python", "python3", "quota", "scontrol", "sinfo", "srun", "ss", "ssh", "strace", "sudo",
+    "sysctl", "systemctl", "tail", "timeout", "torchrun", "ulimit",
 })  # fmt: skip
 """Programs that a next step may name: what follows them is what `y` copies."""
 

@@ -6,8 +6,7 @@ ProcessGroupNCCL.cpp `checkTimeout`; not where TORCH_NCCL_BLOCKING_WAIT or a
 TORCH_NCCL_ASYNC_ERROR_HANDLING of 0 is set). gloo has no watchdog: the rank that waits gets an
 error (seen with torch 2.13: `Timed out waiting 8000ms for recv operation to complete`), and the
 job goes down with it. An estimate: watchdogs look about once a second, gloo counts from when its
-own thread begins, clocks of nodes differ, and of timeouts a recorder tells here the longest one:
-that of another group may be shorter.
+own thread begins, and clocks of nodes differ.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Countdown(Struct, frozen=True):
     """Seconds since the epoch, by the clock of `Trace.created`."""
     rank: int
     timeout_s: float
-    """Seconds: the longest timeout in its recorder, which may be that of another group."""
+    """Seconds: of the last entry of its group, else the longest in its recorder."""
     operation: Operation
 
     @property
@@ -43,7 +42,9 @@ def countdown(waits: Waits) -> Countdown | None:
     found: Countdown | None = None
     for one in waits.operations.values():
         for rank, entry in one.entries.items():
-            timeout_s = waits.world.traces[rank].timeout_ms / 1000
+            trace = waits.world.traces[rank]
+            group = trace.groups[trace.group[entry.at]]
+            timeout_s = (group.timeout_ms or trace.timeout_ms) / 1000
             at = entry.created_ns / 1e9 + timeout_s
             if timeout_s and entry.created_ns and (found is None or at < found.at):
                 found = Countdown(at, rank, timeout_s, one)

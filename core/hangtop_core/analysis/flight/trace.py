@@ -96,6 +96,8 @@ class GroupInfo(Struct, frozen=True):
     enqueued: int | None = None
     """Last number enqueued, from pg_status; of collectives and sends alike. 0: none."""
     completed: int | None = None
+    timeout_ms: int = 0
+    """Of its last entry; 0: not known."""
 
 
 class Status(Struct, frozen=True):

@@ -15,7 +15,7 @@ from hangtop_core.text import duration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
 
 _LONG: frozenset[Kind] = frozenset({"remote", "child", "io", "queue", "join", "lock"})

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.base import besides
 from hangtop_core.analysis.verdict.callers import parted, stack_key, stack_of
-from hangtop_core.analysis.verdict.evidence import descriptor, fact, name_descriptor, peer
+from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor, peer
+from hangtop_core.analysis.verdict.evidence import fact
+from hangtop_core.analysis.verdict.filelocks import by_being_there, locked_by_others, wanted
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.storage import by_being_there, locked_by_others, wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -19,7 +19,7 @@ from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.activity import Activity, Reader
-    from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.model import Process, Rank, StackSample, ThreadStack
 
 FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock"})

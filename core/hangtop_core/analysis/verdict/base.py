@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
-from hangtop_core.analysis.dictionary import COMMUNICATION
+from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.standing import Standing
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import Step

@@ -35,7 +35,7 @@ _ALWAYS = re.compile(
     re.IGNORECASE,
 )
 """In conditions that are the same on all ranks of a job."""
-_HELD = re.compile(r"(?:async\s+)?with\b|except\b")
+_HELD = re.compile(r"(?:async\s+)?with\b|except\b|finally\b")
 _SHOWN = 2
 
 

@@ -26,10 +26,9 @@ def loop_told(case: Case, subject: Subject) -> str:
     if loop and told is not None:
         if case.at - told[1] < LASTS_S:
             return ""
-        return (
-            f"is in the loop at {loop}, in all samples {case.ago(told[1])}, by the same calls, and "
-            f"its memory has not changed{'; no rank that waits is in it' if case.waiters else ''}"
-        )
+        text = f"is in the loop at {loop}, in all samples {case.lasting(told[1])}, by the same "
+        text += "calls, and its memory has not changed"
+        return text + ("; no rank that waits is in it" if case.waiters else "")
     if loop and wakes_up(subject.rank, subject.standing):
         return f"is in the loop at {loop}, which only a line in it ends; no rank that waits is"
     return ""

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.attempts import logs_of
-from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight, picture
 from hangtop_core.analysis.gpus import Slot, Slots
+from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import Seat, seats
 from hangtop_core.analysis.native import called
@@ -372,18 +372,24 @@ class Case:
         """`for 5:12`, how long a subject has been where it is, also if a child has got on since."""
         one, since = subject.activity, subject.standing.since
         left = None if one.thread or one.by_thread else left_at(subject.rank)
-        return self.ago(since if left is None else min(since, left))
+        return self.lasting(since if left is None else min(since, left))
 
     @cached_property
     def watcher(self) -> Watcher:
         """Works out how long children have got nowhere."""
         return Watcher(self.snapshot, self.reader)
 
-    def ago(self, since: float | None) -> str:
-        """`for 5:12`, or nothing."""
+    def lasting(self, since: float | None) -> str:
+        """`for 5:12`, how long what began then has lasted; empty when unknown, or hardly at all."""
         if since is None or self.at - since < 1.0:
             return ""
         return f"for {duration(self.at - since)}"
+
+    def ago(self, at: float | None) -> str:
+        """`5:12 ago`; empty when unknown, or only just now."""
+        if at is None or self.at - at < 1.0:
+            return ""
+        return f"{duration(self.at - at)} ago"
 
 
 def _before(rank: Rank, since: float | None) -> bool:

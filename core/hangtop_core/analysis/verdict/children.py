@@ -9,6 +9,7 @@ from hangtop_core.analysis.frames import is_library, library_run, plain_name
 from hangtop_core.analysis.standing import FLOOR_S, GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
+from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor
 from hangtop_core.analysis.verdict.doing import (
     POOLS,
     QUEUES,
@@ -20,16 +21,8 @@ from hangtop_core.analysis.verdict.doing import (
     in_c,
     waits_back,
 )
-from hangtop_core.analysis.verdict.evidence import (
-    common_facts,
-    descriptor,
-    fact,
-    name_descriptor,
-    name_process,
-    sentence,
-    who,
-)
-from hangtop_core.analysis.verdict.naming import name_ranks, thread_text
+from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
+from hangtop_core.analysis.verdict.naming import name_process, name_ranks, thread_text
 from hangtop_core.analysis.verdict.needs import OF_CHILD, WHY_LEFT, More
 from hangtop_core.analysis.verdict.outofmemory import child_facts
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
-from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
+from hangtop_core.analysis.dictionary import ROOTED
+from hangtop_core.analysis.kinds import PEER_TO_PEER, Kind
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.branches import branch
 from hangtop_core.analysis.verdict.evidence import (
@@ -222,7 +223,7 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         subjects=(),
         explained=case.waiters,
         summary=(
-            f"{everybody} {text} {case.ago(case.progress.since)}; {same}, "
+            f"{everybody} {text} {case.lasting(case.progress.since)}; {same}, "
             + (
                 told
                 if partial

@@ -104,7 +104,7 @@ def _syncing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         explained=case.waiters,
         summary=(
             f"{name_ranks(waiting)} wait for their GPUs at {first.activity.at} "
-            f"{case.ago(case.progress.since)}. That line is not what hangs: something that was "
+            f"{case.lasting(case.progress.since)}. That line is not what hangs: something that was "
             f"put on the GPU before it does not end, most likely a collective that some rank has "
             f"not joined, and stacks cannot tell which"
         ),

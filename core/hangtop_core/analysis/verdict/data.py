@@ -223,7 +223,7 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         crossed = _crossed(case, subject, stuck)
         many = len(stuck) > 1 and not crossed
         more = f"(and {plural(len(stuck) - 1, 'more worker')})" if many else ""
-        parts = (case.ago(first.standing.since), more, f"on {file}" if file else "")
+        parts = (case.lasting(first.standing.since), more, f"on {file}" if file else "")
         long = " ".join(part for part in parts if part)
         waits = not file and first.activity.family in CONNECTED
         to = connected(subject.rank, [first.process.pid]) if waits else ""

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.eventloops import is_loop
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor, peer
 from hangtop_core.analysis.verdict.doing import does, name_child
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
     alike,
     common_facts,
-    descriptor,
     fact,
-    name_descriptor,
-    peer,
     sentence,
     several,
     since,
@@ -31,7 +29,7 @@ from hangtop_core.text import clean, plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.descriptors import Descriptor
 

@@ -11,26 +11,22 @@ from hangtop_core.analysis import cgroups
 from hangtop_core.analysis.frames import ENDLESS, where
 from hangtop_core.analysis.gpus import describe, doing
 from hangtop_core.analysis.layout import place_text
-from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.standing import JITTER_S, left_at, wakes_up
 from hangtop_core.analysis.verdict.busyloops import loop_told
 from hangtop_core.analysis.verdict.callers import in_handler, stack_of
+from hangtop_core.analysis.verdict.descriptors import name_descriptor, peer, silent_servers
 from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks, name_subject
-from hangtop_core.analysis.verdict.pipes import at_work, command
 from hangtop_core.diagnosis import Culprit, Evidence, Source
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration, of_several, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.layout import Seat
-    from hangtop_core.analysis.peers import Peer
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.descriptors import Descriptor, FileServer, Holder
     from hangtop_core.hardware import Gpu
-    from hangtop_core.model import Process
 
 MAX_ABSENT = 64
 """Missing ranks that are named one by one."""
@@ -130,7 +126,7 @@ def several(text: str, subjects: Sequence[Subject]) -> str:
 
 def since(case: Case, subjects: Sequence[Subject]) -> str:
     """`for 5:12`, how long all of them have got nowhere; empty when unknown."""
-    return case.ago(max(s.standing.since for s in subjects))
+    return case.lasting(max(s.standing.since for s in subjects))
 
 
 def sentence(case: Case, *parts: str, blamed: Sequence[Subject] = ()) -> str:
@@ -169,9 +165,8 @@ def process_fact(case: Case, subject: Subject) -> Evidence:
     text = kernel_text(subject)
     if subject.activity.thread:
         text += f"; the main thread {subject.activity.awaited}"
-    moved = subject.rank.moved_at
-    if moved is not None and case.at - moved >= 1.0:
-        text += f"; last ran {duration(case.at - moved)} ago"
+    ran = case.ago(subject.rank.moved_at)
+    text += f"; last ran {ran}" if ran else ""
     printed = subject.rank.printed_at
     if printed is not None:
         text += f"; wrote to its log {duration(case.at - printed)} ago"
@@ -184,7 +179,7 @@ def waiting_facts(case: Case) -> list[Evidence]:
     for text, members in case.waiting_classes[:SHOWN]:
         silent, heard = case.unheard(members), case.heard(members)
         if heard:
-            long = " " + case.ago(max(s.standing.since for s in heard))
+            long = " " + case.lasting(max(s.standing.since for s in heard))
             said = several(f"waits {text}", heard)
             facts.append(fact("stacks", None, f"{name_ranks(heard)} {said}{long}"))
             facts.extend(waiting_gpus(case, heard))
@@ -296,78 +291,8 @@ def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
         yield fact("network", subject.number, text)
 
 
-def peer(case: Case, subject: Subject, one: Descriptor) -> Peer | None:
-    """Who is at the other end of a subject's socket, where that is known."""
-    return case.peers.get(End(subject.rank.node, subject.pid, one.fd))
-
-
-def descriptor(subject: Subject, number: int | None = None) -> Descriptor | None:
-    """The descriptor a subject's main thread waits on or for, or the one with a given number."""
-    main = subject.activity.main
-    wanted = number if number is not None else (main.fd if main is not None else None)
-    table = subject.rank.descriptors
-    if table is None:
-        return None
-    if wanted is None:
-        return table.opening
-    one = table.of(wanted)
-    return None if one is None else at_work(subject.rank, one)
-
-
-def silent_servers(subject: Subject) -> list[FileServer]:
-    """File servers that may be why a subject is in state D: they do not answer its node.
-
-    Where the file is known only that of its mount; else those of all its mounts.
-    """
-    table, main = subject.rank.descriptors, subject.activity.main
-    if table is None or main is None or main.state != "D":
-        return []
-    one = descriptor(subject)
-    known = one.mount if one is not None and one.server else None
-    return [s for s in table.servers if s.trouble and known in (None, s.mount)]
-
-
 def server_facts(subject: Subject) -> Iterator[Evidence]:
     """What is wrong with the file servers that a subject may wait for."""
     for server in silent_servers(subject)[:SHOWN]:
         text = f"the server of {server.mount} ({server.fstype}, {server.server}) {server.trouble}"
         yield fact("network", subject.number, text)
-
-
-def named_holder(one: Holder, names: Mapping[int, str]) -> str:
-    """`rank 3 (pid 4711, state S)`; of a process of no job its program stands inside."""
-    name = names.get(one.pid)
-    if name is None:
-        return f"pid {one.pid} ({one.comm}, state {one.state})"
-    return f"{name} (pid {one.pid}, state {one.state})"
-
-
-def name_descriptor(
-    one: Descriptor, other: Peer | None = None, names: Mapping[int, str] | None = None
-) -> str:
-    """`fd 13 = /mnt/a/b on /mnt (nfs4, nfs04:/export)`, with its holders, by ``names`` of pids.
-
-    Of a socket the two ends, and whose the other one is.
-    """
-    text = f"fd {one.fd} = {one.target}" if one.fd >= 0 else one.target
-    if one.fstype and one.kind in ("file", "directory"):
-        source = f", {one.server}" if one.server else ""
-        text += f" on {one.mount or '?'} ({one.fstype}{source})"
-    if one.socket is not None:
-        text += f" {one.socket.local} -> {one.socket.remote} {one.socket.state}"
-        pid = one.socket.peer_pid
-        text += (
-            f" = {other.text}" if other else f" = pid {pid} ({one.socket.peer_name})" * bool(pid)
-        )
-    if one.holders:
-        text += "; " + ", ".join(
-            f"{named_holder(h, names or {})} {h.how}" for h in one.holders[:SHOWN]
-        )
-    return text
-
-
-def name_process(process: Process) -> str:
-    """`pid 4712 'sleep 1000000' (state S)`; how multiprocessing starts Python says nothing."""
-    ours = "--multiprocessing-fork" in process.cmdline
-    named = "" if ours else f" {command(process)}"
-    return clean(f"pid {process.pid}{named} (state {process.state})")

@@ -63,7 +63,7 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         gone = failed or _first_to_leave(case, gone)
     for group in alike(gone, lambda s: (s.activity.kind, s.rank.process.exit_code, _own(case, s))):
         when = min((case.ended_at(s) or case.at for s in group), default=case.at)
-        ago = f" {case.ago(when)[4:]} ago" if case.ago(when) else ""
+        ago = case.ago(when)
         # That it is a zombie until somebody waits for it is evidence, and no news.
         ended = several(group[0].activity.text, group).partition(" and ")[0]
         if ago:  # it exited 0:12 ago, and has exited
@@ -74,7 +74,8 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(
                 case,
                 who(group),
-                ended + ago,
+                ended,
+                ago,
                 _said(case, group),
             ),
             evidence=(

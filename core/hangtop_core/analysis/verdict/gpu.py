@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core import nodesets
-from hangtop_core.analysis.dictionary import COMMUNICATION, Kind
 from hangtop_core.analysis.gpus import (
     down,
     name_gpu,
     new_link_errors,
 )
+from hangtop_core.analysis.kinds import COMMUNICATION, Kind
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact, is_are, sentence, who

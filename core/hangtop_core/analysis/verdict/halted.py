@@ -106,7 +106,7 @@ def _halted_for(case: Case, subject: Subject) -> str:
     ran, left = subject.rank.moved_at, left_at(subject.rank)
     if ran is None or left is None or ran - left < FLOOR_S:
         return case.since(subject)
-    held = case.ago(ran) or "since a moment ago"
+    held = case.lasting(ran) or "since a moment ago"
     return f"{held}, and had got nowhere for {duration(ran - left)} before that"
 
 

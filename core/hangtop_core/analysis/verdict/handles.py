@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.dictionary import PEER_TO_PEER
+from hangtop_core.analysis.kinds import PEER_TO_PEER
 from hangtop_core.analysis.verdict.callers import line_of, started
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.text import clean, duration

@@ -12,7 +12,7 @@ from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import ALIKE, More
 from hangtop_core.analysis.verdict.rendezvous import no_rank
-from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.verdict.steps import Command, on
 from hangtop_core.analysis.versions import NAMES, differences
 from hangtop_core.text import clean
 
@@ -90,6 +90,42 @@ def _told(one: Difference) -> str:
         for version, some in list(one.ranks.items())[:_SHOWN]
     ]
     return f"{NAMES[one.key]} {', '.join(reversed(parts))}"
+
+
+def _networks(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if case.suspects or not case.waiters:
+        return
+    records = [record for one in case.said.folds for record in one.members]
+    chosen = {
+        record.rank: record.fields["network"].strip()
+        for record in sorted(records, key=lambda one: one.order)  # the last one counts
+        if record.rank is not None and record.fields.get("network")
+    }
+    told: dict[str, list[Subject]] = defaultdict(list)
+    for subject in case.subjects:
+        if subject.number in chosen:
+            told[chosen[subject.number]].append(subject)
+    if len(told) < 2:
+        return
+    # Of halves those without InfiniBand: sockets are what NCCL takes where it finds nothing else.
+    groups = sorted(told.items(), key=lambda one: (-len(one[1]), one[0] == "Socket"))
+    odd = [s for _, some in groups[1:] for s in some]
+    said = ", ".join(
+        f"{clean(name, 60)} on {nodesets.fold(s.rank.node for s in some)} ({name_ranks(some)})"
+        for name, some in reversed(groups[:_SHOWN])
+    )
+    node = odd[0].rank.node
+    yield Hit(
+        subjects=tuple(odd),
+        summary=sentence(case, f"NCCL has chosen other networks on some ranks: {said}"),
+        evidence=(fact("log", None, f"NCCL's network is {said}"),),
+        steps=(
+            Command(node, "ls /sys/class/infiniband; ibv_devinfo -l", "see what ports it has"),
+            "look in the log there why: NET/IB : No device found, NCCL_IB_HCA, NCCL_IB_DISABLE, a "
+            "plugin that is not loaded",
+            "set NCCL_NET=IB (or Socket) for all ranks: one that cannot says so at its start",
+        ),
+    )
 
 
 def _settings(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -182,6 +218,19 @@ SETTINGS = Rule(
     states=AT_START,
     last=True,
     needs=ALIKE,
+)
+NETWORKS = Rule(
+    cause="launch-misconfigured",
+    title="NCCL has chosen different networks on ranks of one job",
+    seen="All ranks wait, and in their logs `Using network IB` of some and `Using network Socket`, "
+    "or another one, of others. These cannot connect to one another. Blamed are those of the "
+    "minority; of halves those that use sockets.",
+    excluded="A rank stays away. NCCL logs nothing without NCCL_DEBUG=INFO.",
+    confidence=0.75,
+    next_steps=("Look why NCCL finds no InfiniBand there", "Set NCCL_NET for all ranks alike"),
+    find=_networks,
+    states=AT_START,
+    needs=(More("logs", "which network NCCL has chosen on each rank"),),
 )
 SAME_GPU = Rule(
     cause="launch-misconfigured",

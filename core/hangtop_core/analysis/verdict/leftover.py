@@ -21,7 +21,7 @@ from hangtop_core.analysis.verdict.storehost import connects, open_sockets, tcp_
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
 

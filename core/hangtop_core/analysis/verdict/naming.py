@@ -1,10 +1,11 @@
-"""How ranks, and what they wait in, are named in the sentences of verdicts."""
+"""How ranks, processes and what they wait in are named in the sentences of verdicts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.verdict.pipes import command
 from hangtop_core.rankset import names
 from hangtop_core.text import clean
 
@@ -58,3 +59,10 @@ def thread_text(main: Thread) -> str:
         argument = main.fd if main.fd is not None else (main.futex or "")
         parts.append(f"syscall {main.syscall}({argument})")
     return clean(", ".join(parts))
+
+
+def name_process(process: Process) -> str:
+    """`pid 4712 'sleep 1000000' (state S)`; how multiprocessing starts Python says nothing."""
+    ours = "--multiprocessing-fork" in process.cmdline
+    named = "" if ours else f" {command(process)}"
+    return clean(f"pid {process.pid}{named} (state {process.state})")

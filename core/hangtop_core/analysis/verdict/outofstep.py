@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Frame
 
-MAX_CLASSES = 6
+_MOST_WAYS = 6
 """Of more ways in which ranks wait this says nothing."""
 READ = 0.75
 """Confidence where the line is read at which those blamed have turned back."""
@@ -45,7 +45,7 @@ def _told(case: Case) -> bool:
 def out_of_step(case: Case) -> Hit | None:
     """The hit on members of a group that are most likely past a call in which others wait."""
     classes = [members for _, members in case.waiting_classes]
-    if case.suspects or not 2 <= len(classes) <= MAX_CLASSES or case.by_recorders is not None:
+    if case.suspects or not 2 <= len(classes) <= _MOST_WAYS or case.by_recorders is not None:
         return None
     if any(some[0].activity.kind != "collective" for some in classes):
         return _unreduced(case, classes)
@@ -188,7 +188,7 @@ def crossed(case: Case) -> Hit | None:
         explained=case.waiters,
         summary=(
             "two halves wait for one another in two groups "
-            f"{case.ago(case.progress.since)}".rstrip()
+            f"{case.lasting(case.progress.since)}".rstrip()
             + f": {said}. Who is missing in either is in the other: ranks came to these groups in "
             f"another order, or some took another branch{branch(case, other, one)}"
         ),

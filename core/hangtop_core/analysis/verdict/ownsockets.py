@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.frames import is_library
+from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.peers import End
-from hangtop_core.analysis.verdict.evidence import descriptor, fact, name_descriptor, peer
+from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor, peer
+from hangtop_core.analysis.verdict.evidence import fact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from hangtop_core.analysis.activity import Activity
-    from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.descriptors import Descriptor

@@ -13,8 +13,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.dictionary import PEER_TO_PEER
 from hangtop_core.analysis.frames import package, plain_name
+from hangtop_core.analysis.kinds import PEER_TO_PEER
 from hangtop_core.analysis.verdict.callers import parts_of, stack_key, stack_of
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks

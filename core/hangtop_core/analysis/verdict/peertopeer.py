@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.dictionary import PEER_TO_PEER
+from hangtop_core.analysis.kinds import PEER_TO_PEER
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.branches import branch
 from hangtop_core.analysis.verdict.evidence import (
@@ -70,7 +70,7 @@ def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         summary=(
             f"{name_ranks(passing)} {is_are(passing, 'waits', 'wait')} in "
             f"{' or '.join(sorted(calls))}, one for another "
-            f"{case.ago(case.progress.since)}, and {who(found)} {is_are(found, 'is', 'are')} "
+            f"{case.lasting(case.progress.since)}, and {who(found)} {is_are(found, 'is', 'are')} "
             f"elsewhere: {is_are(found, 'it', 'they')} {several(first.text, found)} at {first.at}. "
             f"A send or recv of {is_are(found, 'it', 'theirs')} is lacking, or one is too many"
             f"{_or_among(case, passing)}{branch(case, found, passing)}"
@@ -149,7 +149,7 @@ def _linked(case: Case, chain: Knot) -> Hit:
     rest = besides(chain.passing, last)
     after = ", ".join(f"rank {s.number} for rank {chain.peers[s.number]}" for s in rest[:4])
     others = case.victims_clause((*chain.passing, *found))
-    ago = case.ago(case.progress.since)
+    long = case.lasting(case.progress.since)
     behind = f"; behind {is_are(last, 'it', 'them')} {after}" if after else ""
     calls = {chain.calls[s.number] if s.activity.peer is None else "" for s in last}
     other = _OTHER.get(calls.pop()) if len(calls) == 1 else None
@@ -159,9 +159,9 @@ def _linked(case: Case, chain: Knot) -> Hit:
         explained=case.waiters,
         summary=(
             (
-                f"{said} {ago}".rstrip()
+                f"{said} {long}".rstrip()
                 if not rest
-                else f"{name_ranks(chain.passing)} wait for one another in a chain {ago}".rstrip()
+                else f"{name_ranks(chain.passing)} wait for one another in a chain {long}".rstrip()
                 + f": {said}{behind}"
             )
             + f"; and {who(found)} {is_are(found, 'is', 'are')} "
@@ -201,7 +201,7 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         subjects=waiting,
         summary=(
             f"{name_ranks(waiting)} all wait in {waiting[0].activity.op or kind} "
-            f"{case.ago(case.progress.since)}, and nobody is in the matching {other}"
+            f"{case.lasting(case.progress.since)}, and nobody is in the matching {other}"
             + ("" if alone else "; which of them wait for each other is not known")
         ),
         evidence=common_facts(case, waiting),
@@ -234,7 +234,7 @@ def _tied(case: Case, knot: Knot) -> Hit:
         subjects=some,
         explained=case.waiters,
         summary=(
-            f"{_around(circles)} {case.ago(case.progress.since)}: {said}{more}{lacking}"
+            f"{_around(circles)} {case.lasting(case.progress.since)}: {said}{more}{lacking}"
             + (f"; behind them {after}" if after else "")
             + (f"; {others}" if others else "")
             + unread(case, knot)
@@ -306,7 +306,7 @@ def _beside_others(case: Case, waiting: Sequence[Subject]) -> Iterator[Hit]:
         subjects=passing,
         explained=case.waiters,
         summary=(
-            f"{said}, and {lacking} {case.ago(max(s.standing.since for s in passing))}".rstrip()
+            f"{said}, and {lacking} {case.lasting(max(s.standing.since for s in passing))}".rstrip()
             + f"; {name_ranks(rest)} {several(f'waits {wait_text(first)}', rest)}"
         ),
         evidence=common_facts(case, passing),
@@ -329,7 +329,7 @@ def _mixed(case: Case, waiting: Sequence[Subject]) -> Hit:
         subjects=tuple(waiting),
         summary=(
             f"{name_ranks(waiting)} wait in send and recv for one another "
-            f"{case.ago(case.progress.since)}, and no send meets its recv: {said}"
+            f"{case.lasting(case.progress.since)}, and no send meets its recv: {said}"
         ),
         evidence=common_facts(case, waiting),
         steps=(

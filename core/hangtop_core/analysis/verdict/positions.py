@@ -30,7 +30,7 @@ def position_text(case: Case, subject: Subject) -> str:
         last = f"last moved {duration(case.at - moved)} ago"
         return f"{text}, and {f'moves by {by}' if by else last}"
     since = max(moved or 0.0, subject.standing.since)
-    return f"{text}, and has not moved {case.ago(since)}".rstrip()
+    return f"{text}, and has not moved {case.lasting(since)}".rstrip()
 
 
 def position_facts(case: Case, group: Sequence[Subject]) -> Iterator[Evidence]:

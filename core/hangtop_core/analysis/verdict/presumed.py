@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.frames import is_library
+from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.serving import with_served
 from hangtop_core.analysis.verdict.awaitedthread import FOR_THREADS
 from hangtop_core.analysis.verdict.ownsockets import with_sockets

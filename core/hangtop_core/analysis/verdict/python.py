@@ -8,23 +8,21 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.dictionary import EDITOR
 from hangtop_core.analysis.reading import DISTRIBUTED_BREAKPOINT
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor, peer
 from hangtop_core.analysis.verdict.doing import does, waits_back
 from hangtop_core.analysis.verdict.endings import awaited
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
     alike,
     common_facts,
-    descriptor,
     fact,
     is_are,
-    name_descriptor,
-    name_process,
-    peer,
     sentence,
     several,
     who,
 )
 from hangtop_core.analysis.verdict.logs import error_text
+from hangtop_core.analysis.verdict.naming import name_process
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.steps import on, sockets_step, strace_step, tails
@@ -157,7 +155,10 @@ def _which(case: Case, subject: Subject, pid: int) -> str:
 
 
 def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    groups: list[tuple[Subject, ...]] = [(s,) for s in left if s.activity.kind == "remote"]
+    remote = [s for s in left if s.activity.kind == "remote"]
+    groups: list[tuple[Subject, ...]] = [(s,) for s in remote if _listens(s) is None]
+    for group in alike((s for s in remote if _listens(s)), lambda s: s.activity.site):
+        yield _accepting(case, group)
     polling = [s for s in left if s.activity.kind == "waiting" and s.activity.family == "poll"]
     # One table tells for all that are in the same line: those of others are not asked for.
     groups += alike(polling, lambda s: s.activity.site)
@@ -198,6 +199,40 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             confidence=None if subject.activity.kind == "remote" else 0.8,
         )
+
+
+def _listens(subject: Subject) -> Descriptor | None:
+    """The socket on which it waits for somebody to connect."""
+    one = descriptor(subject)
+    return one if one is not None and one.socket and one.socket.state == "LISTEN" else None
+
+
+def _accepting(case: Case, group: Sequence[Subject]) -> Hit:
+    some = [(s, one) for s in group[:SHOWN] if (one := _listens(s)) and one.socket]
+    told = ", ".join(
+        f"{f'rank {s.number} ' if len(group) > 1 else ''}at {one.socket.local} (fd {one.fd})"
+        for s, one in some
+        if one.socket
+    )
+    return Hit(
+        subjects=tuple(group),
+        summary=sentence(
+            case,
+            f"{who(group)} {is_are(group, 'waits', 'wait')} at {group[0].activity.at} for somebody "
+            f"to connect, {told}, and nobody does",
+            case.since(group[0]),
+        ),
+        evidence=(
+            *(fact("network", s.number, name_descriptor(one)) for s, one in some),
+            *common_facts(case, group),
+        ),
+        steps=(
+            "look who is to connect to it, to which address, and whether that was started"
+            if len(group) == 1
+            else "look which of them is to connect to the others: all wait for somebody to do so",
+            sockets_step(group[0], group[0].pid),
+        ),
+    )
 
 
 def _silence(subject: Subject, socket: Socket) -> str:
@@ -311,7 +346,8 @@ REMOTE = Rule(
     cause="remote-service-wait",
     title="A rank waits for a remote service",
     seen="A network library, or a blocking read of a socket, in the stack of one rank; or it waits "
-    "in poll, and one of its connections leads to nothing of the job (confidence 0.80).",
+    "in poll, and one of its connections leads to nothing of the job (confidence 0.80); or it "
+    "waits in accept for somebody to connect.",
     excluded="The socket leads to the store; most ranks are on the same line.",
     confidence=0.88,
     next_steps=("Look at the connection", "Give the request a timeout"),

@@ -19,6 +19,7 @@ from hangtop_core.analysis.verdict.logs import SHORTLY_S, overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import MORE_OR_LESS, More
 from hangtop_core.analysis.verdict.recorderfacts import apart, flight_facts, held
+from hangtop_core.analysis.verdict.waitclasses import MAX_CLASSES
 from hangtop_core.logs.blocks import GOES_ON
 from hangtop_core.logs.known import KNOWN
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 SURE = 0.92
 """Confidence where those who have left are in the `except`."""
-MAX_CLASSES = 4
-"""So many classes of ranks that wait apart are compared with one another."""
 _ALIKE = frozenset({"collective", "backward", "work-wait"})
 """What ranks wait in that have left, or are left alone."""
 _FOLLOWS = frozenset(row.code for row in KNOWN if row.part in ("timeout", "cascade"))

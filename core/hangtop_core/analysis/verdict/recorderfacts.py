@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 AGREED = 0.95
 """Confidence where recorders show the ranks that stacks blame to be in another operation."""
-SHOWN = 4
+_COMPARED = 4
 """Ranks whose calls are compared with those of their rounds before."""
 LOW = 0.5
 """Confidence below which recorders do not stand against stacks at different places."""
@@ -209,7 +209,7 @@ def reduced_none(case: Case, one: Operation | None, odd: Sequence[Subject]) -> s
     two rounds before as the others have issued for that backward.
     """
     seen, others = case.picture, besides(case.waiters, odd)
-    if seen is None or one is None or len(odd) > SHOWN or not others:
+    if seen is None or one is None or len(odd) > _COMPARED or not others:
         return ""
     by_rank = seen.world.groups[one.node.group].by_rank
     issued = {by_rank[s.number].pending for s in others if s.number in by_rank}

@@ -87,7 +87,7 @@ def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         summary=sentence(
             case,
             f"{text}; no rank has been started",
-            case.ago(case.progress.since),
+            case.lasting(case.progress.since),
         ),
         evidence=tuple(evidence[:MAX_LAUNCHERS]),
         steps=(
@@ -142,7 +142,9 @@ def _not_there(
     command = answers(told)
     return Hit(
         subjects=(),
-        summary=sentence(case, f"{text}; no rank has been started", case.ago(case.progress.since)),
+        summary=sentence(
+            case, f"{text}; no rank has been started", case.lasting(case.progress.since)
+        ),
         evidence=tuple(evidence[:MAX_LAUNCHERS]),
         steps=(
             *((Command(away[0].node, command),) if command else ()),
@@ -169,7 +171,7 @@ def _own_store(case: Case, launcher: Process, evidence: Sequence[Evidence]) -> H
             f"{launcher.launcher or 'torchrun'} (pid {launcher.pid}) does not get through to the "
             "store that it has opened itself, under the name of its machine; no rank has been "
             "started",
-            case.ago(case.progress.since),
+            case.lasting(case.progress.since),
         ),
         evidence=tuple(evidence[:MAX_LAUNCHERS]),
         steps=(

@@ -1,4 +1,4 @@
-"""Ranks that sleep between two attempts: for a lock file, or for a service that refuses them.
+"""Ranks that sleep between two attempts: mostly for a service that refuses them.
 
 Nothing is open meanwhile, so no descriptor tells. What is the same for all of them: the sleep
 stands in a loop, and in that loop an `except`, or a `try` before it, which shows what is tried.
@@ -27,7 +27,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.refusals import refusal
-from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.analysis.verdict.steps import on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,15 +41,6 @@ if TYPE_CHECKING:
 
 _FRAMES = 8
 """Own frames that know what they stand in."""
-_LOCK = re.compile(r"(?:(?<![A-Za-z])lock|(?<![A-Z])Lock|(?<![A-Za-z])LOCK)(?!step|down)")
-"""Names of locks: LockFile, acquire_lock, .lock; not block, clock, unlock."""
-_ONLY_ONE = re.compile(
-    r"O_EXCL|FileExistsError|EEXIST|open\([^)]*,\s*(?:mode=)?['\"]x|\bmkdir\((?!.*exist_ok=True)"
-    r"|\bos\.link\(|\bsymlink\(|exist_ok=False"
-)
-"""What can be made by one process only: whoever has made it has the lock."""
-_IS_THERE = re.compile(r"^(?:while|if)\b(?!.*\bnot\b).*(?:exists|isfile|isdir|is_file|is_dir)\(")
-_THREADS = re.compile(r"\.(acquire|locked)\(")
 SERVICE = re.compile(
     r"Connection|URLError|HTTPError|HTTPStatus|Request(s)?(Error|Exception)|requests\.|urlopen"
     r"|gaierror|RpcError|grpc\.|BotoCore|ClientError|EndpointError|Transport|aiohttp|httpx?\."
@@ -121,11 +112,12 @@ def _tried(inside: Sequence[Block]) -> tuple[Block | None, Block | None]:
     for at in reversed(range(len(inside))):
         if inside[at][1].startswith("except"):
             return (inside[at - 1] if at else None), inside[at]
-    tried = [one for one in inside if not one[1].startswith(("with", "async with"))]
+    tried = [one for one in inside if not one[1].startswith(("with", "async with", "finally"))]
     return (tried[-1] if tried else None), None
 
 
-def _goes_round(case: Case, left: Sequence[Subject]) -> Iterator[tuple[Subject, Round]]:
+def goes_round(case: Case, left: Sequence[Subject]) -> Iterator[tuple[Subject, Round]]:
+    """Who sleeps by turns in a loop that is known."""
     for subject in left:
         if subject.activity.kind != "sleep" or not wakes_up(subject.rank, subject.standing):
             continue
@@ -143,61 +135,13 @@ def attempts(one: Round) -> str:
     return told or f"it looks again and again in {one.at}"
 
 
-def _lock_file(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    found = [(s, one, _told(one, s)) for s, one in _goes_round(case, left)]
-    rounds = {id(s): one for s, one, told in found if told is not None}
-    for group in alike((s for s, _, told in found if told), lambda s: s.activity.site):
-        first, one = group[0], rounds[id(group[0])]
-        sure = _told(one, first) == "file"
-        what = "a lock file that is there" if sure else "a lock that it does not get"
-        yield Hit(
-            subjects=group,
-            summary=sentence(
-                case,
-                f"{who(group)} {is_are(group, 'sleeps', 'sleep')} at {first.activity.at}",
-                case.since(first),
-                f"between two attempts, most likely for {what}: {attempts(one)}"
-                + (" (it stays there when who made it has died)" if sure else ""),
-            ),
-            evidence=(
-                *_round_facts(first, one),
-                *common_facts(case, group),
-            ),
-            steps=(
-                on(
-                    first,
-                    f"hangtop dump --pid {first.pid} --each --locals",
-                    words="see which file it is, in the locals there",
-                ),
-                "look when that file was made and by whom: a pid in it, its owner, its age; "
-                "delete it once nobody is left who has the lock",
-                *trace_steps(first)[-1:],
-            ),
-            confidence=None if sure else BY_NAME,
-        )
-
-
-def _told(one: Round, subject: Subject) -> str | None:
-    """Whether a loop waits for a lock file, by what it does (`file`) or by names (`name`)."""
-    if _THREADS.search(one.texts):
-        return None  # of threads or processes: not for a file
-    site = subject.activity.site
-    names = " ".join([one.texts, one.frame.name, site.name if site else ""])
-    named = _LOCK.search(names) is not None
-    if _ONLY_ONE.search(one.texts):
-        return "file"
-    around = one.loop[1] if one.loop is not None else ""
-    if _IS_THERE.search(around) or (named and any(_IS_THERE.search(text) for _, text in one.asked)):
-        return "file"
-    return "name" if named else None
-
-
-def _round_facts(subject: Subject, one: Round) -> Iterator[Evidence]:
+def round_facts(subject: Subject, one: Round) -> Iterator[Evidence]:
+    """Where that loop is, and what is tried in it."""
     yield fact("stacks", subject.number, f"{where(one.frame)}: {attempts(one)}")
 
 
 def _refused(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    found = [(s, one) for s, one in _goes_round(case, left) if one.tried or one.caught]
+    found = [(s, one) for s, one in goes_round(case, left) if one.tried or one.caught]
     rounds = {id(s): one for s, one in found if SERVICE.search(one.texts)}
     for group in alike((s for s, _ in found if id(s) in rounds), lambda s: s.activity.site):
         first, one = group[0], rounds[id(group[0])]
@@ -212,7 +156,7 @@ def _refused(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"meanwhile: {attempts(one)}{quoted(refusal(case, first), group)}",
             ),
             evidence=(
-                *_round_facts(first, one),
+                *round_facts(first, one),
                 *common_facts(case, group),
             ),
             steps=_refused_steps(first),
@@ -277,7 +221,7 @@ def _again(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=group,
             summary=sentence(case, text),
             evidence=(
-                *(_round_facts(first, one) if one is not None and tried else ()),
+                *(round_facts(first, one) if one is not None and tried else ()),
                 *common_facts(case, group),
             ),
             steps=_refused_steps(first),
@@ -322,18 +266,6 @@ def _refused_steps(subject: Subject) -> tuple[Step, ...]:
     )
 
 
-LOCK_FILE = Rule(
-    cause="file-lock",
-    title="A rank sleeps between attempts to get a lock file",
-    seen="The main thread sleeps by turns in a loop that tries to make what only one can make "
-    "(O_EXCL, mkdir, link), or looks whether a lock file is still there. With confidence "
-    f"{BY_NAME} only names of functions or files say that it is a lock.",
-    excluded="A file that it has open is locked by another process: see above. A lock of threads.",
-    confidence=0.88,
-    next_steps=("Look at the file: its age, its owner, a pid in it", "Remove a stale lock file"),
-    find=_lock_file,
-    needs=(More("descriptors", "whether a file that it has open is locked by others"),),
-)
 REFUSED = Rule(
     cause="remote-service-wait",
     title="A rank tries again and again to reach a service",

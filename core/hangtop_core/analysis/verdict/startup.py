@@ -34,7 +34,7 @@ from hangtop_core.places import is_loopback
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
@@ -178,7 +178,7 @@ def _unreachable(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(
                 case,
                 f"{name} with {name_ranks(group)} {'is' if len(some) == 1 else 'are'} "
-                f"{node.state}: {why}; last seen {case.ago(node.last_seen)[4:] or 'a moment'} ago",
+                f"{node.state}: {why}; last seen {case.ago(node.last_seen) or 'a moment ago'}",
                 blamed=[s for s in case.subjects if s.rank.node in nodes],
             ),
             evidence=_states(some, why),

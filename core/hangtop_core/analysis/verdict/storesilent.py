@@ -5,17 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.dictionary import COMMUNICATION
+from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import (
-    SHOWN,
-    common_facts,
-    fact,
-    is_are,
-    name_descriptor,
-    peer,
-    sentence,
-)
+from hangtop_core.analysis.verdict.descriptors import name_descriptor, peer
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact, is_are, sentence
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.owners import ELASTIC

@@ -11,16 +11,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import (
-    SHOWN,
-    common_facts,
-    fact,
-    is_are,
-    name_descriptor,
-    peer,
-    sentence,
-    who,
-)
+from hangtop_core.analysis.verdict.descriptors import name_descriptor, peer
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.refusals import no_way

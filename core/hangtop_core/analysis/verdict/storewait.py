@@ -15,7 +15,7 @@ from hangtop_core.analysis.verdict.steps import trace_steps
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
 
 _COLLECTIVE: frozenset[Kind] = frozenset({"collective", "backward", "work-wait"})

@@ -34,6 +34,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import MORE_OR_LESS
 from hangtop_core.analysis.verdict.recorderfacts import AGREED, apart, flight_facts, held
+from hangtop_core.analysis.verdict.waitclasses import MAX_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
@@ -48,8 +49,6 @@ _WRAPPERS = (
     "/torch/distributed/_composable/",
 )
 """Code that communicates by itself, wherever the program calls the model."""
-MAX_CLASSES = 4
-"""So many classes of ranks that wait apart are compared with one another."""
 _PARTS = re.compile(r"micro|accum|chunk", re.IGNORECASE)
 """Loops over the parts of one batch: they are entered anew in every step."""
 _DATA = re.compile(r"load|data|batch|sampl|epoch", re.IGNORECASE)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Classes = tuple[tuple[str, tuple[Subject, ...]], ...]
 """What is waited in, in words, and by whom."""
+MAX_CLASSES = 4
+"""So many classes of ranks that wait apart are compared with one another."""
 
 
 def classes(snapshot: Snapshot, waiters: Sequence[Subject]) -> Classes:

@@ -53,6 +53,7 @@ def _dropped_here(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         f"; {name_ranks({alone.number})} is at one end of all {len(connections)} connections"
         if alone is not None
         else f", on {plural(len(connections), 'connection')}"
+        f"{': that does not tell which of the two it is' if len(ends) == 2 else ''}"
     )
     yield Hit(
         subjects=(alone,) if alone is not None else tuple(ends.values()),

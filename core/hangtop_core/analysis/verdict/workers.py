@@ -9,14 +9,10 @@ from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
 from hangtop_core.analysis.standing import Standing
+from hangtop_core.analysis.verdict.descriptors import name_descriptor, named_holder
 from hangtop_core.analysis.verdict.doing import does, in_c, name_child, waits_back
-from hangtop_core.analysis.verdict.evidence import (
-    fact,
-    name_descriptor,
-    name_process,
-    named_holder,
-)
-from hangtop_core.analysis.verdict.naming import thread_text
+from hangtop_core.analysis.verdict.evidence import fact
+from hangtop_core.analysis.verdict.naming import name_process, thread_text
 from hangtop_core.analysis.verdict.pipes import at_work, commands, connected, connections
 from hangtop_core.model import Process
 from hangtop_core.text import how_ended
@@ -133,7 +129,7 @@ def worker_facts(case: Case, subject: Subject, worker: Worker) -> Iterator[Evide
     site, source = worker.activity.site, ""
     if site is not None and site.source:
         source = f": `{site.source.strip()}`"
-    since = case.ago(worker.standing.since)
+    since = case.lasting(worker.standing.since)
     yield fact(
         "stacks",
         subject.number,

@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.activity import Activity, Reader
-from hangtop_core.analysis.dictionary import COMMUNICATION, PATTERNS
+from hangtop_core.analysis.dictionary import PATTERNS
 from hangtop_core.analysis.frames import library_run, package, plain_name, site
+from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.descriptors import Descriptor, Socket
 from hangtop_core.model import DescriptorTable, Failure, Frame
 from support import build, situations

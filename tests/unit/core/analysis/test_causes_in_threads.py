@@ -10,7 +10,6 @@ from support import situations
 from support.build import NOW, World, judged
 from support.situations import (
     FIFO_OPEN,
-    FLOCK,
     FUTEX,
     IDLE_WORKER,
     JOIN,
@@ -20,7 +19,6 @@ from support.situations import (
     RECVFROM,
     RUN,
     SLEEP,
-    c10d,
     frame,
     thread,
     user,
@@ -203,53 +201,6 @@ def test_a_sleep_that_a_tracer_interrupted_is_a_sleep_still() -> None:
     assert hung(world).cause == "gil-held"
 
 
-def test_a_lock_that_is_tried_by_calls_that_do_not_block() -> None:
-    # GIVEN rank 3 in SQLite, which sleeps between its attempts, and rank 0 that has the database
-    world = World()
-    world.waiters(3)
-    holder = (Holder(4000, "python3", "S", "holds the lock"),)
-    file = Descriptor(11, "file", "/data/seen.db", "rw", locked="by others", holders=holder)
-    table = DescriptorTable(NOW, (file,))
-    world.add(user("count", 95, "db.execute(sql)"), SLEEP, descriptors=table, moved_at=NOW)
-    verdict = hung(world)
-    assert (verdict.cause, blamed(verdict)) == ("file-lock", [3])
-    assert "/data/seen.db open (fd 11)" in verdict.summary
-    assert (
-        "locked by rank 0 (pid 4000), which waits in all_reduce at train.py:56" in verdict.summary
-    )
-    # what it has locked itself is no reason
-    held = Descriptor(11, "file", "/data/seen.db", "rw", locked="held")
-    world.ranks.pop()
-    world.add(user("count", 95, "time.sleep(1)"), SLEEP, descriptors=DescriptorTable(NOW, (held,)))
-    assert hung(world).cause == "missing-collective"
-
-
-def test_ranks_that_want_the_lock_of_a_rank_that_waits_for_them() -> None:
-    world = World()
-    world.add(c10d("barrier", 5356), FUTEX)
-    holder = (Holder(4000, "python3", "S", "holds the lock"),)
-    lock = Descriptor(9, "file", "/cache/x.lock", locked="waiting", holders=holder)
-    for _ in range(2):
-        table = DescriptorTable(NOW, (), waiting_locks=(lock,))
-        world.add(user("refresh", 77, "fcntl.flock(f, LOCK_EX)"), FLOCK, descriptors=table)
-    verdict = hung(world)
-    assert (verdict.cause, blamed(verdict)) == ("file-lock", [1, 2])
-    assert "held by rank 0 (pid 4000), which waits in barrier" in verdict.summary
-
-
-def test_a_baton_is_not_taken_for_a_lock_that_another_job_has() -> None:
-    world = World()
-    world.waiters(3)
-    holder = (Holder(321, "python3", "S", "holds the lock"),)
-    other = Descriptor(-1, "file", "/other/job.lock", locked="held", holders=holder)
-    waits = (frame("FileBaton.wait", "torch/utils/file_baton.py", 50), *user("build", 77))
-    world.add(waits, SLEEP, descriptors=DescriptorTable(NOW, lock_files=(other,)))
-    verdict = hung(world)
-    assert (verdict.cause, blamed(verdict)) == ("file-lock", [3])
-    assert "/other/job.lock" not in verdict.summary
-    assert "it may be an old one" in verdict.summary
-
-
 def test_a_queue_whose_producer_was_killed() -> None:
     world = World()
     world.waiters(3)
@@ -315,34 +266,3 @@ def test_the_lock_file_that_a_worker_waits_for_is_named_and_who_has_it(
     # It follows from what a worker of another rank is in.
     assert (verdict.confidence < found[(2,)].confidence) == (holder == 4001)
     assert ("DataLoader worker 0 of rank 2" in verdict.summary) == (holder == 4001)
-
-
-def test_the_extension_is_named_whose_lock_file_is_waited_for() -> None:
-    world = World()
-    world.waiters(3)
-    line = 'return cpp_extension.load("fused_rms", [str(source)], build_directory=str(build)).rms'
-    waits = (frame("FileBaton.wait", "torch/utils/file_baton.py", 50), *user("build", 77, line))
-    world.add(waits, SLEEP)
-    said = hung(world).summary
-    assert "waits for the lock of a file (where fused_rms is built) at train.py:77" in said
-
-
-@pytest.mark.parametrize(
-    ("env", "path"),
-    [
-        ({"TORCH_EXTENSIONS_DIR": "/work/ext", "HOME": "/home/me"}, "/work/ext/fused_rms/lock"),
-        ({"HOME": "/home/me"}, "/home/me/.cache/torch_extensions/py*/fused_rms/lock"),
-        (
-            {"HOME": "/home/me", "XDG_CACHE_HOME": "/scratch"},
-            "/scratch/torch_extensions/py*/fused_rms/lock",
-        ),
-    ],
-)
-def test_the_lock_file_of_an_extension_is_named(env: dict[str, str], path: str) -> None:
-    world = World()
-    world.waiters(3)
-    line = 'rms = cpp_extension.load(name="fused_rms", sources=sources)'
-    waits = (frame("FileBaton.wait", "torch/utils/file_baton.py", 50), *user("build", 77, line))
-    world.add(waits, SLEEP, process={"env": {"RANK": "3", **env}})
-    said = hung(world).summary
-    assert f"waits for the lock of a file, most likely {path}, at train.py:77" in said

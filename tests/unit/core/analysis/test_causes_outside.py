@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 
-import msgspec
 import pytest
 
 from hangtop_core.analysis.verdict.steps import answers, as_host
@@ -89,49 +88,6 @@ def test_a_distributed_breakpoint_says_where_it_is_answered() -> None:
     assert "sits in torch.distributed.breakpoint() at train.py:9" in verdict.summary
     assert "answer it in the terminal /dev/pts/7 of" in verdict.next_steps[0]
     assert "or take it out at train.py:9" in verdict.next_steps[1]
-
-
-@pytest.mark.parametrize(
-    ("pid", "told", "who"),
-    [
-        (321, "pid 321 (python3, state S)", "pid 321 (python3, state S)"),
-        (4010, "rank 1 (pid 4010), which waits in all_reduce", "rank 1 (pid 4010, state S)"),
-    ],
-)
-def test_a_file_lock_names_its_holder(pid: int, told: str, who: str) -> None:
-    world = World()
-    world.waiters(3)
-    lock = Descriptor(
-        9, "file", "/cache/x.lock", holders=(Holder(pid, "python3", "S", "holds the lock"),)
-    )
-    table = DescriptorTable(NOW, (), waiting_locks=(lock,))
-    world.add(user("refresh", 77, "fcntl.flock(f, LOCK_EX)"), FLOCK, descriptors=table)
-    verdict = hung(world)
-    assert (verdict.cause, blamed(verdict)) == ("file-lock", [3])
-    assert "/cache/x.lock" in verdict.summary
-    assert f"held by {told}" in verdict.summary
-    assert any(f"{who} holds the lock" in one.text for one in verdict.evidence)
-
-
-@pytest.mark.parametrize("locked", [("/c/x.lock",), ("/c/x.lock", "/other/y.lock")])
-def test_a_lock_file_that_is_tried_again_and_again(locked: tuple[str, ...]) -> None:
-    world = World()
-    world.waiters(3)
-    holder = (Holder(321, "python3", "S", "holds the lock"),)
-    files = tuple(Descriptor(-1, "file", path, locked="held", holders=holder) for path in locked)
-    polls = (frame("_poll", "filelock/_api.py", 1177), *user("refresh", 77, "with lock:"))
-    world.add(polls, SLEEP, descriptors=DescriptorTable(NOW, lock_files=files))
-    verdict = hung(world)
-    assert (verdict.cause, blamed(verdict)) == ("file-lock", [3])
-    # which one it is is told where only one is locked, else all are
-    assert ("most likely /c/x.lock" in verdict.summary) == (len(locked) == 1)
-    assert all(any(path in one.text for one in verdict.evidence) for path in locked)
-    assert ("pid 321" in verdict.summary) == (len(locked) == 1)
-    ours = (Holder(world.ranks[0].process.pid, "python3", "S", "holds the lock"),)
-    mixed = (msgspec.structs.replace(files[0], holders=ours), *files[1:])
-    table = DescriptorTable(NOW, lock_files=mixed)
-    world.ranks[3] = msgspec.structs.replace(world.ranks[3], descriptors=table)
-    assert "most likely /c/x.lock" in hung(world).summary
 
 
 @pytest.mark.parametrize(
@@ -323,3 +279,25 @@ def test_a_service_that_stays_silent() -> None:
     verdict = hung(world)
     assert (verdict.cause, blamed(verdict)) == ("remote-service-wait", [3])
     assert "10.9.9.9:443" in verdict.summary
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_who_waits_for_somebody_to_connect(count: int) -> None:
+    world = World()
+    world.waiters(2)
+    accept = (frame("socket.accept", "py:socket.py", 294), *user("hand_over", 57))
+    for port in (5001, 5002)[:count]:
+        here = Socket("tcp", "LISTEN", f"10.0.0.1:{port}", "0.0.0.0:0")
+        table = DescriptorTable(NOW, (Descriptor(9, "socket", "socket:[1]", socket=here),))
+        world.add(accept, ("S", "inet_csk_accept", "accept4", 9, None), descriptors=table)
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("remote-service-wait", [2, 3][:count])
+    if count == 1:
+        assert "waits at train.py:57 (hand_over) for somebody to connect, at 10.0.0.1:5001" in (
+            verdict.summary
+        )
+        assert "look who is to connect to it" in verdict.next_steps[0]
+    else:
+        assert "rank 2 at 10.0.0.1:5001 (fd 9), rank 3 at 10.0.0.1:5002 (fd 9)" in verdict.summary
+        assert "all wait for somebody to do so" in verdict.next_steps[0]
+    assert "sends nothing" not in verdict.summary

@@ -20,7 +20,6 @@ from support.situations import (
     PIPE_READ,
     POLL,
     RUN,
-    SLEEP,
     WAITPID,
     frame,
     user,
@@ -85,17 +84,6 @@ def test_what_a_worker_has_inherited_is_not_told_as_its_own() -> None:
     assert "has fd 4 = socket:[2]" in told
     assert "socket:[1]" not in told
     assert "/log" not in told
-
-
-def test_of_sqlite_the_database_is_named() -> None:
-    world = World()
-    world.waiters(3)
-    holder = (Holder(9, "python3", "S", "holds the lock"),)
-    file = Descriptor(11, "file", "/data/seen.db-shm", "rw", locked="by others", holders=holder)
-    table = DescriptorTable(NOW, (file,))
-    world.add(user("count", 95, "db.execute(sql)"), SLEEP, descriptors=table, moved_at=NOW)
-    summary = judged(world).verdicts[0].summary
-    assert "with the database /data/seen.db open (its -shm file is fd 11)" in summary
 
 
 @pytest.mark.parametrize(("facts", "moved", "told"), [(PIPE_READ, 0.0, False), (RUN, 300.0, True)])

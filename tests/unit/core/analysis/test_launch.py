@@ -14,10 +14,10 @@ from support import situations
 from support.build import HUNG_SINCE, World, judged
 from support.halves import N1, N2, N3, culprits, halves, world
 from support.situations import FUTEX, INIT, POLL, RENDEZVOUS, SLEEP, STOP, c10d, frame
-from support.verdicts import blamed, causes, hung
+from support.verdicts import blamed, causes, hung, printing
 
 if TYPE_CHECKING:
-    from hangtop_core.diagnosis import Verdict
+    from hangtop_core.diagnosis import Diagnosis, Verdict
     from hangtop_core.model import Rank
     from support.situations import Stack
 
@@ -468,3 +468,36 @@ def test_a_package_from_another_folder_explains_nothing_where_all_wait_alike() -
         folder = "old" if number == 2 else "new"
         world.add(through(f"/envs/{folder}/site-packages", "all_reduce"), FUTEX)
     assert hung(world).cause == "unknown"
+
+
+def networks(chosen: list[str], *before: str) -> Diagnosis:
+    made = World()
+    lines = [*before]
+    for rank, network in enumerate(chosen):
+        made.add(INIT, FUTEX, node=f"n{rank // 2 + 1}")
+        lines.append(f"[rank{rank}]: n1:{rank}:9 [{rank % 2}] NCCL INFO Using network {network}")
+    return printing(made, *lines)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "odd"),
+    [
+        (["IB", "IB", "IB", "Socket"], [3]),
+        (["Socket", "Socket", "IB", "IB"], [0, 1]),
+        (["Socket", "Socket", "Socket", "IB"], [3]),
+    ],
+)
+def test_ranks_on_which_nccl_has_chosen_different_networks(
+    chosen: list[str], odd: list[int]
+) -> None:
+    verdict = networks(chosen).verdicts[0]
+    assert (verdict.cause, blamed(verdict)) == ("launch-misconfigured", odd)
+    assert "NCCL has chosen other networks on some ranks: " in verdict.summary
+    assert "NCCL_NET" in verdict.next_steps[-1]
+
+
+@pytest.mark.parametrize("before", ["IB", "Socket"])
+def test_one_network_for_all_contradicts_nothing(before: str) -> None:
+    # GIVEN what a rank has said in the attempt before
+    said = f"[rank1]: n1:7:9 [1] NCCL INFO Using network {before}"
+    assert "launch-misconfigured" not in causes(networks(["Socket"] * 4, said))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.attach.reach import explore, way
-from hangtop_core.attach.ssh import port_of
+from hangtop_core.attach.ssh import Jumps, port_of, settings
 from support.processes import PATIENCE
 
 if TYPE_CHECKING:
@@ -68,3 +68,11 @@ def test_names_without_an_address_say_so() -> None:
 @pytest.mark.parametrize("port", ["x", "99999", "\u00b2", "9" * 5000, ""])
 def test_a_port_that_makes_no_sense_is_the_usual_one(port: str) -> None:
     assert port_of({"port": port}) == 22
+
+
+def test_an_ssh_that_says_more_than_any_is_not_believed(tmp_path: Path) -> None:
+    says = "echo port 2222; echo proxyjump gate; head -c 1048576 /dev/zero"
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\n{says}\n")
+    assert (settings("n1", None), Jumps(None).of("n1")) == ({}, None)
+    found = way("127.0.0.1", None, 1.0)
+    assert (found.host, found.port, found.through) == ("127.0.0.1", 22, None)

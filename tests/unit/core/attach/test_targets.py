@@ -9,7 +9,7 @@ import pytest
 from ClusterShell import NodeSet
 from ClusterShell.NodeUtils import GroupResolver, UpcallGroupSource
 
-from hangtop_core.attach.targets import expand, read_hostfile, select
+from hangtop_core.attach.targets import MAX_HOSTFILE, expand, read_hostfile, select
 from hangtop_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -156,6 +156,15 @@ def test_a_bad_host_file_says_where(tmp_path: Path) -> None:
         read_hostfile(path)
     with pytest.raises(UsageError, match="No such file"):
         read_hostfile(tmp_path / "other")
+
+
+def test_a_file_that_is_larger_than_any_host_file_is_not_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("n1\n#".ljust(MAX_HOSTFILE, "-"))
+    assert read_hostfile(path) == ("n1",)
+    path.write_text("n1\n#".ljust(MAX_HOSTFILE + 1, "-"))
+    with pytest.raises(UsageError, match="has over 16 MiB: it is no host file"):
+        read_hostfile(path)
 
 
 def test_selecting_puts_it_together(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.attach import bounded, slurm
+from hangtop_core import bounded
+from hangtop_core.attach import slurm
 from hangtop_core.attach.command import CommandLauncher, Template
 from hangtop_core.attach.pdsh import PdshChannel
 from hangtop_core.attach.ssh import Login, SshLauncher

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from hangtop_core.analysis.flight.picture import examine
+from hangtop_core.dumps import pool
 from hangtop_core.dumps.find import DumpFile
 from hangtop_core.dumps.load import Loaded, load
 from hangtop_core.dumps.pool import Reading, read
@@ -283,6 +284,22 @@ def assert_refused(tmp_path: Path, data: bytes, limit_s: float = 20.0) -> Readin
     assert problem.kind in ("refused", "truncated", "foreign"), problem
     assert not os.path.exists("/tmp/hangtop-was-here")
     return reading
+
+
+def test_an_answer_that_is_larger_than_any_is_refused_before_it_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = (
+        "import sys; sys.path[:] = {path!r}; from hangtop_core.dumps import pool, wire;"
+        "say = lambda data: (sys.stdout.buffer.write(data), sys.stdout.buffer.flush());"
+        "say(wire.frame(wire.Answer())); wire.receive(sys.stdin.buffer);"
+        "say(wire.LENGTH.pack(pool.MAX_ANSWER)); sys.stdin.buffer.read()"
+    )
+    monkeypatch.setattr(pool, "_CODE", says)
+    path = write(tmp_path / "d", hung().dumps([0])) / "rank_0"
+    (problem,) = read([DumpFile(str(path), 0, 1, 0.0, True)]).problems
+    assert problem.kind == "refused"
+    assert problem.why == "refused: what was read of it has over 512 MiB"
 
 
 def test_entries_without_end_are_cut(tmp_path: Path) -> None:

@@ -119,6 +119,17 @@ def test_the_first_operation_to_be_enqueued_times_out_first() -> None:
     assert countdown(calm.waits) is None
 
 
+def test_the_timeout_of_a_group_counts_for_what_waits_in_it() -> None:
+    job = stalled()
+    for entries in job.entries.values():
+        for one in entries:
+            one["timeout_ms"] = 90_000 if one["process_group"][0] == "1" else 600_000
+    found = countdown(shown(job)[0].waits)
+    assert found is not None
+    assert (found.timeout_s, found.operation.label) == (90.0, "tp (1)")
+    assert found.at == pytest.approx(START_NS / 1e9 + 0.012 + 90.0)
+
+
 def test_where_members_are_not_recorded_others_may_belong_to_them() -> None:
     job = Job(3, {"1": ("", [1, 2])}, backend="gloo")
     job.call("all_reduce").call("all_reduce", [1], "1", done=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import subprocess
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,7 +30,7 @@ class Done(NamedTuple):
 
 
 def run(argv: Sequence[str], seconds: float, limit: int, env: Mapping[str, str]) -> Done:
-    """Run ``argv`` without input, to its end.
+    """Run ``argv`` without input or terminal, to its end.
 
     Args:
         argv: the program and its arguments.
@@ -44,7 +45,14 @@ def run(argv: Sequence[str], seconds: float, limit: int, env: Mapping[str, str])
     """
     deadline = time.monotonic() + seconds
     pipe = subprocess.PIPE
-    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=env)
+    process = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        env=env,
+        start_new_session=True,
+    )
     assert process.stdout is not None  # noqa: S101  # they were opened as pipes
     assert process.stderr is not None  # noqa: S101
     with process.stdout, process.stderr, selectors.DefaultSelector() as streams:
@@ -66,7 +74,9 @@ def run(argv: Sequence[str], seconds: float, limit: int, env: Mapping[str, str])
                     raise TooMuchOutputError
             code = process.wait(max(deadline - time.monotonic(), 0.1))
         except BaseException:
-            process.kill()
+            # With what it started: it may be a script around the program.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             # One that waits for a disk or a file server ends only when that answers: it is left.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_S)
