@@ -20,7 +20,8 @@ from hangtop_core import nodesets
 from hangtop_core.capture import fields, form
 from hangtop_core.places import is_loopback
 from hangtop_probe.procfs import words
-from hangtop_probe.secrets import MASK, is_secret_name, mask_arguments, mask_text
+from hangtop_probe.secretnames import is_secret_name
+from hangtop_probe.secrets import MASK, mask_arguments, mask_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
