@@ -10,6 +10,7 @@ from .procfs import words
 _WORDS = r"\b(?:\s{1,4}[^\s|;&]{1,200}){0,9}?\s{1,4}"
 """Words of the same command between its name and the option."""
 _VALUE = r"[^\s'\"-][^\s'\"]*"
+_QUOTE = r"\\{0,3}['\"]?"
 _LOGINS = r"(?:docker|podman|nerdctl|helm|oras|skopeo|buildah|az)\s{1,4}(?:registry\s|acr\s)?login"
 _STDIN = (
     r"sudo\s[^|\n]{0,40}?-\w{0,4}S\b|[^|\n]{0,200}?--password-stdin|kinit\b"
@@ -17,7 +18,7 @@ _STDIN = (
 )
 
 COMMANDS: Tuple[Tuple[Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
-    (tuple(words(hints)), re.compile(r"(%s)%s" % (before, value)))
+    (tuple(words(hints)), re.compile(r"((?:%s)%s)%s" % (before, _QUOTE, value)))
     for hints, before, value in (
         (
             "sshpass mongo mysql mariadb cqlsh influx twine 7z login",
@@ -47,7 +48,7 @@ COMMANDS: Tuple[Tuple[Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
         ("curl", r"\bcurl%s(?:-E|--cert|-U)[\s=]{0,4}[^\s:'\"]{1,200}:" % _WORDS, _VALUE),
         (
             "curl",
-            r"\bcurl%s(?:-b|--cookie)[\s=]{0,4}['\"]?(?=[\w.-]{1,64}=)" % _WORDS,
+            r"\bcurl%s(?:-b|--cookie)[\s=]{0,4}\\{0,3}['\"]?(?=[\w.-]{1,64}=)" % _WORDS,
             r"[^\s'\"|]+",
         ),
         (
@@ -56,18 +57,18 @@ COMMANDS: Tuple[Tuple[Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
             _VALUE,
         ),
         ("-U --user", r"(?:^|\s)(?:-U\s{0,4}|--user[=\s]\s{0,3})[\w.\\+-]{1,64}%", _VALUE),
-        ("--from-literal", r"--from-literal[=\s]\s{0,3}['\"]?[\w.-]{1,64}=", r"[^\s'\"]+"),
+        ("--from-literal", r"--from-literal[=\s]\s{0,3}\\{0,3}['\"]?[\w.-]{1,64}=", r"[^\s'\"]+"),
         (
             "sqlplus sqlldr expdp impdp oracle connect conn",
-            r"\b(?:(?:sqlplus|sqlldr|expdp|impdp)(?:\s{1,4}-\w{1,9}){0,3}|conn(?:ect)?)\s{1,4}['\"]?"
+            r"\b(?:(?:sqlplus|sqlldr|expdp|impdp)(?:\s{1,4}-\w{1,9}){0,3}|conn(?:ect)?)\s{1,4}\\{0,3}['\"]?"
             r"[\w$#]{1,64}/(?=[^\s@/'\"]{1,100}@)|\boracle:(?:thin|oci8?):[\w$#]{1,64}/",
             r"[^\s@'\"]+",
         ),
-        ("--password-stdin", r"--password-stdin\s{1,4}<<<\s{0,4}['\"]?", r"[^\s'\"]+"),
+        ("--password-stdin", r"--password-stdin\s{1,4}<<<\s{0,4}", r"[^\s'\"]+"),
         (
             "sudo stdin kinit chpasswd",
-            r"\b(?:echo|printf)\s{1,4}(?:-\w{1,3}\s{1,4}){0,2}['\"]?(?:[\w.-]{1,64}:)?",
-            r"[^\s'\"|]{1,200}(?=['\"]?\s{0,4}\|\s{0,4}(?:%s))" % _STDIN,
+            r"\b(?:echo|printf)\s{1,4}(?:-\w{1,3}\s{1,4}){0,2}(?:\\{0,3}['\"]?[\w.-]{1,64}:)?",
+            r"[^\s'\"|]{1,200}(?=\\{0,3}['\"]?\s{0,4}\|\s{0,4}(?:%s))" % _STDIN,
         ),
         (
             "pass bindpw key token secret KEY TOKEN SECRET PASS Pass Key Token Secret API",
@@ -75,13 +76,13 @@ COMMANDS: Tuple[Tuple[Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
             r"|(?:api|secret|access)[ _-]key"
             r"|(?:access|api|auth|client|signing)[ _-](?:token|secret)))"
             r"(?:\s{1,4}(?:is\s{1,4})?|\s{0,4}[:=]\s{0,4}"
-            r"|\s{1,2}\[[^\]\n]{0,40}\]\s{0,2}:\s{1,4}|\sfor\s\S{1,100}:\s{1,4})['\"]?",
+            r"|\s{1,2}\[[^\]\n]{0,40}\]\s{0,2}:\s{1,4}|\sfor\s\S{1,100}:\s{1,4})",
             r"(?![{<(\[])(?=[^\s\d]{0,100}\d)(?=[^\sA-Za-z]{0,100}[A-Za-z])[^\s'\",;]{6,}",
         ),
         (
             "wandb api hf comet neptune login key auth",
             r"(?:(?:^|\s)--?[\w.-]{0,40}?(?:api|key|auth|wandb|hf)|\b(?:wandb|api|hf|comet|neptune|login))"
-            r"['\"]?[\s,]{1,4}['\"]?",
+            r"['\"]?[\s,]{1,4}",
             r"(?:[0-9a-f]{32,128}|[0-9A-F]{32,128})(?![\w.:/+@-])",
         ),
     )

@@ -30,7 +30,7 @@ FORMS = (
     ("unzip", "unzip -P {} a.zip"),
     ("smbclient", "smbclient //nas/x -U ada%{}"),
     ("ldapsearch", "ldapsearch -D cn=ada -w {} -b dc=x"),
-    ("curl, cookie", "curl -b 'sid={}' https://x"),
+    ("curl, -b", "curl -b 'sid={}' https://x"),
     ("curl, proxy", "curl --proxy-user ada:{} https://x"),
     ("kubectl", "kubectl create secret generic db --from-literal=db={}"),
     ("pipe", "echo {} | docker login -u ada --password-stdin"),

@@ -168,6 +168,8 @@ def test_what_is_no_secret_stays(arguments: list[str]) -> None:
         f"API key: {SECRET}2, AWS Secret Access Key [None]: {SECRET}2",
         f"docker login --password-stdin <<< {SECRET}",
         f"++logger.wandb.api_key={SECRET}",
+        f"mysql -u ada -p'{SECRET}' runs",
+        f"'sh -c \\'curl -b \\'sid={SECRET}\\' https://x\\''",
     ],
 )
 def test_a_secret_is_known_by_what_stands_before_it(text: str) -> None:
