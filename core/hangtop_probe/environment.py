@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Dict, Mapping
 
 from .procfs import words
-from .secrets import MASK, cut, is_secret, mask_text
+from .secretnames import is_secret
+from .secrets import MASK, cut, mask_text
 
 MAX_VALUE = 1024
 

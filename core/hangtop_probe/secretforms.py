@@ -20,19 +20,26 @@ TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
         (
             "API key",
             "sk- sk_ rk- rk_ pk_ wandb_v r8_ gsk_ nvapi- dapi SG. hvs. hvb. dop_v1_ doo_v1_ "
-            "dor_v1_ dckr_pat_ lin_api_ :AA AGE-SECRET-KEY-1 SK key-",
+            "dor_v1_ dckr_pat_ lin_api_ :AA AGE-SECRET-KEY-1 SK key- pcsk_ xai- pplx- lsv2_ "
+            "glsa_ glc_ sbp_ ntn_ secret_ shp dp. pul- tskey- PMAK- ATATT3 xkeysib- NRAK- "
+            "figd_ tgp_v1_ csk- atlasv1.",
             r"(?<![A-Za-z0-9])(?:[sr]k[-_]|pk_)[A-Za-z0-9_-]{16,}|wandb_v\d_[A-Za-z0-9_]{16,}"
             r"|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|nvapi-[A-Za-z0-9_-]{30,}|dapi[0-9a-f]{32}"
             r"|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|hv[sb]\.[A-Za-z0-9_-]{20,}"
             r"|do[opr]_v1_[0-9a-f]{32,}|dckr_pat_[A-Za-z0-9_-]{20,}|lin_api_[A-Za-z0-9]{30,}"
             r"|(?<!\d)\d{8,10}:AA[A-Za-z0-9_-]{33}|AGE-SECRET-KEY-1[A-Z0-9]{40,}"
-            r"|(?<![A-Za-z0-9])(?:SK|key-)[0-9a-f]{32}(?![0-9a-f])",
+            r"|(?<![A-Za-z0-9])(?:SK|key-)[0-9a-f]{32}(?![0-9a-f])"
+            r"|(?<![A-Za-z0-9_])(?:(?:pcsk_|xai-|pplx-|ntn_|secret_|csk-)[A-Za-z0-9_]{32,}"
+            r"|(?:lsv2_(?:pt|sk)_|gls?[ac]_|tgp_v1_|figd_|xkeysib-|ATATT3)[A-Za-z0-9_=-]{32,}"
+            r"|(?:sbp_|pul-)[0-9a-f]{40}|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|tskey-[a-z]{2,9}-[A-Za-z0-9-]{16,}"
+            r"|dp\.(?:pt|st|sa|ct|scim|audit)\.[A-Za-z0-9._-]{40,}|PMAK-[0-9a-f]{24}-[0-9a-f]{34}"
+            r"|NRAK-[A-Z0-9]{27})|\.atlasv1\.[A-Za-z0-9_-]{60,}",
         ),
         (
             "token of Slack or Discord",
-            "xox xapp- hooks.slack.com discord",
+            "xox xapp- hooks.slack discord",
             r"xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}"
-            r"|hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/_-]{16,}"
+            r"|hooks\.slack(?:-gov)?\.com/(?:services|workflows)/[A-Za-z0-9/_-]{16,}"
             r"|discord(?:app)?\.com/api/webhooks/[A-Za-z0-9/_-]{16,}",
         ),
         (
@@ -40,6 +47,16 @@ TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
             "AKIA ASIA ABIA ACCA ZXIvYXdzE IQoJb3JpZ2lu AQoDYXdzE",
             r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}"
             r"|(?:F[wQ]oGZXIvYXdzE|IQoJb3JpZ2lu|AQoDYXdzE)[A-Za-z0-9/+=]{16,}",
+        ),
+        (
+            "key of Alibaba or Tencent",
+            "LTAI AKID",
+            r"(?<![A-Za-z0-9])(?:LTAI[A-Za-z0-9]{12,20}|AKID[A-Za-z0-9]{32})",
+        ),
+        (
+            "hash of a password",
+            "$1$ $5$ $6$ $y$ $2a$ $2b$ $2y$ $argon2",
+            r"\$(?:[156y]|2[aby]|argon2\w{1,2})\$[A-Za-z0-9./$=,+]{20,200}",
         ),
         ("secret of Azure", "Q~", r"[A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,34}"),
         (
@@ -76,15 +93,23 @@ TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
 AWS 40 characters. With each what is in every text that has one, for looking is slow."""
 
 RANDOM = re.compile(
-    r"((?:^|[\s,;{(\[&?>])['\"]?([\w.-]{1,64})['\"\]]{0,2}\s{0,2}(?:[=:-]>|:=|==?|:|\u2192)\s{0,2}b?['\"]?"
+    r"((?:^|[\s,;{(\[&?>=])['\"\\]{0,4}([\w.-]{1,64})"
+    r"(?:['\"\]\\]{0,4}\s{0,2}(?:[=:-]>|:=|==?|:|\u2192)\s{0,2}b?['\"\\]{0,4}|\(b?['\"])"
     r"|^b?['\"])([A-Za-z0-9+/_-]{20,400}={0,2})(?![\w.:/+@-])"
 )
-"""What is assigned to a name, or is all there is between quotes."""
+"""What is assigned to a name or given to what is called so, or is all there is between quotes."""
 _NO_SECRET = re.compile(
     r"(?:id|uuid|sha\d*|md5|hash|digest|checksum|crc\w*|etag|commit|rev(?:ision)?|version|fingerprint)s?$",
     re.IGNORECASE,
 )
 """Names of what only looks so, and tells one thing from another."""
+_TELLING = re.compile(
+    r"(?:^|[-_.])(?:api|auth|key|wandb|hf|comet|neptune|login)\d{0,2}(?:$|[-_.])", re.IGNORECASE
+)
+"""Names that make a secret of what else would be a digest, or a word."""
+_NO_KEY = re.compile(r"cache|public|sort|group|store|primary|foreign|hash|partition", re.IGNORECASE)
+_HEX = re.compile(r"[0-9a-f]{32,}|[0-9A-F]{32,}")
+_SMALL = re.compile(r"[a-z0-9]{24,}")
 _CLASSES = str.maketrans(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/_-",
     "a" * 26 + "A" * 26 + "0" * 10 + "/" * 4,
@@ -95,7 +120,7 @@ def is_random(name: str, word: str) -> bool:
     """Whether a word is as mixed as a key that was drawn: of small and large letters and digits.
 
     Words of code, models and paths change less between these, or have more between them; digests,
-    commits and ids in hex have small letters alone.
+    commits and ids in hex have small letters alone, and are keys only under a name that tells.
     """
     whole = word.rstrip("=").translate(_CLASSES)
     classes = whole.replace("/", "")
@@ -103,4 +128,10 @@ def is_random(name: str, word: str) -> bool:
     if parted or classes.count("0") < 2 or _NO_SECRET.search(name):
         return False
     changes = sum(map(str.__ne__, classes, classes[1:]))
+    if (
+        _TELLING.search(name)
+        and not _NO_KEY.search(name)
+        and (_HEX.fullmatch(word) or (_SMALL.fullmatch(word) and changes >= len(word) / 5))
+    ):
+        return True
     return "a" in classes and "A" in classes and changes >= 0.45 * len(classes)

@@ -11,49 +11,27 @@ import re
 from functools import lru_cache
 from typing import Callable, Iterable, List, Tuple
 
+from . import secretcommands, secretplaces
 from .procfs import words
 from .secretforms import RANDOM, TOKENS, is_random
+from .secretnames import PLAIN_VALUE, SENSITIVE, is_secret, is_secret_name
 
 Note = Callable[[str], object]
 
 MASK = "***"
 MAX_ARGUMENT = 512
 MAX_ARGUMENTS = 128
-MAX_NAME = 256
-"""Characters of the name of an option or a variable; what is longer is none, and costs time."""
-MAX_TOOLS = 8
-"""Arguments at the beginning among which the name of a program is looked for."""
 MIN_SECRET = 3
 """Characters: what is shorter is not taken for a secret after a word such as `pass`."""
 
-_SENSITIVE = (
-    r"(?:pass(?:word|wd|phrase|code)?|pwd|pw|secret|token|api[-_]?key|access[-_]?key"
-    r"|account[-_]?key|private[-_]?key|auth(?:orization)?|credentials?|cookie|bearer|signature|dsn|psk|bindpw|key[-_]data)"
-)
-_SENSITIVE_HINTS = tuple(
-    words("pass pw secret token key auth credential cookie bear sig dsn basic psk")
-)
-"""What is in every text that `_SENSITIVE` or a header is in, in small letters."""
+_HINTS = tuple(words("pass pw secret token key auth credential cookie bear sig dsn basic psk sess"))
+"""What is in every text that `SENSITIVE` or a header is in, in small letters."""
 _LONG = re.compile(r"[A-Za-z0-9/+]{40}")
 """What is in every text with a token that has no hints below."""
-_SECRET_NAME = re.compile(r"(?:^|[-_.])%s(?:$|[-_.])" % _SENSITIVE, re.IGNORECASE)
-_GLUED_NAME = re.compile(r"(?:pass(?:word|wd|phrase)|secret|(?:api|auth|access)token)$", re.I)
-"""`PGPASSWORD`."""
-_KEY_NAME = re.compile(r"(?:^|[-_.])key$|[a-z]key$", re.IGNORECASE)
-_HUMP_NAME = re.compile(r"[a-z0-9](?:Pass(?:word|wd|phrase)?|Secret|Token|Credentials?|Signature)$")
-"""`SessionToken`, and not `TokenError`."""
-_HARMLESS = re.compile(
-    r"^-*(?:job[-_]key|.*(?:tokenizer|parallel"
-    r"|(?<![a-z])(?:num|max|min|n|per|pad|eos|bos|unk|special|next|first|last|stop|new|prev|mask|image)[-_]?tokens?"
-    r"|tokens?[-_](?:per|id|ids|len|length|count|budget|type|drop|dispatcher)"
-    r"|attn|attention).*)$",
-    re.IGNORECASE,
-)
-_PLAIN_VALUE = re.compile(
-    r"^(?:[0-9][0-9_.eE+-]{0,12}|true|false|yes|no|on|off|none|(?:str|bytes|int)[:)]{0,2})?$", re.I
-)
 _WORD_NAMES = frozenset(words("pass token auth signature cookie credential credentials"))
 """Names that are also words of sentences and of code: `forward pass: 12ms`, `token = next(it)`."""
+_OF_CODE = frozenset(words("pass token auth signature"))
+"""Of which there are lists in code and in what it prints: `tokens=["Hello"]`."""
 _NUMBER = re.compile(r"\d[\d.]*(?:/\d+|[mun]?s|[kKMGT]i?B?|min|h|x|%|st|nd|rd|th)?[.)\]]*$")
 _ORDINARY = re.compile(r"[A-Za-z][a-z]{0,15}[.!?:)]{0,2}$")
 _CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]")
@@ -70,78 +48,64 @@ _URL_LOGIN = re.compile(
     r"|(?<=%3A%2F%2F)[^%\s]{1,64}%3A[^\s&]{1,200}?(?=%40)"
 )
 _LOGIN = re.compile(r"((?:^|[\s,;'\"=])[\w.+-]{1,64}:)[^\s/@:]{1,200}(?=@[\w\[])")
-_QUERY = re.compile(
-    r"((?:[?&;]|%%3F|%%26)[^=&?;\s]{0,64}?(?:%s|sig|key(?==))[^=&?;\s]{0,64}?(?:=|%%3D))(?:(?!%%26)[^&\s])+"
-    % _SENSITIVE,
-    re.IGNORECASE,
-)
 _COLOUR = r"\x1b\[[0-9;]{0,20}m"
-_BEFORE = r"\s:,;{'\"(/\[$>"
+_BEFORE = r"\s:,;{'\"(/\[$>=+`|&<"
 """What may stand before a name."""
+_ESCAPED = (("\\n", "\x1c"), ("\\r", "\x1d"), ("\\t", "\x1e"))
+"""White space as `repr` and JSON write it, and white space that stands for it meanwhile."""
+_LINE_END = r"[\n\x1c]"
+_NEXT_LINE = (
+    r"(?:(?:[|>][+-]?|\\)[^\S\n]{0,2}%s[ \t]{0,64}"
+    r"|%s[ \t]{0,64}(?!['\"]?[\w.-]{1,64}['\"]?:(?:\s|$)|-\s|[\w.]{1,99}[(\[]"
+    r"|(?:return|continue|break|pass|raise|try|else)\b)"
+    r"(?=['\"\\]|\S{1,400}[^\S\n]{0,4}(?:%s|$)))?" % (_LINE_END, _LINE_END, _LINE_END)
+)
+"""To a value that is alone on the next line, and is no code and no part of a mapping or a list."""
+_NAMED_PART = r"[\w.-]{1,64}['\"]?\s{0,2}[:=]"
 _INLINE = re.compile(
-    r"((?:^|[%s]|%s)-{0,2}[\w.-]{0,64}%s[\w.-]{0,64}\\{0,3}['\"]?(?:\(\)|\])?(?:%s)?\s{0,4}"
-    r"(?:[=:-]>|:=|==?|::?|\u2192)\s{0,4}(?:%s)?(?:(?:[|>][+-]?|\\)\n[ \t]{0,16})?"
-    r"\\{0,3}(?:[bf](?=['\"]))?(?=\S))"
-    r"(['\"]?)(?:(?<=')[^'\n]{1,400}(?=')|(?<=\")[^\"\n]{1,400}(?=\")"
-    r"|[^\s'\",;]+(?:(?<=[=:(])['\"][^\s'\",;]+)?)"
-    % (_BEFORE, _COLOUR, _SENSITIVE, _COLOUR, _COLOUR),
+    r"((?:^|[{before}]|{colour})-{{0,2}}[\w.-]{{0,64}}{name}[\w.-]{{0,64}}\\{{0,3}}['\"]?(?:\(\)|\])?(?:{colour})?\s{{0,4}}"
+    r"(?:[=:-]>|:=|==?|::?|\u2192)[^\S\n\x1c]{{0,4}}(?:{colour})?{next_line}"
+    r"(?![{{\[(]{{1,4}}(?:\s|$|['\"]?{part})|[\w.-]{{0,64}}{name}['\"]?:\s)"
+    r"\\{{0,3}}(?:[bf](?=['\"]))?(?=\S))"
+    r"(['\"]?)(?:(?<=')[^'\n]{{1,400}}(?=')|(?<=\")[^\"\n]{{1,400}}(?=\")"
+    r"|[^\s'\",;]+(?:(?<=[=:(])['\"][^\s'\",;]+|(?:(?<=\w)['\"](?=\w)|,(?=[\w!#$%&*+./@^~-]))(?!{part})[^\s'\",;]+)*)".format(
+        before=_BEFORE, colour=_COLOUR, name=SENSITIVE, next_line=_NEXT_LINE, part=_NAMED_PART
+    ),
     re.IGNORECASE,
 )
 _ASSIGNS = re.compile(
     r"\s{0,8}(?:[=:-]>|:=|==?|::?|\u2192)\s{0,8}(?:[|>][+-]?|\\)?\s{0,24}\\{0,3}[bf]?$"
 )
-_ELEMENT = re.compile(
-    r"(<[\w:.-]{0,64}%s[\w.-]{0,64}>)[^<\s]{1,400}(?=<)" % _SENSITIVE, re.IGNORECASE
-)
 _OPTION = re.compile(
     r"((?:^|[\s'\"])(?:setenv\s{1,4}|set\s{1,4}-\w{1,3}\s{1,4}|(?=-))(-{0,2}[\w.-]{0,64}%s[\w.-]{0,64})"
-    r"\s{1,4}(?:\\\n\s{0,16})?)([^\s'\"-][^\s'\"]*)" % _SENSITIVE,
+    r"\s{1,4}(?:\\\n\s{0,16})?)([^\s'\"-][^\s'\"]*)" % SENSITIVE,
     re.IGNORECASE,
 )
 _LISTED = re.compile(
     r"((?:['\"]-|\(b?['\"])(-?[\w.-]{0,64}%s[\w.-]{0,64})['\"]\s{0,2},\s{0,2}b?['\"])[^'\"\n]+"
-    % _SENSITIVE,
+    % SENSITIVE,
     re.IGNORECASE,
 )
 """An option and its value, or a pair, in a list that Python has written."""
-_NAMED_BEFORE = re.compile(
-    r"(\b(?:password|passphrase|passcode|bindpw|(?:(?:api|secret|access)[ _-]key|"
-    r"(?:access|api|auth|client|signing)[ _-](?:token|secret)))\s{1,4}(?:is\s{1,4})?['\"]?)"
-    r"(?=[^\s\d]{0,100}\d)(?=[^\sA-Za-z]{0,100}[A-Za-z])[^\s'\",;]{6,}",
+_SEVERAL = re.compile(
+    r"(%ss?['\"]?\s{0,2}[:=]\s{0,2}[bf]?)"
+    r"([\[{][^\]})]{1,2000}|\([^)\]}\n]{1,400}|(?:%s[ \t]{0,32}-[ \t]{1,4}[^\n\x1c]{1,400}){1,64})"
+    % (SENSITIVE, _LINE_END),
     re.IGNORECASE,
 )
-_SHORT_OPTION = re.compile(
-    r"(\b(?:sshpass|(?:docker|podman)\s{1,4}login|mysql\w{0,9}|mariadb\w{0,9})\b(?:\s{1,4}[^\s|;&]{1,200}){0,9}?"
-    r"\s{1,4}-p\s{0,4}|\bredis-cli\b[^|;&\n]{0,200}?\s-a\s{1,4}"
-    r"|(?:^|\s)(?:-u\s{0,4}|--user[=\s]\s{0,3})[\w.@+-]{1,64}:(?!\d{1,9}(?:\s|$)))[^\s'\"-][^\s'\"]*"
+_NAME_END = re.compile(r"[\w.-]{1,128}(?=['\"]?\s{0,2}[:=]\s{0,2}[bf]?$)")
+_ITEM = re.compile(
+    r"(['\"])([^'\"\n]{1,400})(\1(?:\s{0,2}:)?)"
+    r"|(?=\S{0,60}\d)(?=\S{0,60}[A-Za-z])(?<![\w.])[^\s,'\"\[\](){}=:]{6,400}(?![(\[=:])"
 )
+"""What may be secret in a list, and no key of a mapping."""
+_CALL = re.compile(r"(\b[\w.]{0,64}login)(\([^()\n]{1,400})")
+_GIVEN = re.compile(r"([(,]\s{0,4}(?:key\s?=\s?)?b?\\{0,3}['\"])[^'\"\\\n]{1,400}")
 _HEADER = re.compile(r"\b(bearer|basic)[ \t]+([A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE)
-_SCHEME = re.compile(
-    r"(\bauthorization['\"]?\s{0,2}[:=,]\s{0,2}b?['\"]?[a-z][a-z-]{2,20}\s{1,2})"
-    r"(?=[^\s'\"]{0,200}\d)[^\s'\"]{6,}(?:,[^\n]{1,400})?",
-    re.IGNORECASE,
-)
-_COOKIE = re.compile(
-    r"(\bcookie['\"]?\s{0,2}:\s{0,2}['\"]?)(?=[^'\"\n=]{1,64}=)[^'\"\n]{1,4000}", re.IGNORECASE
-)
-_NETRC = re.compile(r"(\blogin\s{1,4}\S{1,100}\s{1,8}password\s{1,4})\S+")
 
 
 def _ignore(kind: str) -> None:
     """Nobody counts."""
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether an option or a variable of this name holds a secret: not `--max-tokens`."""
-    bare = name.lstrip("-")
-    if len(bare) > MAX_NAME or _HARMLESS.match(bare):
-        return False
-    return any(form.search(bare) for form in (_SECRET_NAME, _GLUED_NAME, _KEY_NAME, _HUMP_NAME))
-
-
-def is_secret(name: str, value: str) -> bool:
-    """Whether what is given under this name is a secret: not empty, a number, a yes or no."""
-    return is_secret_name(name) and not _PLAIN_VALUE.match(value)
 
 
 def mask_text(value: str, note: Note = _ignore) -> str:
@@ -172,31 +136,37 @@ def mask_text(value: str, note: Note = _ignore) -> str:
 
         return masked
 
+    escaped = "\\" in value and not any(char in value for _, char in _ESCAPED)
+    if escaped:
+        for written, char in _ESCAPED:
+            value = value.replace(written, char)
     if "PRIVATE KEY" in value:
         value = _mask_private_keys(value, note)
     if "@" in value or "%40" in value:
         value = _URL_LOGIN.sub(login, value)
         value = _LOGIN.sub(tail("login"), value)
     lower = value.lower()
-    if any(word in lower for word in _SENSITIVE_HINTS):
-        value = _QUERY.sub(tail("signature or token in a URL"), value)
-        value = _COOKIE.sub(tail("header of a request"), value)
-        value = _SCHEME.sub(tail("header of a request"), value)
-        value = _ELEMENT.sub(tail("named value"), value)
+    for kind, form in secretplaces.places(lower):
+        value = form.sub(tail(kind), value)
+    if any(word in lower for word in _HINTS):
         value = _HEADER.sub(lambda match: _mask_header(match, note), value)
+        value = _SEVERAL.sub(lambda match: _mask_several(match, note), value)
         value = _INLINE.sub(lambda match: _mask_inline(match, note), value)
         value = _OPTION.sub(lambda match: _mask_option(match, note), value)
         value = _LISTED.sub(lambda match: _mask_listed(match, note), value)
-        value = _NAMED_BEFORE.sub(tail("named value"), value)
-    if "login" in value:
-        value = _NETRC.sub(tail("password"), value)
-    if " -" in value or value.startswith(("-u", "--user=")):
-        value = _SHORT_OPTION.sub(tail("option"), value)
+    if "login(" in value:
+        value = _CALL.sub(lambda call: call[1] + _GIVEN.sub(tail("argument"), call[2]), value)
+    for form in secretcommands.forms(value):
+        value = form.sub(tail("option"), value)
     long = _LONG.search(value) is not None
     for kind, hints, form in TOKENS:
         if any(hint in value for hint in hints) if hints else long:
             value = form.sub(token(kind), value)
-    return RANDOM.sub(lambda match: _mask_random(match, note), value)
+    value = RANDOM.sub(lambda match: _mask_random(match, note), value)
+    if escaped:
+        for written, char in _ESCAPED:
+            value = value.replace(char, written)
+    return value
 
 
 @lru_cache(maxsize=4096)
@@ -246,10 +216,32 @@ def _mask_inline(match: "re.Match[str]", note: Note) -> str:
     value = match.group(0)[len(match.group(1)) + len(match.group(2)) :]
     if not is_secret(name, value) or value == MASK:
         return match.group(0)
+    if not any(map(str.isalnum, value)) and len(value) < MIN_SECRET:
+        return match.group(0)
     if not match.group(2) and (_is_code(told, value) or _is_of_a_sentence(match, name, value)):
         return match.group(0)
     note("named value")
     return match.group(1) + match.group(2) + MASK
+
+
+def _mask_several(match: "re.Match[str]", note: Note) -> str:
+    """Mask the items of a list under a name such as `api_keys`, or of a mapping: `cookies`."""
+    start = max(match.start() - 64, 0)
+    told = _NAME_END.search(match.string[start : match.end(1)])
+    name = told.group(0).strip("-") if told else ""
+    single = name[:-1] if name.endswith("s") else name
+    if re.split("[-_.]", single.lower())[-1] in _OF_CODE or not is_secret_name(single):
+        return match.group(0)
+
+    def item(found: "re.Match[str]") -> str:
+        quote, inside, end = found.group(1) or "", found.group(2), found.group(3) or ""
+        inside = inside or found.group(0)
+        if end.endswith(":") or inside == MASK or PLAIN_VALUE.match(inside):
+            return found.group(0)
+        note("named value")
+        return quote + MASK + end
+
+    return match.group(1) + _ITEM.sub(item, match.group(2))
 
 
 def _is_code(told: str, value: str) -> bool:
@@ -265,6 +257,7 @@ def _is_of_a_sentence(match: "re.Match[str]", name: str, value: str) -> bool:
         return value.startswith(("/", "~"))
     if name.strip("-").lower() not in _WORD_NAMES:
         return False
+    value = value.partition(",")[0]
     if len(value) < MIN_SECRET or _NUMBER.match(value):
         return True
     if "=" in match.group(1):
@@ -296,26 +289,21 @@ def mask_arguments(arguments: Iterable[str], note: Note = _ignore) -> Tuple[str,
     """
     masked: List[str] = []
     given = list(arguments)
-    before, expecting = "", False
-    tools = {argument.rpartition("/")[2] for argument in given[:MAX_TOOLS]}
-    by_p = "sshpass" in tools or ("login" in tools and not tools.isdisjoint(("docker", "podman")))
-    glued = any(tool.startswith(("mysql", "mariadb")) for tool in tools)
-    for argument in given[:MAX_ARGUMENTS]:
+    expecting = False
+    hidden = secretcommands.hidden([one[:MAX_ARGUMENT] for one in given[:MAX_ARGUMENTS]])
+    for number, argument in enumerate(given[:MAX_ARGUMENTS]):
         name, equals, value = argument.partition("=")
-        if glued and argument.startswith("-p") and len(argument) > len("-p"):
-            masked.append("-p" + MASK)
-            note("option")
-            continue
-        login = (by_p and before == "-p") or (before in ("-u", "--user") and ":" in argument)
-        if (expecting and not argument.startswith("-")) or login:
-            plain = not login and (_PLAIN_VALUE.match(argument) or argument == MASK)
-            masked.append(argument if plain else MASK)
+        if number in hidden or (expecting and not argument.startswith("-")):
+            start = hidden.get(number, 0)
+            plain = argument[start:] == MASK or (
+                not start and number not in hidden and PLAIN_VALUE.match(argument)
+            )
+            masked.append(argument if plain else mask_text(argument[:start]) + MASK)
             if not plain:
                 note("option")
-            before, expecting = "", False
+            expecting = False
             continue
         option = argument.startswith("-")
-        before = argument
         expecting = option and not equals and " " not in name and is_secret_name(name)
         if equals and " " not in name and is_secret(name, value):
             masked.append(name + "=" + MASK)

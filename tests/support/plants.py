@@ -17,6 +17,40 @@ LETTERS = string.ascii_letters + string.digits
 LOWER = string.ascii_lowercase + string.digits
 HEX = "0123456789abcdef"
 
+FORMS = (
+    ("after a comma", "DB_PASSWORD=ab,{}"),
+    ("after a comma, last", "mount -o username=ada,password={},vers=3.0"),
+    ("after another variable", "sbatch --export=HF_TOKEN={},X=1 run.sh"),
+    ("pgpass", "db:5432:runs:ada:{}"),
+    ("sqlplus", "sqlplus ada/{}@db"),
+    ("in a mapping", "auth:\n  password: {}"),
+    ("in a list", '"api_keys": ["{}", "x"]'),
+    ("mongosh", "mongosh -u ada -p {} db"),
+    ("sshpass, glued", "sshpass -p{} ssh n1"),
+    ("unzip", "unzip -P {} a.zip"),
+    ("smbclient", "smbclient //nas/x -U ada%{}"),
+    ("ldapsearch", "ldapsearch -D cn=ada -w {} -b dc=x"),
+    ("curl, -b", "curl -b 'sid={}' https://x"),
+    ("curl, proxy", "curl --proxy-user ada:{} https://x"),
+    ("kubectl", "kubectl create secret generic db --from-literal=db={}"),
+    ("pipe", "echo {} | docker login -u ada --password-stdin"),
+    ("call", "smtp.login('ada', '{}')"),
+    ("SQL", "ALTER USER ada IDENTIFIED BY '{}'"),
+    ("cookie of a jar", "<Cookie sid={} for x.com/>"),
+    ("cookies", "cookies={{'sid': '{}'}}"),
+    ("prompt", "[sudo] password for ada: {}"),
+    ("conda", "https://conda.anaconda.org/t/{}/main"),
+)
+HEX_FORMS = (
+    ("hex, option", "--wandb {}"),
+    ("hex, name", "DD_KEY={}"),
+    ("hex, key", '"routing_key": "{}"'),
+    ("hex, login", "wandb login {}"),
+    ("hex, call", "wandb.login('{}')"),
+    ("hex, URL", "https://ci.example.com/hooks/{}"),
+    ("Digest", 'Authorization: Digest username="ada", realm="x", response="{}"'),
+)
+
 
 class Plant(NamedTuple):
     """One secret, and how it is written."""
@@ -165,6 +199,12 @@ def plant_more(plant: Callable[..., None], some: Callable[..., str]) -> None:
         ("login with a slash", "postgres://ada:x/{}@db/runs"),
     ):
         secret = f"{some(12)}7{some(11)}3xY"
+        plant(kind, secret, form.format(secret))
+    for kind, form in FORMS:
+        secret = "kes" + some(12, LOWER)
+        plant(kind, secret, form.format(secret))
+    for kind, form in HEX_FORMS:
+        secret = some(32, HEX)
         plant(kind, secret, form.format(secret))
 
 

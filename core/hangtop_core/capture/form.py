@@ -22,6 +22,8 @@ CAME_MASKED = "before it came here"
 """In `redactions`: what was masked by a node, or in the capture that this one is made from."""
 FOLDERS, HOSTS, ADDRESSES = NAMES = ("names of folders", "names of hosts", "addresses")
 """In `redactions`: how many have another name."""
+KEPT = "names of hosts that are numbers"
+"""In `redactions`: how many have not, since the same number may be anything."""
 HEADER_BYTES = 8192
 """Room that is kept for the header, which is written last and stands first."""
 
@@ -84,7 +86,7 @@ class Facts(Struct, frozen=True):
 
 def masked(counts: Mapping[str, int]) -> int:
     """In how many places secrets were masked; names that others stand for are not among them."""
-    return sum(number for kind, number in counts.items() if kind not in NAMES)
+    return sum(number for kind, number in counts.items() if kind not in (*NAMES, KEPT))
 
 
 def counted(counts: Mapping[str, int], before: str) -> tuple[str, ...]:
@@ -92,10 +94,16 @@ def counted(counts: Mapping[str, int], before: str) -> tuple[str, ...]:
 
     ``before`` says by whom secrets were masked that were when they came: `by the nodes`.
     """
-    rest = {kind: number for kind, number in counts.items() if kind not in (*NAMES, CAME_MASKED)}
+    rest = {
+        kind: number for kind, number in counts.items() if kind not in (*NAMES, KEPT, CAME_MASKED)
+    }
     ordered = sorted(rest.items(), key=lambda item: (-item[1], item[0]))
     told = [f"{before} ({counts[CAME_MASKED]})"] if counts.get(CAME_MASKED) else []
     told += [f"{kind} ({number})" for kind, number in ordered]
     lines = [f"secrets masked in {plural(masked(counts), 'place')}: {', '.join(told)}"]
     names = ", ".join(f"{kind} ({counts[kind]})" for kind in NAMES if counts.get(kind))
-    return (*(lines if told else ()), *((f"replaced by others: {names}",) if names else ()))
+    return (
+        *(lines if told else ()),
+        *((f"replaced by others: {names}",) if names else ()),
+        *((f"not replaced: {KEPT} ({counts[KEPT]})",) if counts.get(KEPT) else ()),
+    )

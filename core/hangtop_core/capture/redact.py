@@ -20,7 +20,8 @@ from hangtop_core import nodesets
 from hangtop_core.capture import fields, form
 from hangtop_core.places import is_loopback
 from hangtop_probe.procfs import words
-from hangtop_probe.secrets import MASK, is_secret_name, mask_arguments, mask_text
+from hangtop_probe.secretnames import is_secret_name
+from hangtop_probe.secrets import MASK, mask_arguments, mask_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,9 +67,9 @@ all runs of parts are tried."""
 _FILE = re.compile(r"[\w-]+\.(?:py|so|log|out|err|txt|json|pt|bin)")
 _IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)")
 _IPV6 = re.compile(
-    r"(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,7}(?:[0-9a-fA-F]{1,4}|(?<=::))(?!\w|:[\w:]|\.\d)"
+    r"(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,8}(?:[0-9a-fA-F]{1,4}|\d{5}|(?<=::))(?!\w|:[\w:]|\.\d)"
 )
-"""Both may stand before the full stop or the colon of a sentence."""
+"""Both may stand before the full stop or the colon of a sentence; the second may have a port."""
 _FOLDED = re.compile(r"(?<![\w.-])(?=\w)(?:[\w.-]*\[[0-9,-]{1,2000}\])+(?:[\w.-]*\w)?")
 _NUMBERS = re.compile(r"(?:\d|\[[0-9,-]*\])+")
 
@@ -100,6 +101,8 @@ class Redactor:
         """What stands for hosts."""
         self._shapes: set[str] = set()
         """Names of hosts without their numbers: `r#n#`."""
+        self._numbers: set[str] = set()
+        """Names of hosts that are numbers, which are everywhere: they stay."""
         self._addresses: dict[str, str] = {}
         self._made_up: set[str] = set()
         """What stands for addresses."""
@@ -109,7 +112,7 @@ class Redactor:
         other = Redactor(self.redaction)
         other._folders = self._folders.copy()
         other._hosts, other._shapes = self._hosts.copy(), self._shapes.copy()
-        other._nodes = self._nodes.copy()
+        other._nodes, other._numbers = self._nodes.copy(), self._numbers.copy()
         other._addresses, other._made_up = self._addresses.copy(), self._made_up.copy()
         return other
 
@@ -122,6 +125,8 @@ class Redactor:
         if self.redaction.hosts:
             found[form.HOSTS] = len(self._nodes)
             found[form.ADDRESSES] = len(self._addresses)
+            if self._numbers:
+                found[form.KEPT] = len(self._numbers)
         return found
 
     def learn(self, snapshots: Sequence[Snapshot]) -> None:
@@ -158,7 +163,11 @@ class Redactor:
         for one in (name, hostname):
             if one and not _is_address(one) and not is_loopback(one):
                 first = one.partition(".")[0]
-                self._nodes.add(self._hosts.setdefault(one, stand_in))
+                if one != first or not one.isdecimal():
+                    self._nodes.add(self._hosts.setdefault(one, stand_in))
+                if first.isdecimal():
+                    self._numbers.add(first)
+                    continue
                 self._nodes.add(self._hosts.setdefault(first, stand_in))
                 self._shapes.add(_NUMBERS.sub("#", first))
 
@@ -321,7 +330,9 @@ class Redactor:
         try:
             address = ipaddress.ip_address(text)
         except ValueError:
-            return text
+            head, _, port = text.rpartition(":")
+            known = self._address(head) if _is_address(head) else head
+            return f"[{known}]:{port}" if known != head else text
         if address.is_loopback or address.is_unspecified:
             return text
         number = len(self._addresses) + 1

@@ -178,6 +178,28 @@ def test_addresses_may_end_a_sentence(text: str, address: str) -> None:
     assert shown == text.replace("{}", new)
 
 
+@pytest.mark.parametrize("port", ["29500", "2950"])
+@pytest.mark.parametrize("address", ["fd00:5::1", "fd00:1:2:3:4:5:6:7"])
+def test_an_address_with_a_port_and_no_brackets_is_taken_out(address: str, port: str) -> None:
+    redactor = Redactor(Redaction(hosts=True))
+    shown = redactor.text(f"store at {address}:{port} is gone")
+    assert "fd00" not in shown
+    assert redactor.text(shown) == shown
+
+
+def test_numbers_stay_also_where_a_host_is_called_so() -> None:
+    redactor = Redactor(Redaction(hosts=True))
+    nodes = (Node("1234"), Node("77", hostname="77.lab.example"), Node("gpu01"))
+    redactor.learn([Snapshot(0.0, 0.0, 1, nodes=nodes)])
+    data = {
+        "1234:4711": "rank 77 of pid 1234, shape[1234] [1234-1235] run-1234.log 1234.5",
+        "hostname": "77.lab.example",
+        "name": "gpu01",
+    }
+    assert redactor.data(data) == {**data, "hostname": "node-1", "name": "node-2"}
+    assert counted(redactor.counts, "")[-1] == "not replaced: names of hosts that are numbers (2)"
+
+
 def test_versions_and_names_in_code_are_no_addresses() -> None:
     redactor = Redactor(Redaction(hosts=True))
     text = "1.2.3.4.5 c::d::Foo aa:bb:cc:dd:ee:ff 11:17:50:048 10.0.0.7x"

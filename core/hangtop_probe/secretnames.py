@@ -1,0 +1,44 @@
+"""Names of what is secret: of options, variables, keys and headers."""
+
+from __future__ import annotations
+
+import re
+
+MAX_NAME = 256
+"""Characters of the name of an option or a variable; what is longer is none, and costs time."""
+
+SENSITIVE = (
+    r"(?:pass(?:word|wd|phrase|code)?|pwd|pw|secret|token|api[-_]?key|access[-_]?key"
+    r"|account[-_]?key|private[-_]?key|auth(?:orization)?|credentials?|cookie|bearer|signature|dsn|psk|bindpw"
+    r"|key[-_]data|j?sessionid|phpsessid|csrftoken)"
+)
+"""What such a name has in it, where it is no word of its own."""
+_SECRET_NAME = re.compile(r"(?:^|[-_.])%s(?:$|[-_.])" % SENSITIVE, re.IGNORECASE)
+_GLUED_NAME = re.compile(r"(?:pass(?:word|wd|phrase)|secret|(?:api|auth|access)token)$", re.I)
+"""`PGPASSWORD`."""
+_KEY_NAME = re.compile(r"(?:^|[-_.])key$|[a-z]key$", re.IGNORECASE)
+_HUMP_NAME = re.compile(r"[a-z0-9](?:Pass(?:word|wd|phrase)?|Secret|Token|Credentials?|Signature)$")
+"""`SessionToken`, and not `TokenError`."""
+_HARMLESS = re.compile(
+    r"^-*(?:job[-_]key|.*(?:tokenizer|parallel|-stdin$"
+    r"|(?<![a-z])(?:num|max|min|n|per|pad|eos|bos|unk|special|next|first|last|stop|new|prev|mask|image)[-_]?tokens?"
+    r"|tokens?[-_](?:per|id|ids|len|length|count|budget|type|drop|dispatcher)"
+    r"|attn|attention).*)$",
+    re.IGNORECASE,
+)
+_PLAIN = r"(?:[0-9][0-9_.eE+-]{0,12}|true|false|yes|no|on|off|none|(?:str|bytes|int)[:)]{0,2})"
+PLAIN_VALUE = re.compile(r"^(?:%s(?:,%s)*)?$" % (_PLAIN, _PLAIN), re.IGNORECASE)
+"""What is no secret under any name: numbers, types."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether an option or a variable of this name holds a secret: not `--max-tokens`."""
+    bare = name.lstrip("-")
+    if len(bare) > MAX_NAME or _HARMLESS.match(bare):
+        return False
+    return any(form.search(bare) for form in (_SECRET_NAME, _GLUED_NAME, _KEY_NAME, _HUMP_NAME))
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether what is given under this name is a secret: not empty, a number, a yes or no."""
+    return is_secret_name(name) and not PLAIN_VALUE.match(value)
