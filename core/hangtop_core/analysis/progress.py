@@ -83,7 +83,7 @@ def judge(
     alive = [i for i in alive if job.ranks[i].node not in lost] or alive
     living = standings if len(alive) == len(standings) else [standings[i] for i in alive]
     since = max([one.since for one in living])
-    stalled = max(min([one.seen - one.since for one in living]), 0.0)
+    stalled = max(min([max(one.seen, one.until) - one.since for one in living]), 0.0)
     still = max(min([one.until - one.since for one in living]), 0.0)
     kinds = {activities[i].kind for i in alive}
     if kinds == {"store"} and any(activities[i].family == "sleep" for i in alive):

@@ -76,7 +76,7 @@ class Standing(Struct, frozen=True):
     since: float
     until: float
     moved: bool  # seen to get on at `since`, while it was watched
-    seen: float  # its node was last read: from `until` to then nothing spoke against stillness
+    seen: float  # its node was last read: up to then nothing spoke against stillness
 
     @property
     def still_s(self) -> float:
@@ -86,7 +86,7 @@ class Standing(Struct, frozen=True):
     @property
     def stalled_s(self) -> float:
         """Seconds in which no progress was seen, known stillness or not."""
-        return max(self.seen - self.since, 0.0)
+        return max(self.seen - self.since, self.still_s)
 
     @property
     def gets_on(self) -> bool:
@@ -181,10 +181,13 @@ class Watcher:
         same, first = sample.same_functions_since, sample.first_at
         # A thread that has not left its wait since it was sampled still is where it was.
         rests = left is not None and left <= sample.at + JITTER_S
-        until = max(seen if rests else sample.at, same)
+        until = max(seen, sample.at) if rests else sample.at
+        # On a busy node a sample may be far newer than what was read of /proc: it says nothing of
+        # the time between the two.
+        unread = seen < same - JITTER_S
         if same > (self.began + FIRST_SAMPLES_S if first is None else first):
             return Standing(same, until, True, seen)
-        since = same if left is None else min(same, left)
+        since = same if left is None or unread else min(same, left)
         return Standing(since, until, False, seen)
 
     def _spinning(self, rank: Rank, seen: float) -> Standing:

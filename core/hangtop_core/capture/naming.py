@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from hangtop_core.updates import Update
 
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
+_DRAWN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+"""A run id that nobody has chosen: `torchrun --standalone` draws a UUID."""
 
 
 def default_name(update: Update, job: Job | None) -> str:
     """`hangtop-JOB-20260101T000000Z.hangtop`, from the job and the time of the newest picture."""
-    told = (job.id or job.name or job.key) if job is not None else "nodes"
+    told = "nodes"
+    if job is not None:
+        chosen = job.id if job.id and not _DRAWN.fullmatch(job.id) else ""
+        told = chosen or job.name or job.key
     name = _ODD.sub("-", told).strip("-.")[:60] or "job"
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(update.snapshot.at))
     return f"hangtop-{name}-{stamp}{SUFFIX}"

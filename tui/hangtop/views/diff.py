@@ -120,7 +120,8 @@ def _stacks(one: Sequence[Step], two: Sequence[Step], half: int) -> list[Line]:
         sign = "same" if depth < common else odd
         lines.append(_both(_frame(left, half), _frame(right, half), sign, half))
         if depth == common and common:
-            told = f"─ the {plural(common, 'frame')} below are the same "
+            verb = "is" if common == 1 else "are"
+            told = f"─ the {plural(common, 'frame')} below {verb} the same "
             lines.append(line((told + "─" * (2 * half + 3 - len(told)), "dim")))
     return lines
 

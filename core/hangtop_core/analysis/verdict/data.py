@@ -27,6 +27,7 @@ from hangtop_core.analysis.verdict.workers import (
     Worker,
     file_of,
     lock_of,
+    looking,
     program_of,
     worker_facts,
 )
@@ -239,8 +240,7 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
             ),
             steps=(
-                dump_step(subject, "--each --locals", pid=first.process.pid),
-                on(subject, f"ls -l /proc/{first.process.pid}/fd"),
+                *looking(subject, first),
                 "DataLoader(timeout=...) turns this into an error",
             ),
             confidence=FOLLOWS if by_others else None,

@@ -166,7 +166,10 @@ def process_fact(case: Case, subject: Subject) -> Evidence:
     if subject.activity.thread:
         text += f"; the main thread {subject.activity.awaited}"
     moved = subject.rank.moved_at
-    if moved is not None and case.at - moved >= 1.0:
+    node = case.nodes.get(subject.rank.node)
+    read = case.at if node is None or node.last_seen is None else min(node.last_seen, case.at)
+    # What was read of a node a while ago does not say that it has not run since.
+    if moved is not None and read - moved >= 1.0:
         text += f"; last ran {duration(case.at - moved)} ago"
     printed = subject.rank.printed_at
     if printed is not None:

@@ -38,6 +38,7 @@ _ALIKE = frozenset({"collective", "backward", "work-wait"})
 """What ranks wait in that have left, or are left alone."""
 _FOLLOWS = frozenset(row.code for row in KNOWN if row.part in ("timeout", "cascade"))
 """Errors of those who waited in vain: they have left since another rank did not come."""
+_WORD = re.compile(r"\w+")
 _AT_END = re.compile(r"StopIteration|StopAsyncIteration|EndOf|Exhausted")
 """What is caught where data is over."""
 
@@ -53,6 +54,21 @@ class Raised(NamedTuple):
     """The exception, where it is in the logs."""
 
 
+class Tried(NamedTuple):
+    """A `try` in which some are, and one of its `except`, in which others are."""
+
+    begin: int
+    """The first line in it."""
+    handler: Block
+
+    def caught(self, error: Record, line: int) -> bool:
+        """Whether this `except` names the class of an error, or all, and a line is in the `try`."""
+        words = set(_WORD.findall(self.handler[1].partition(" as ")[0]))
+        name = error.text.partition(":")[0].strip().rpartition(".")[2]
+        takes = words == {"except"} or words & {name, "Exception", "BaseException"}
+        return bool(takes) and self.begin <= line < self.handler[0]
+
+
 def raised(case: Case, past: Sequence[Subject], inside: Sequence[Subject]) -> Raised | None:
     """What shows that some have left by an exception the line at which others still are."""
     mine = stack_of(case.snapshot.stacks, past[0])
@@ -65,9 +81,11 @@ def raised(case: Case, past: Sequence[Subject], inside: Sequence[Subject]) -> Ra
     here, there = theirs[-1 - depth], mine[-1 - depth]
     if is_library(here) or here.within is None or there.within is None:
         return None
-    handler = _handler(here, there)
+    tried = _handler(here, there)
+    handler = tried.handler if tried else None
     left = handler or _out_of_try(here, there)
-    error = _printed(case, past, here, theirs[-depth] if depth else None) if left else None
+    caller = theirs[-depth] if depth else None
+    error = _printed(case, past, here, caller, tried) if left else None
     if handler is None and error is None:
         return None
     return Raised(here, block_at(there, handler) if handler else "", error)
@@ -78,7 +96,7 @@ def _handlers(frame: Frame) -> bool:
     return any(text.startswith("except") for _, text in frame.beside or ())
 
 
-def _handler(here: Frame, there: Frame) -> Block | None:
+def _handler(here: Frame, there: Frame) -> Tried | None:
     """The `except` that the second frame is in, where the first one is in the `try` of that.
 
     Before an `except` around a line is told what its own `try` begins with.
@@ -88,7 +106,7 @@ def _handler(here: Frame, there: Frame) -> Block | None:
         own = block[1].startswith("except") and block not in shared
         own = own and not _AT_END.search(block[1])
         if own and begin[0] <= here.line < block[0]:
-            return block
+            return Tried(begin[0], block)
     return None
 
 
@@ -103,10 +121,15 @@ def _out_of_try(here: Frame, there: Frame) -> bool:
 
 
 def _printed(
-    case: Case, past: Sequence[Subject], here: Frame, caller: Frame | None
+    case: Case,
+    past: Sequence[Subject],
+    here: Frame,
+    caller: Frame | None,
+    tried: Tried | None,
 ) -> Record | None:
     """The last exception in the logs that went through a line at which others still are.
 
+    Through any line of a `try`, where those who have left are in an `except` of it that takes it.
     And no further: what also has its caller is a whole stack, or has ended its rank. Whose it is
     has to be told, or so few have printed it that it cannot be of all.
     """
@@ -118,7 +141,7 @@ def _printed(
         if one.how not in GOES_ON
         and one.fields.get("known") not in _FOLLOWS
         and (one.rank is not None or int(one.fields.get("named", past[0].number)) in ranks)
-        and _through(one.calls, here, caller)
+        and _through(one, here, caller, tried)
     ]
     told = [one for one in found if one.rank is not None]
     count = sum(one.count for one in found)
@@ -134,16 +157,23 @@ def _last(one: Record) -> float | None:
     return again.at if again.exact else None
 
 
-def _through(calls: Sequence[Call], here: Frame, caller: Frame | None) -> bool:
+def _through(error: Record, here: Frame, caller: Frame | None, tried: Tried | None) -> bool:
+    calls = error.calls
     for n, call in enumerate(calls):
         further = n > 0 and caller is not None and _is_at(calls[n - 1], caller)
-        if _is_at(call, here) and not further:
+        caught = tried is not None and _is_in(call, here) and tried.caught(error, call.line)
+        if (_is_at(call, here) or caught) and not further:
             return True
     return False
 
 
 def _is_at(call: Call, frame: Frame) -> bool:
-    same = call.line == frame.line and plain_name(call.name) == plain_name(frame.name)
+    return call.line == frame.line and _is_in(call, frame)
+
+
+def _is_in(call: Call, frame: Frame) -> bool:
+    """Whether it is a call in the function of a frame."""
+    same = plain_name(call.name) == plain_name(frame.name)
     return same and call.file.rpartition("/")[2] == frame.file.rpartition("/")[2]
 
 
@@ -223,8 +253,11 @@ def _log_facts(past: Sequence[Subject], found: Raised) -> Iterator[Evidence]:
         named, error = found.error.fields.get("named"), found.error.text
         told = f"the line before the traceback of {error} names rank {named}; it"
         told = told if named else f"the log does not tell whose {error} is: its traceback"
-        text = f"{told} goes through {where(found.here)}, "
-        text += f"which {name_ranks(past)} {is_are(past, 'has', 'have')} left"
+        at, names = found.here, name_ranks(past)
+        text = f"{told} goes through {where(at)}, which {names} {is_are(past, 'has', 'have')} left"
+        if not any(_is_at(call, at) for call in found.error.calls):
+            text = f"{told} goes through the `try` of which {names} {is_are(past, 'is', 'are')} "
+            text += "in the `except`"
         yield fact("log", None, text)
 
 

@@ -70,6 +70,11 @@ def answers(address: str) -> str:
     return f"timeout 5 bash -c '</dev/tcp/{host}/{port}' && echo connected"
 
 
+def holders_step(subject: Subject, path: str) -> Command:
+    """See who has a file of a rank's node open, given as a word of a command."""
+    return on(subject, f"fuser -v {path} 2>&1 | grep -v '^Cannot'", "see who has it open")
+
+
 def who_is(pid: int) -> str:
     """See whose a process is, since when it runs, and by which command."""
     return f"ps -o pid,user,etime,args -p {pid}"

@@ -21,7 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.positions import place, position_text, reads, speed
 from hangtop_core.analysis.verdict.saving import saver
-from hangtop_core.analysis.verdict.steps import on, trace_steps, word
+from hangtop_core.analysis.verdict.steps import holders_step, on, trace_steps, word
 from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import duration, size
 
@@ -156,9 +156,7 @@ def _io_steps(subject: Subject, one: Descriptor | None) -> tuple[Step, ...]:
     steps: list[Step] = []
     pipe = subject.activity.family in _PIPES or (one is not None and one.kind in ("pipe", "fifo"))
     if pipe and one is not None and one.target.startswith("/") and (path := word(one.target)):
-        steps.append(
-            on(subject, f"fuser -v {path} 2>&1 | grep -v '^Cannot'", words="see who has it open")
-        )
+        steps.append(holders_step(subject, path))
     elif not pipe and (mount := word(_mount_of(subject, one))):
         told = f"timeout 5 stat {mount} || echo the file system does not answer"
         steps.append(on(subject, told))

@@ -38,7 +38,7 @@ def timeline(case: Case, hits: Sequence[Hit], since: float | None) -> tuple[Mome
     found = [
         *_starts(case),
         *_watched(case),
-        *_signs(case, hits),
+        *_signs(case, hits, since),
         *_stops(case, since),
         *_leaves(case),
         *_flights(case),
@@ -71,8 +71,12 @@ def _watched(case: Case) -> Iterator[Moment]:
     yield _moment(case.snapshot.observed_since, "watched", None, "hangtop began to watch")
 
 
-def _signs(case: Case, hits: Sequence[Hit]) -> Iterator[Moment]:
-    """When ranks that are blamed last got anywhere, where that is known."""
+def _signs(case: Case, hits: Sequence[Hit], since: float | None) -> Iterator[Moment]:
+    """When ranks that are blamed last got anywhere, where that is known.
+
+    Not where that would be after the job itself last did: who looks again and again is only known
+    to have got nowhere since it is watched.
+    """
     said = set()
     for hit in hits[:SHOWN]:
         told = [s for s in hit.subjects if knows_since(case, s)]
@@ -85,6 +89,8 @@ def _signs(case: Case, hits: Sequence[Hit]) -> Iterator[Moment]:
         if hit.late is not None:
             were = "was" if len(told) == 1 else "were"
             yield _moment(hit.late, "sign", number, f"{name_ranks(told)} {were} {_held(first)}")
+            continue
+        if since is not None and first.standing.since > since + JITTER_S:
             continue
         text = f"{name_ranks(told)} last got anywhere"
         if len(told) > 1:

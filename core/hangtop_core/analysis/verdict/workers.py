@@ -14,6 +14,7 @@ from hangtop_core.analysis.verdict.doing import does, in_c, name_child, waits_ba
 from hangtop_core.analysis.verdict.evidence import fact
 from hangtop_core.analysis.verdict.naming import name_process, thread_text
 from hangtop_core.analysis.verdict.pipes import at_work, commands, connected, connections
+from hangtop_core.analysis.verdict.steps import dump_step, holders_step, on, word
 from hangtop_core.model import Process
 from hangtop_core.text import how_ended
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.descriptors import Descriptor
     from hangtop_core.diagnosis import Evidence
 
@@ -95,11 +97,32 @@ def program_of(case: Case, subject: Subject, worker: Worker) -> str:
     return f": {name_process(own[0])}" + (f", which {text}" if text else "")
 
 
+def opening(subject: Subject, worker: Worker) -> Descriptor | None:
+    """The file that a worker is blocked in opening: it is no descriptor yet."""
+    table = subject.rank.child_descriptors.get(worker.process.pid)
+    one = table.opening if table is not None else None
+    if one is not None and worker.activity.family == "fifo-open":
+        return msgspec.structs.replace(one, kind="fifo")  # the node does not touch it to ask
+    return one if worker.activity.family == "open" else None
+
+
+def looking(subject: Subject, worker: Worker) -> tuple[Step, ...]:
+    """Commands that show more of a worker; first who has the FIFO that it opens."""
+    pid, one = worker.process.pid, opening(subject, worker)
+    dump = dump_step(subject, "--each --locals", pid=pid)
+    path = word(one.target) if one is not None and one.kind == "fifo" else None
+    if path is not None:
+        return holders_step(subject, path), dump
+    return dump, on(subject, f"ls -l /proc/{pid}/fd")
+
+
 def _waited_on(subject: Subject, worker: Worker) -> Descriptor | None:
     table = subject.rank.child_descriptors.get(worker.process.pid)
     main = worker.activity.main
-    if table is None or main is None or main.fd is None:
+    if table is None or main is None:
         return None
+    if main.fd is None:
+        return opening(subject, worker)
     one = table.of(main.fd)
     return None if one is None else at_work(subject.rank, one)
 

@@ -27,6 +27,25 @@ from support.situations import (
 from support.verdicts import blamed, hung, told
 
 
+def test_the_fifo_that_a_loading_worker_opens_is_named_and_asked_first_who_has_it() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(LOADER, POLL)
+    process, sample = world.worker(rank, worker_in("__getitem__", 9), FIFO_OPEN)
+    table = DescriptorTable(
+        NOW, (), opening=Descriptor(-1, "file", "/run/feed", "r", mount="/", fstype="ext4")
+    )
+    world.give_children(rank, [(process, sample)], tables={process.pid: table})
+    verdict = hung(world)
+    assert (verdict.cause, blamed(verdict)) == ("dataloader-worker-stuck", [3])
+    assert (
+        "a FIFO it opens at train.py:9 (__getitem__) for 5:00 on /run/feed; ranks"
+        in verdict.summary
+    )
+    assert "fuser -v /run/feed" in verdict.next_steps[0]
+    assert not any("/fd" in step for step in verdict.next_steps)
+
+
 def test_a_dataloader_worker_in_a_blocking_open() -> None:
     # GIVEN rank 1 waits for its workers, of which one opens a FIFO and one has nothing to do
     world = World()

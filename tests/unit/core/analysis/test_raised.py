@@ -59,6 +59,31 @@ def test_who_is_in_the_handler_of_the_try_in_which_others_are_has_met_an_excepti
 
 
 @pytest.mark.parametrize(
+    ("handler", "line", "told"),
+    [
+        ("except Exception:", 81, True),  # of a callback, one line after what the others are in
+        ("except:", 81, True),
+        ("except (KeyError, OSError) as error:", 81, True),
+        ("except ValueError:", 81, False),  # which does not take it
+        ("except Exception:", 84, False),  # raised in the handler itself
+        ("except Exception:", 60, False),  # before the `try`
+    ],
+)
+def test_what_the_try_raised_elsewhere_is_what_its_except_handles(
+    handler: str, line: int, told: bool
+) -> None:
+    lost = traceback(("main", line), ("on_step", 12), error="OSError: [Errno 28] No space left")
+    one = judge(leaves(BEGIN, (83, handler)), "ERROR callback failed", *lost)
+    assert (one.cause, blamed(one)) == ("missing-collective", [2])
+    said = ", by an exception, OSError: [Errno 28] No space left at train.py:12 (on_step), and is"
+    assert (said in one.summary) is told
+    tries = "its traceback goes through the `try` of which rank 2 is in the `except`"
+    assert (tries in one.evidence[0].text) is told
+    step = "look at what raises that at" if told else "log that exception where it is handled"
+    assert one.next_steps[0].startswith(step)
+
+
+@pytest.mark.parametrize(
     "beside",
     [
         (BEGIN,),  # past that try, or in its finally

@@ -14,7 +14,7 @@ from hangtop_core.kernelline import KernelLine
 from hangtop_core.model import Fact, Node
 from hangtop_core.report import diagnosis_text
 from hangtop_core.text import duration
-from support.build import HUNG_SINCE, NOW, World, judged
+from support.build import ATTACHED, HUNG_SINCE, NOW, World, judged
 from support.logs import with_log
 from support.situations import (
     DESTROY,
@@ -255,3 +255,41 @@ def test_an_error_in_a_log_has_its_place_in_the_timeline() -> None:
     (told,) = [one for one in found.timeline if one.kind == "log"]
     assert told.text.startswith("rank 2: ValueError: bad sample 17")
     assert found.timeline[0].at < told.at
+
+
+def test_who_looks_again_and_again_did_not_get_anywhere_after_the_job_itself() -> None:
+    # GIVEN a rank that polls, seen first when hangtop came, long after the others began to wait
+    world = World()
+    world.waiters(2)
+    since = {"same_since": ATTACHED - 0.5, "same_functions_since": ATTACHED - 0.5}
+    world.add(user("wait_for_file", 36), SLEEP, moved_at=NOW - 0.3, sample=since)
+    found = judged(world)
+    assert found.verdicts[0].culprits[0].rank == 2
+    moments = [one for one in found.timeline if one.kind in ("sign", "stopped")]
+    assert [one.text for one in moments] == ["last sign of progress of any rank"]
+
+
+def test_what_was_not_read_before_the_first_sample_is_no_stillness() -> None:
+    # GIVEN a busy node, of which /proc was last read 40 s ago, and a first stack of just now
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready", last_seen=NOW - 40.0)
+    world.waiters(2)
+    one = world.add(user("wait_for_file", 36), SLEEP, moved_at=NOW - 40.2)
+    assert one.sample is not None
+    first = {"first_at": NOW - 0.5, "same_since": NOW - 0.5, "same_functions_since": NOW - 0.5}
+    sample = msgspec.structs.replace(one.sample, count=1, **first)
+    world.ranks[2] = msgspec.structs.replace(one, sample=sample)
+    # THEN what it did in between is not known, nor whether the job hangs
+    assert judged(world).state == "unknown"
+    # GIVEN another of 35 s later
+    world = World(at=NOW + 35.0)
+    world.nodes["n1"] = Node("n1", "ready", last_seen=NOW - 40.0)
+    world.waiters(2)
+    later = msgspec.structs.replace(sample, at=NOW + 34.5, count=2)
+    world.add(user("wait_for_file", 36), SLEEP, moved_at=NOW - 40.2)
+    world.ranks[2] = msgspec.structs.replace(world.ranks[2], sample=later)
+    found = judged(world)
+    # THEN it is one, and as long as it was seen to be there; not that it has not run since
+    assert (found.state, found.stalled_for_s) == ("hung", 35.0)
+    (told,) = [one.text for one in found.verdicts[0].evidence if one.source == "process"]
+    assert "last ran" not in told
