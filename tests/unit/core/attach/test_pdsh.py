@@ -66,10 +66,10 @@ def test_the_command_says_all_there_is_to_do() -> None:
 
 
 def test_there_is_room_for_what_the_probe_may_still_become() -> None:
-    assert len(channel("n1").begin(["n1"]).argv[-1]) < 0.85 * MAX_COMMAND
+    assert len(channel("n1").begin(["n1"]).argv[-1]) < 0.9 * MAX_COMMAND
     for pack in bundle._PACKS[:-1]:
         asked = Push({"n1": [{"op": op, "id": 1} for op in pack]}, 1.0, 0, 60_000, hello=True)
-        assert len(command(["n1"], Login(), asked)[-1]) < 0.85 * MAX_COMMAND, pack
+        assert len(command(["n1"], Login(), asked)[-1]) < 0.9 * MAX_COMMAND, pack
 
 
 def test_requests_of_one_node_that_need_more_than_fits_go_one_by_one(
