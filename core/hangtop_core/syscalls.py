@@ -25,7 +25,7 @@ Filter = Literal["all", "network", "file", "waits"]
 
 _LINE = re.compile(r"(?:\[pid +(\d+)\] )?(\d\d:\d\d:\d\d\.\d+) (.*)", re.DOTALL)
 _RESUMED = re.compile(r"<\.\.\. (\w+) resumed>(.*)", re.DOTALL)
-_CALL = re.compile(r"(\w+)\((.*)", re.DOTALL)
+_CALL = re.compile(r"(?<!\w)(\w+)\((.*)", re.DOTALL)
 _RESULT = re.compile(r"\)? += (-?\d+|0x[0-9a-f]+|\?)(<.*?>+)?(?: (E\w+))?.*?(?: <(\d+\.\d+)>)?$")
 _FD = re.compile(
     r"(?:AT_FDCWD<[^>]*>, )?(?<!\d)(\d+)<((?:[A-Za-z][\w-]*:)?\[.*?\](?=>)|[^>]*(?:->[^>]*)*)>"
