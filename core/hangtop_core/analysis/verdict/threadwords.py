@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import library_run, plain_name
+from hangtop_core.analysis.verdict.evidence import fact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.analysis.activity import Activity
+    from hangtop_core.analysis.verdict.base import Subject
+    from hangtop_core.analysis.verdict.endings import Dead
     from hangtop_core.analysis.verdict.onethread import OneThread
+    from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Frame
 
+BY_CALL = 0.6
+"""Confidence where another rank may have to call."""
+_CALL = "; or a call by another rank is to do that, and has not come"
+_OWN = re.compile(r"\bits\b")
 _THREADING = "/threading.py"
 _IMPORTS = "<frozen importlib._bootstrap>"
 
@@ -86,3 +95,38 @@ def _imports(one: OneThread) -> bool:
 def _wants_module(stack: Sequence[Frame]) -> bool:
     top = next((frame for frame in stack if not frame.native), None)
     return top is not None and top.file == _IMPORTS and plain_name(top.name) == "acquire"
+
+
+def or_call(subject: Subject, waits: OneThread) -> str:
+    """That a call which waits to be woken may wait for another call, of a rank that has left."""
+    woken = subject.activity.kind == "queue" or is_to_be_woken(waits.frames)
+    return _CALL if subject.activity.serving and woken else ""
+
+
+def is_by_call(told: str) -> bool:
+    """Whether a text says that another rank may have to call."""
+    return told.endswith(_CALL)
+
+
+def theirs(told: str) -> str:
+    """The same of several ranks."""
+    return _OWN.sub("their", told)
+
+
+def said_of(subject: Subject, told: str, dead: Dead | None) -> tuple[object, ...]:
+    """What is the same of those that are told of together; of who has a dead thread, all is."""
+    activity = subject.activity
+    alone = subject.number if dead is not None or activity.thread else None
+    return activity.kind, activity.op, activity.at, told, alone
+
+
+def thread_facts(subject: Subject, threads: Sequence[OneThread]) -> list[Evidence]:
+    """Where the threads of a rank are, the first few."""
+    return [
+        fact(
+            "stacks",
+            subject.number,
+            f"{one.name} (tid {one.stack.tid}) {one.does} at {one.place}{one.futex}",
+        )
+        for one in threads[:6]
+    ]
