@@ -15,8 +15,8 @@ from hangtop_core.analysis.verdict.callers import (
     stack_of,
     worded,
 )
-from hangtop_core.analysis.verdict.evidence import is_are
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.sentences import is_are
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import FLOOR_S
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import alike, common_facts, sentence, several, who
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
+from hangtop_core.analysis.verdict.evidence import common_facts
 from hangtop_core.analysis.verdict.pools import at_task
 from hangtop_core.analysis.verdict.programs import awaited, programs, told_children
+from hangtop_core.analysis.verdict.sentences import sentence, several, who
 from hangtop_core.analysis.verdict.slow import AS_MEANT
 from hangtop_core.analysis.verdict.steps import strace_step
 from hangtop_core.text import duration

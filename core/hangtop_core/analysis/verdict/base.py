@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,17 @@ def besides(some: Iterable[Subject], left_out: Iterable[Subject]) -> list[Subjec
     """Those of ``some`` that are not among ``left_out``: `in` would compare thousands with each."""
     ids = {id(s) for s in left_out}
     return [s for s in some if id(s) not in ids]
+
+
+def alike(
+    subjects: Iterable[Subject], key: Callable[[Subject], Hashable]
+) -> Iterator[tuple[Subject, ...]]:
+    """Subjects that are in the same trouble, the largest group first."""
+    groups: dict[Hashable, list[Subject]] = defaultdict(list)
+    for subject in subjects:
+        groups[key(subject)].append(subject)
+    for members in sorted(groups.values(), key=lambda one: (-len(one), one[0].number)):
+        yield tuple(members)
 
 
 class Hit(Struct, frozen=True):

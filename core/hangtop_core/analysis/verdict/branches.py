@@ -18,8 +18,8 @@ from hangtop_core.analysis.verdict.callers import (
     worded,
 )
 from hangtop_core.analysis.verdict.conditional import conditions
-from hangtop_core.analysis.verdict.evidence import is_are
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.sentences import is_are
 from hangtop_core.analysis.verdict.uneven import left_loop
 
 if TYPE_CHECKING:

@@ -7,20 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.sourcelines import may_backtrack
 from hangtop_core.analysis.standing import THREADS_SHARE
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.busyloops import never_left
-from hangtop_core.analysis.verdict.evidence import (
-    alike,
-    common_facts,
-    fact,
-    is_are,
-    sentence,
-    several,
-    since,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, several, since, who
 from hangtop_core.analysis.verdict.steps import dump_step, profile_step
 
 if TYPE_CHECKING:

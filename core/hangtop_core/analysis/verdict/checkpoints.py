@@ -5,18 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import FLOOR_S
-from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import (
-    MOVES_S,
-    alike,
-    common_facts,
-    is_are,
-    sentence,
-    who,
-)
+from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject, alike
+from hangtop_core.analysis.verdict.evidence import common_facts
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.positions import position_text
+from hangtop_core.analysis.verdict.positions import MOVES_S, position_text
 from hangtop_core.analysis.verdict.saving import saver, writes
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.slow import held_up
 from hangtop_core.analysis.verdict.steps import on, profile_step
 from hangtop_core.analysis.verdict.storage import WHY_SLOW, saves_to_nowhere

@@ -11,7 +11,7 @@ from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor
 from hangtop_core.analysis.verdict.doing import READS, asked_first, drains, frames_of, waits_back
-from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
+from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import OF_CHILD, More
 from hangtop_core.analysis.verdict.pools import at_task, in_pool, pool_workers
@@ -25,6 +25,7 @@ from hangtop_core.analysis.verdict.programs import (
     seen_facts,
     told_children,
 )
+from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails
 from hangtop_core.text import clean
 

@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING
 from hangtop_core import nodesets
 from hangtop_core.analysis.dictionary import ROOTED
 from hangtop_core.analysis.kinds import PEER_TO_PEER, Kind
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.branches import branch
-from hangtop_core.analysis.verdict.evidence import (
-    alike,
-    common_facts,
-    does,
-    is_are,
-    sentence,
-    several,
-    until,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import common_facts
 from hangtop_core.analysis.verdict.filestore import file_steps, over_a_file
 from hangtop_core.analysis.verdict.leftover import apart, left_over
 from hangtop_core.analysis.verdict.naming import name_classes, name_ranks
@@ -28,6 +19,7 @@ from hangtop_core.analysis.verdict.packages import other_folder
 from hangtop_core.analysis.verdict.peertopeer import ABSENT, heads, unmet
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.recorderfacts import AGREED, flight_facts, reduced_none
+from hangtop_core.analysis.verdict.sentences import does, is_are, sentence, several, until, who
 from hangtop_core.analysis.verdict.steps import dump_step, sockets_step, trace_steps
 from hangtop_core.analysis.verdict.storewait import alone_with_keys
 from hangtop_core.analysis.verdict.uneven import unused

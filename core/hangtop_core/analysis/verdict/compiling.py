@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import (
-    alike,
-    common_facts,
-    is_are,
-    sentence,
-    who,
-)
+from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject, alike
+from hangtop_core.analysis.verdict.evidence import common_facts
 from hangtop_core.analysis.verdict.naming import name_process
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import is_library, plain_name, where
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike, besides
 from hangtop_core.analysis.verdict.callers import (
     AT,
     PAST,
@@ -19,18 +19,11 @@ from hangtop_core.analysis.verdict.callers import (
     worded,
 )
 from hangtop_core.analysis.verdict.callers import conditions as around
-from hangtop_core.analysis.verdict.evidence import (
-    alike,
-    common_facts,
-    fact,
-    is_are,
-    sentence,
-    several,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.recorderfacts import AGREED, apart, flight_facts, held
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, several, who
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

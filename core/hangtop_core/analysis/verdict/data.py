@@ -10,16 +10,11 @@ from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import ALWAYS, LIKELY, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.busyloops import loop_of_its_own
 from hangtop_core.analysis.verdict.doing import CONNECTED, asked, frames_of
-from hangtop_core.analysis.verdict.evidence import (
-    common_facts,
-    fact,
-    sentence,
-    stack_fact,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import common_facts, fact, stack_fact
 from hangtop_core.analysis.verdict.needs import BY_WAIT, OF_CHILD, OPEN, WHY_LEFT
 from hangtop_core.analysis.verdict.outofmemory import child_facts
 from hangtop_core.analysis.verdict.pipes import connected
+from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step, on, sockets_step
 from hangtop_core.analysis.verdict.workers import (
     Worker,

@@ -9,18 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from hangtop_core import kernelline
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.standing import GONE
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike, besides
 from hangtop_core.analysis.verdict.cores import core_steps, dumping_steps, dumping_to
-from hangtop_core.analysis.verdict.evidence import (
-    absent,
-    alike,
-    common_facts,
-    fact,
-    is_are,
-    place_facts,
-    sentence,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import absent, common_facts, fact, place_facts
 from hangtop_core.analysis.verdict.exited import exit_steps
 from hangtop_core.analysis.verdict.lost import own_error
 from hangtop_core.analysis.verdict.needs import More
@@ -34,6 +25,7 @@ from hangtop_core.analysis.verdict.outofmemory import (
     limit_text,
 )
 from hangtop_core.analysis.verdict.owners import ENDS_ALL_S, ends_all
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.startorder import between, fits, neighbours, of_another
 from hangtop_core.analysis.verdict.steps import Command
 from hangtop_core.logs.ended import CRASHES, status

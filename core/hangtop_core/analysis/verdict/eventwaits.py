@@ -7,21 +7,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.eventloops import is_loop
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor, peer
 from hangtop_core.analysis.verdict.doing import does, name_child
-from hangtop_core.analysis.verdict.evidence import (
-    SHOWN,
-    alike,
-    common_facts,
-    fact,
-    sentence,
-    several,
-    since,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
+from hangtop_core.analysis.verdict.sentences import sentence, several, since, who
 from hangtop_core.analysis.verdict.steps import sockets_step
 from hangtop_core.places import port_of, stays_here
 from hangtop_core.text import clean, plural

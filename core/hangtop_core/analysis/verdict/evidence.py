@@ -1,4 +1,4 @@
-"""Evidence and sentences that several rules share, and how equal subjects are put together."""
+"""Evidence that several rules share, and the ranks that a verdict names."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import room
 from hangtop_core.analysis import cgroups
-from hangtop_core.analysis.frames import ENDLESS, where
+from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.gpus import describe, doing
 from hangtop_core.analysis.layout import place_text
-from hangtop_core.analysis.standing import JITTER_S, left_at, wakes_up
+from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.busyloops import loop_told
 from hangtop_core.analysis.verdict.callers import in_handler, stack_of
 from hangtop_core.analysis.verdict.descriptors import name_descriptor, peer, silent_servers
-from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks, name_subject
+from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks
+from hangtop_core.analysis.verdict.sentences import several
 from hangtop_core.diagnosis import Culprit, Evidence, Source
 from hangtop_core.rankset import fold
-from hangtop_core.text import clean, duration, of_several, plural
+from hangtop_core.text import clean, duration, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.base import Subject
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 MAX_ABSENT = 64
 """Missing ranks that are named one by one."""
-MOVES_S = 10.0
-"""What moved so lately gets on: the table of processes may be some seconds old."""
 SHOWN = 4
 """Subjects of one verdict whose evidence is spelt out; the others are counted."""
 
@@ -67,73 +66,6 @@ def place_facts(some: Sequence[Seat]) -> Iterator[Evidence]:
         if first.group is not None:
             text += f", of node rank {fold({s.group for s in some if s.group is not None})}"
         yield fact("environment", None, text)
-
-
-def alike(
-    subjects: Iterable[Subject], key: Callable[[Subject], Hashable]
-) -> Iterator[tuple[Subject, ...]]:
-    """Subjects that are in the same trouble, the largest group first."""
-    groups: dict[Hashable, list[Subject]] = defaultdict(list)
-    for subject in subjects:
-        groups[key(subject)].append(subject)
-    for members in sorted(groups.values(), key=lambda one: (-len(one), one[0].number)):
-        yield tuple(members)
-
-
-def who(subjects: Sequence[Subject]) -> str:
-    """`rank 2 (n1, pid 4711)`, or `ranks 2-5`; of a thread, that the main thread waits for it."""
-    if len(subjects) > 1:
-        return name_ranks(subjects)
-    one, name = subjects[0].activity, name_subject(subjects[0])
-    if not one.thread:
-        return name
-    if one.serving:
-        return f"{name} answers a call by RPC in its thread '{one.thread}', which"
-    return f"{name} {one.awaited} for its thread '{one.thread}', which"
-
-
-def is_are(subjects: Sequence[Subject], one: str, many: str) -> str:
-    """The verb form that fits the number of subjects."""
-    return one if len(subjects) == 1 else many
-
-
-def does(group: Sequence[Subject]) -> str:
-    """What all of a group do: one long sleep is told from many short ones."""
-    text = several(group[0].activity.text, group)
-    return f"{text} again and again" if all(map(_naps, group)) else text
-
-
-def until(group: Sequence[Subject]) -> str:
-    """`, in `while not done.exists():`,`: what all of a group that sleeps look for."""
-    site = group[0].activity.site
-    loops = [text for _, text in (site.within if site else None) or () if text.startswith("while ")]
-    if group[0].activity.kind != "sleep" or not loops or ENDLESS.match(loops[-1]):
-        return ""
-    return f", in `{loops[-1].partition('  # ')[0]}`,"
-
-
-def _naps(subject: Subject) -> bool:
-    sample, left = subject.rank.sample, left_at(subject.rank)
-    if subject.activity.kind != "sleep" or sample is None or left is None:
-        return False
-    return left > min(subject.standing.since, sample.same_since or left) + JITTER_S
-
-
-def several(text: str, subjects: Sequence[Subject]) -> str:
-    """What one subject does as several do it: `has exited` becomes `have exited`."""
-    return text if len(subjects) == 1 else of_several(text)
-
-
-def since(case: Case, subjects: Sequence[Subject]) -> str:
-    """`for 5:12`, how long all of them have got nowhere; empty when unknown."""
-    return case.lasting(max(s.standing.since for s in subjects))
-
-
-def sentence(case: Case, *parts: str, blamed: Sequence[Subject] = ()) -> str:
-    """Join parts with blanks, and add who waits, but for those of them that are blamed."""
-    said = " ".join(part for part in parts if part)
-    waits = case.victims_clause(blamed)
-    return f"{said}; {waits}" if waits else said
 
 
 def stack_fact(case: Case, subject: Subject) -> Evidence | None:

@@ -7,21 +7,14 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.layout import by_node, place_text
 from hangtop_core.analysis.standing import GONE
-from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject, besides
+from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject, alike, besides
 from hangtop_core.analysis.verdict.endings import error_of_somebody, of_what
-from hangtop_core.analysis.verdict.evidence import (
-    absent,
-    alike,
-    fact,
-    place_facts,
-    sentence,
-    several,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts
 from hangtop_core.analysis.verdict.logfacts import error_text
 from hangtop_core.analysis.verdict.lost import lost, own_error
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.network import leads_to
+from hangtop_core.analysis.verdict.sentences import sentence, several, who
 from hangtop_core.analysis.verdict.steps import Command, first_errors, tails
 from hangtop_core.launchline import starts_together
 from hangtop_core.logs.ended import LATER, TOLD_TO

@@ -6,9 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
-from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import SHOWN, alike, common_facts, fact, sentence
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject, alike
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import dump_step, strace_step
 from hangtop_core.analysis.verdict.storehost import in_store
 from hangtop_core.text import clean

@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.frames import library_run, where
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.doing import in_c, name_child
-from hangtop_core.analysis.verdict.evidence import (
-    common_facts,
-    fact,
-    sentence,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.needs import More, of_child
 from hangtop_core.analysis.verdict.onethread import threads_of
+from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step
 from hangtop_core.text import plural
 

@@ -8,22 +8,13 @@ from hangtop_core import nodesets, room
 from hangtop_core.analysis.attempts import NO_SPACE, said_again
 from hangtop_core.analysis.atwork import retries
 from hangtop_core.analysis.standing import wakes_up
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike, besides
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.descriptors import name_descriptor
-from hangtop_core.analysis.verdict.evidence import (
-    alike,
-    common_facts,
-    fact,
-    full_facts,
-    is_are,
-    sentence,
-    several,
-    since,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import common_facts, fact, full_facts
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, several, since, who
 from hangtop_core.analysis.verdict.steps import room_steps
 
 if TYPE_CHECKING:

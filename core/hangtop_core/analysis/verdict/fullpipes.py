@@ -7,13 +7,9 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor
 from hangtop_core.analysis.verdict.doing import does, waits_back
-from hangtop_core.analysis.verdict.evidence import (
-    common_facts,
-    fact,
-    sentence,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on
 
 if TYPE_CHECKING:

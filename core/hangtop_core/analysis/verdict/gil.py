@@ -8,9 +8,10 @@ from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.native import called
 from hangtop_core.analysis.standing import JITTER_S, THREADS_SHARE, wakes_up
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
+from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import OneThread, threads_of
+from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step
 from hangtop_core.text import plural
 

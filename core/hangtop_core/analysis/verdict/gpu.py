@@ -13,8 +13,9 @@ from hangtop_core.analysis.gpus import (
 from hangtop_core.analysis.kinds import COMMUNICATION, Kind
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact, is_are, sentence, who
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.needs import DRIVER
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import Command, as_host, on
 from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import clean, duration, of_several, plural

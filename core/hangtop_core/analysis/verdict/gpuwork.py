@@ -16,9 +16,10 @@ from hangtop_core.analysis.gpus import (
     usual_clock,
 )
 from hangtop_core.analysis.verdict.base import ALWAYS, AT_START, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, sentence, who
+from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import ISSUED
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import on, trace_steps, who_is
 from hangtop_core.text import clean, duration, plural, size
 

@@ -5,17 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import FLOOR_S, left_at
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import (
-    alike,
-    common_facts,
-    fact,
-    is_are,
-    process_fact,
-    sentence,
-    who,
-)
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
+from hangtop_core.analysis.verdict.evidence import common_facts, fact, process_fact
 from hangtop_core.analysis.verdict.naming import tracer
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import Command, on, thaw, who_is
 from hangtop_core.text import duration
 

@@ -10,8 +10,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject, besides
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import dump_step
 from hangtop_core.rankset import fold
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from hangtop_core import nodesets
 from hangtop_core.analysis.activity import uses_cuda
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence
+from hangtop_core.analysis.verdict.evidence import fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import ALIKE, More
 from hangtop_core.analysis.verdict.rendezvous import no_rank
+from hangtop_core.analysis.verdict.sentences import is_are, sentence
 from hangtop_core.analysis.verdict.steps import Command, on
 from hangtop_core.analysis.versions import NAMES, differences
 from hangtop_core.text import clean

@@ -16,10 +16,11 @@ from hangtop_core.analysis.verdict.callers import (
     stack_of,
 )
 from hangtop_core.analysis.verdict.endings import awaited, dead_thread
-from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, sentence, who
+from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step, trace_steps
 from hangtop_core.analysis.verdict.threadwords import is_to_be_woken
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.storehost import connects, open_sockets, tcp_sockets
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import alike, common_facts, is_are, sentence, who
+from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject, alike
+from hangtop_core.analysis.verdict.evidence import common_facts
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.retrying import (
     BY_NAME,
@@ -14,6 +14,7 @@ from hangtop_core.analysis.verdict.retrying import (
     goes_round,
     round_facts,
 )
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step, on, trace_steps
 
 if TYPE_CHECKING:

@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.sourcelines import by_source
 from hangtop_core.analysis.verdict import locks
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.callers import handles_signals, in_handler
 from hangtop_core.analysis.verdict.endings import dead_thread
-from hangtop_core.analysis.verdict.evidence import (
-    alike,
-    common_facts,
-    sentence,
-    several,
-    since,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import common_facts
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import OneThread, threads_of
+from hangtop_core.analysis.verdict.sentences import sentence, several, since, who
 from hangtop_core.analysis.verdict.steps import dump_step, trace_steps
 from hangtop_core.analysis.verdict.threadwords import (
     BY_CALL,

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.endings import aborted, by_segment
-from hangtop_core.analysis.verdict.evidence import absent, sentence
+from hangtop_core.analysis.verdict.evidence import absent
 from hangtop_core.analysis.verdict.leftover import apart
 from hangtop_core.analysis.verdict.linesneed import COMPLETE, NEEDS
 from hangtop_core.analysis.verdict.logfacts import SHORTLY_S, overtaken
+from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import as_host, on
 from hangtop_core.analysis.verdict.storeaway import known_who
 from hangtop_core.analysis.verdict.storetaken import Binder, binder, port_holder

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts, sentence, who
+from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts
 from hangtop_core.analysis.verdict.logfacts import SHORTLY_S, overtaken
+from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.logs.ended import TOLD_TO
 from hangtop_core.logs.steps import KILLS
 from hangtop_core.rankset import names

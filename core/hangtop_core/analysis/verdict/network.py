@@ -7,9 +7,10 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import Command, Step, as_host
 from hangtop_core.analysis.verdict.storehost import in_store, tcp_sockets
 from hangtop_core.logs.known import LOCAL_INTERFACE

@@ -6,7 +6,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import Command, Step, word
 from hangtop_core.hardware import UP
 from hangtop_core.logs.steps import KERNEL_LOG

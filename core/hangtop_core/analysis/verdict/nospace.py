@@ -10,7 +10,7 @@ from hangtop_core.analysis.attempts import NO_SPACE, fails_again
 from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.standing import GONE, wakes_up
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, sentence, who
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.refusals import refusal, repeated
 from hangtop_core.analysis.verdict.retrying import (
@@ -21,6 +21,7 @@ from hangtop_core.analysis.verdict.retrying import (
     quoted,
     round_in,
 )
+from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on, room_steps
 
 if TYPE_CHECKING:

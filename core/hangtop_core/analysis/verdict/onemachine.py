@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import absent, fact, sentence
+from hangtop_core.analysis.verdict.evidence import absent, fact
 from hangtop_core.analysis.verdict.exited import exit_steps
 from hangtop_core.analysis.verdict.lost import LEFT
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.joining import master, size_name
 from hangtop_core.places import is_loopback
 

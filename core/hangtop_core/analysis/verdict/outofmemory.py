@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis import cgroups
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.verdict.base import Hit, Subject
-from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts, sentence
+from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts
+from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import Command, word
 from hangtop_core.kernelline import read
 from hangtop_core.text import clean, duration, plural, size

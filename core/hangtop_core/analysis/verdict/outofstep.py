@@ -14,9 +14,10 @@ from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.branches import branch, left_out
 from hangtop_core.analysis.verdict.callers import conditions, loops, parted, parting, stack_of
 from hangtop_core.analysis.verdict.conditional import conditions as any_conditions
-from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, several, who
+from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.naming import name_ranks, name_waiters, wait_text
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.sentences import is_are, several, who
 from hangtop_core.analysis.verdict.uneven import unused
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.base import Hit, Rule
 from hangtop_core.analysis.verdict.callers import stack_key
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.sentences import is_are, sentence
 from hangtop_core.analysis.verdict.steps import Command, on, word
 from hangtop_core.text import clean
 

@@ -6,20 +6,14 @@ import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.kinds import PEER_TO_PEER
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike, besides
 from hangtop_core.analysis.verdict.branches import branch
-from hangtop_core.analysis.verdict.evidence import (
-    alike,
-    common_facts,
-    does,
-    is_are,
-    several,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import common_facts
 from hangtop_core.analysis.verdict.handles import made, made_at
 from hangtop_core.analysis.verdict.naming import name_classes, name_ranks, name_waiters
 from hangtop_core.analysis.verdict.needs import OPEN, More
 from hangtop_core.analysis.verdict.p2pwaits import SOCKET, told_as, told_by, unread, ways
+from hangtop_core.analysis.verdict.sentences import does, is_are, several, who
 from hangtop_core.analysis.verdict.steps import dump_step, trace_steps
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from hangtop_core.analysis.frames import is_library, plain_name, where
 from hangtop_core.analysis.kernel import waits_in
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.endings import dead_in
-from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
+from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.naming import thread_text
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step, on
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from hangtop_core.analysis.frames import library_run, plain_name
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.doing import POOLS, QUEUES, frames_of
-from hangtop_core.analysis.verdict.evidence import common_facts, sentence, who
+from hangtop_core.analysis.verdict.evidence import common_facts
 from hangtop_core.analysis.verdict.needs import WHY_LEFT
 from hangtop_core.analysis.verdict.outofmemory import child_facts
 from hangtop_core.analysis.verdict.programs import (
@@ -19,6 +19,7 @@ from hangtop_core.analysis.verdict.programs import (
     seen_facts,
     told_children,
 )
+from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on, tails
 from hangtop_core.logs.steps import KILLS
 from hangtop_core.text import duration

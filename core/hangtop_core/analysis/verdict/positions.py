@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.evidence import MOVES_S, SHOWN, fact
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.text import duration, size
 
 if TYPE_CHECKING:
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from hangtop_core.descriptors import FilePosition
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Rank
+
+MOVES_S = 10.0
+"""What moved so lately gets on: the table of processes may be some seconds old."""
 
 
 def position_text(case: Case, subject: Subject) -> str:

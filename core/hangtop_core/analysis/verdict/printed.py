@@ -5,17 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import GONE
-from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import (
-    alike,
-    common_facts,
-    culprit,
-    fact,
-    is_are,
-    sentence,
-    several,
-    who,
-)
+from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject, alike
+from hangtop_core.analysis.verdict.evidence import common_facts, culprit, fact
 from hangtop_core.analysis.verdict.lastseen import last_facts, last_place, last_waited
 from hangtop_core.analysis.verdict.linesneed import COMPLETE, NEEDS
 from hangtop_core.analysis.verdict.logfacts import SHORTLY_S, overtaken
@@ -23,6 +14,7 @@ from hangtop_core.analysis.verdict.logs import live_steps
 from hangtop_core.analysis.verdict.lost import lost
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import ISSUED, MORE_OR_LESS
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, several, who
 from hangtop_core.analysis.verdict.steps import trace_steps
 from hangtop_core.diagnosis import Verdict
 from hangtop_core.logs.known import KNOWN

@@ -6,18 +6,11 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import EDITOR
 from hangtop_core.analysis.reading import DISTRIBUTED_BREAKPOINT
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor
-from hangtop_core.analysis.verdict.evidence import (
-    SHOWN,
-    alike,
-    common_facts,
-    fact,
-    sentence,
-    several,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.sentences import sentence, several, who
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.text import clean
 

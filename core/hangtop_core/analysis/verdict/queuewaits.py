@@ -6,19 +6,13 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.idle import FUTURES, accepts
 from hangtop_core.analysis.standing import wakes_up
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.doing import asked_first, does, name_child
 from hangtop_core.analysis.verdict.endings import dead_child, dead_thread, lost_children
-from hangtop_core.analysis.verdict.evidence import (
-    alike,
-    common_facts,
-    sentence,
-    several,
-    since,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import common_facts
 from hangtop_core.analysis.verdict.needs import OF_CHILD, OPEN, More
 from hangtop_core.analysis.verdict.onethread import OneThread, threads_of
+from hangtop_core.analysis.verdict.sentences import sentence, several, since, who
 from hangtop_core.analysis.verdict.steps import dump_step, trace_steps
 from hangtop_core.analysis.verdict.threadwords import (
     BY_CALL,

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from hangtop_core.analysis.frames import is_library, plain_name, where
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import block_at, loops, parting, stack_of
-from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, several, who
+from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.logfacts import SHORTLY_S, overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import MORE_OR_LESS, More
 from hangtop_core.analysis.verdict.recorderfacts import apart, flight_facts, held
+from hangtop_core.analysis.verdict.sentences import is_are, several, who
 from hangtop_core.analysis.verdict.waitclasses import MAX_CLASSES
 from hangtop_core.logs.blocks import GOES_ON
 from hangtop_core.logs.known import KNOWN

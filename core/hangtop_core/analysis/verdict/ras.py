@@ -5,16 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.base import Hit, Rule
-from hangtop_core.analysis.verdict.evidence import (
-    SHOWN,
-    common_facts,
-    fact,
-    is_are,
-    sentence,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import ISSUED, More
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import trace_steps
 
 if TYPE_CHECKING:

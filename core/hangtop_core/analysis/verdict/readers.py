@@ -16,9 +16,10 @@ from hangtop_core.analysis.verdict.doing import (
     name_child,
 )
 from hangtop_core.analysis.verdict.endings import dead_child, lost_children
-from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
+from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.needs import WHY_LEFT
 from hangtop_core.analysis.verdict.outofmemory import child_facts
+from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.logs.steps import KILLS
 from hangtop_core.text import how_ended

@@ -28,11 +28,12 @@ from hangtop_core.analysis.verdict.callers import (
     stack_of,
     worded,
 )
-from hangtop_core.analysis.verdict.evidence import common_facts, is_are, several
+from hangtop_core.analysis.verdict.evidence import common_facts
 from hangtop_core.analysis.verdict.meeting import nettest
 from hangtop_core.analysis.verdict.naming import name_classes, name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.recorderfacts import AGREED
+from hangtop_core.analysis.verdict.sentences import is_are, several
 from hangtop_core.analysis.verdict.steps import on, sockets_step
 from hangtop_core.analysis.verdict.uneven import unused
 from hangtop_core.logs.steps import KERNEL_LOG

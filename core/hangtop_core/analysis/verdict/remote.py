@@ -5,18 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor, peer
-from hangtop_core.analysis.verdict.evidence import (
-    SHOWN,
-    alike,
-    common_facts,
-    fact,
-    is_are,
-    sentence,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import sockets_step
 from hangtop_core.analysis.verdict.storehost import open_sockets
 from hangtop_core.places import host_of

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from hangtop_core import nodesets
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import fact, sentence
+from hangtop_core.analysis.verdict.evidence import fact
+from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import Command, answers
 from hangtop_core.jobs import AGENT
 from hangtop_core.launchline import endpoint, launch_options

@@ -12,21 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from hangtop_core.analysis.frames import is_library, package, place, plain_name, where
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.awaitedthread import FOR_THREADS
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.callers import block_at, conditions, line_of, loops, stack_of
 from hangtop_core.analysis.verdict.endings import dead_thread
-from hangtop_core.analysis.verdict.evidence import (
-    alike,
-    common_facts,
-    fact,
-    is_are,
-    sentence,
-    several,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.refusals import refusal
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, several, who
 from hangtop_core.analysis.verdict.steps import dump_step, on
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from hangtop_core.analysis.dictionary import match
 from hangtop_core.analysis.frames import is_library, plain_name, where
 from hangtop_core.analysis.verdict.awaitedthread import thread_activity
 from hangtop_core.analysis.verdict.callers import stack_of
-from hangtop_core.analysis.verdict.evidence import MOVES_S
+from hangtop_core.analysis.verdict.positions import MOVES_S
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:

@@ -11,23 +11,15 @@ from hangtop_core.analysis.serving import ENDS
 from hangtop_core.analysis.shares import CHILD_SHARE, FOR_CHILDREN, lags, slow_one, stays
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.alone import by_design
-from hangtop_core.analysis.verdict.base import LIKELY, STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import LIKELY, STALLED, Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.busyloops import loop_of_its_own
-from hangtop_core.analysis.verdict.evidence import (
-    SHOWN,
-    alike,
-    common_facts,
-    does,
-    is_are,
-    sentence,
-    several,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import COMPUTES
 from hangtop_core.analysis.verdict.positions import position_facts
 from hangtop_core.analysis.verdict.programs import programs, told_children
 from hangtop_core.analysis.verdict.saving import writes
+from hangtop_core.analysis.verdict.sentences import does, is_are, sentence, several, who
 from hangtop_core.analysis.verdict.steps import profile_step
 from hangtop_core.text import duration
 

@@ -7,25 +7,15 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
 from hangtop_core.analysis.layout import by_node, place_text
-from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import (
-    SHOWN,
-    absent,
-    alike,
-    common_facts,
-    does,
-    fact,
-    is_are,
-    place_facts,
-    sentence,
-    who,
-)
+from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject, alike
+from hangtop_core.analysis.verdict.evidence import SHOWN, absent, common_facts, fact, place_facts
 from hangtop_core.analysis.verdict.exited import together
 from hangtop_core.analysis.verdict.logfacts import overtaken
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import BY_WAIT, OPEN, More
 from hangtop_core.analysis.verdict.network import sent_in_vain
 from hangtop_core.analysis.verdict.recorderrules import SUBSET
+from hangtop_core.analysis.verdict.sentences import does, is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, trace_steps
 from hangtop_core.joining import master, size_name
 from hangtop_core.nodestates import AWAY, OBSERVED

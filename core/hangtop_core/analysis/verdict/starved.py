@@ -5,18 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis import cgroups
-from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import (
-    SHOWN,
-    alike,
-    common_facts,
-    fact,
-    is_are,
-    sentence,
-    several,
-    who,
-)
+from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject, alike
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.outofmemory import limit_steps
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, several, who
 from hangtop_core.analysis.verdict.steps import Step, on, word
 from hangtop_core.text import size
 

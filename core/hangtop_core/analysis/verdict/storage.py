@@ -5,22 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import FLOOR_S
-from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor, silent_servers
-from hangtop_core.analysis.verdict.evidence import (
-    MOVES_S,
-    SHOWN,
-    alike,
-    common_facts,
-    fact,
-    sentence,
-    server_facts,
-    several,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact, server_facts
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.positions import place, position_text, reads, speed
+from hangtop_core.analysis.verdict.positions import MOVES_S, place, position_text, reads, speed
 from hangtop_core.analysis.verdict.saving import saver
+from hangtop_core.analysis.verdict.sentences import sentence, several, who
 from hangtop_core.analysis.verdict.steps import holders_step, on, trace_steps, word
 from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import duration, size

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.descriptors import name_descriptor, peer
-from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact, is_are, sentence
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.owners import ELASTIC
+from hangtop_core.analysis.verdict.sentences import is_are, sentence
 from hangtop_core.analysis.verdict.steps import Command, as_host
 from hangtop_core.analysis.verdict.storehost import by_torchrun, hosts_store, open_sockets
 from hangtop_core.nodestates import OBSERVED

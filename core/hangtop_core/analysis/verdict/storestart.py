@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.descriptors import name_descriptor, peer
-from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact, is_are, sentence, who
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.refusals import no_way
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step, on
 from hangtop_core.analysis.verdict.storehost import (
     by_torchrun,

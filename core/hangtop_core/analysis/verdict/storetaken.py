@@ -7,8 +7,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence, who
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import Command, who_is
 from hangtop_core.analysis.verdict.storehost import hosts_store, in_store, listens_at, tcp_sockets
 from hangtop_core.joining import world_size

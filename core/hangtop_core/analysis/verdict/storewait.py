@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.sourcelines import STORE_ANSWER
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike, besides
 from hangtop_core.analysis.verdict.callers import calls, line_of, stack_of
-from hangtop_core.analysis.verdict.evidence import alike, common_facts, is_are, sentence, who
+from hangtop_core.analysis.verdict.evidence import common_facts
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import trace_steps
 
 if TYPE_CHECKING:

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.endings import awaited
-from hangtop_core.analysis.verdict.evidence import (
-    alike,
-    common_facts,
-    sentence,
-    several,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import common_facts
 from hangtop_core.analysis.verdict.logfacts import error_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.raised import also
+from hangtop_core.analysis.verdict.sentences import sentence, several, who
 from hangtop_core.analysis.verdict.steps import dump_step, on, strace_step, tails
 
 if TYPE_CHECKING:

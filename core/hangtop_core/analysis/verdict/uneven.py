@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.frames import is_library, place, plain_name
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike, besides
 from hangtop_core.analysis.verdict.callers import (
     PAST,
     block_at,
@@ -23,14 +23,7 @@ from hangtop_core.analysis.verdict.callers import (
     rank_conditions,
     stack_of,
 )
-from hangtop_core.analysis.verdict.evidence import (
-    alike,
-    common_facts,
-    fact,
-    is_are,
-    several,
-    who,
-)
+from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.loopkinds import (
     counted,
     epoch_loop,
@@ -42,6 +35,7 @@ from hangtop_core.analysis.verdict.loopkinds import (
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import MORE_OR_LESS
 from hangtop_core.analysis.verdict.recorderfacts import AGREED, apart, flight_facts, held
+from hangtop_core.analysis.verdict.sentences import is_are, several, who
 from hangtop_core.analysis.verdict.waitclasses import MAX_CLASSES
 
 if TYPE_CHECKING:

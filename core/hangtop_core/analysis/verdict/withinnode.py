@@ -6,9 +6,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.verdict.base import Hit, Rule
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.network import SURE, sent_again
+from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import Command
 from hangtop_core.analysis.verdict.storehost import open_sockets
 from hangtop_core.text import clean, plural
