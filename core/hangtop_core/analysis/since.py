@@ -3,7 +3,8 @@
 The scheduler tells that of a rank that sleeps. One that spins or polls was only seen to get nowhere
 since it is watched; what it did before, its recorder tells: nothing was enqueued after its newest
 entry. Where that is not known either, those that are known to wait say since when. That a log has
-grown no more says nothing by itself: a job may print once an hour.
+grown no more says nothing by itself: a job may print once an hour. Nor does it that a rank was
+halted while it waited for others: its main thread ran for that, and got nowhere.
 """
 
 from __future__ import annotations
@@ -13,25 +14,30 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.standing import JITTER_S
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from hangtop_core.analysis.progress import Progress
     from hangtop_core.analysis.standing import Standing
     from hangtop_core.model import Job, Rank, Snapshot
 
 
-def hung_since(snapshot: Snapshot, job: Job, progress: Progress) -> float | None:
+def hung_since(
+    snapshot: Snapshot, job: Job, progress: Progress, halted: Collection[int] = ()
+) -> float | None:
     """When a job that hangs last got anywhere, by all that tells; None if nothing does.
 
     Args:
         snapshot: gives since when the job has been watched.
         job: that hangs.
         progress: of it, with a standing for each of its ranks.
+        halted: places in `Job.ranks` of those that were halted while they waited for others.
     """
     began = snapshot.observed_since
     if progress.since is None:
         return None
     found: list[float] = []
-    for rank, standing in zip(job.ranks, progress.ranks, strict=False):
-        if rank.ended:
+    for place, (rank, standing) in enumerate(zip(job.ranks, progress.ranks, strict=False)):
+        if rank.ended or place in halted:
             continue
         if standing.moved:
             return progress.since

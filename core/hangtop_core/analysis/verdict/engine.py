@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hangtop_core.analysis.flight.countdown import countdown
+from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.progress import HANG_AFTER_S
 from hangtop_core.analysis.since import hung_since
-from hangtop_core.analysis.standing import FLOOR_S
+from hangtop_core.analysis.standing import FLOOR_S, HALTED
 from hangtop_core.analysis.verdict.awaited import without_consequences
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
@@ -86,7 +87,8 @@ def diagnose(
     verdicts, ordered = _in_order(case, state, hits)
     causes = {one.cause for one in verdicts}
     moving = state in ("progressing", "exited")
-    since = hung_since(snapshot, job, case.progress) if state == "hung" else None
+    halted = _halted_in_waits(case)
+    since = hung_since(snapshot, job, case.progress, halted) if state == "hung" else None
     stuck = state == "hung" or (not moving and (stalled or 0.0) >= FLOOR_S)
     return _diagnosis(
         snapshot,
@@ -101,6 +103,17 @@ def diagnose(
         needs=needs(case, asked) if stuck or state == "exited" else (),
         failed=tuple(failed.values()),
     )
+
+
+def _halted_in_waits(case: Case) -> list[int]:
+    """Places of those that were halted while they waited for other ranks."""
+    found: list[int] = []
+    for place, subject in enumerate(case.subjects):
+        sample = subject.rank.sample
+        if subject.activity.kind in HALTED and sample is not None and sample.threads:
+            if case.reader.reading(sample.threads[0].stack).kind in COMMUNICATION:
+                found.append(place)
+    return found
 
 
 def _meets(case: Case) -> bool:

@@ -12,7 +12,7 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Node
 from support import situations
 from support.build import NOW, World, judged
-from support.situations import FUTEX, INIT, LOADER, POLL, RUN, SLEEP, c10d, frame, user, worker_in
+from support.situations import FUTEX, INIT, LOADER, POLL, RUN, SLEEP, STOP, c10d, frame, user, worker_in
 from support.verdicts import causes
 
 if TYPE_CHECKING:
@@ -35,6 +35,20 @@ def test_a_rank_that_somebody_held_for_a_moment_has_hung_all_the_while() -> None
     found = judged(world)
     assert (found.state, causes(found)) == ("hung", ["missing-collective"])
     assert found.hung_for_s == pytest.approx(300.0)
+
+
+@pytest.mark.parametrize(("stack", "hung_for"), [("all_reduce", 300.0), ("load_batch", 40.0)])
+def test_a_hang_is_as_old_as_it_was_when_a_rank_that_waited_was_stopped(
+    stack: str, hung_for: float
+) -> None:
+    # GIVEN ranks that wait for five minutes, and one that was stopped 40 s ago: there, or at work
+    world = World(observed_since=NOW - 32.0)
+    world.waiters(3, moved_at=NOW - 300.0)
+    frames = user(stack, 40) if stack == "load_batch" else c10d(stack)
+    world.add(frames, STOP, moved_at=NOW - 40.0)
+    found = judged(world)
+    assert (found.state, causes(found)) == ("hung", ["rank-stopped"])
+    assert found.hung_for_s == pytest.approx(hung_for)
 
 
 def test_a_rank_that_polls_and_was_held_since_its_last_sample_still_hangs() -> None:
