@@ -9,9 +9,10 @@ Told apart, also nested in one another:
 * kubectl logs --prefix: `[pod/name/container] `, stern: `pod container `
 * times that kubectl --timestamps, stern -t, docker logs -t and CRI put before every line
 * Ray: `(Worker pid=4711, ip=10.0.0.7) `
-* srun --label: `3: `, pdsh: `node-1: `, and torchrun with a role made of a node's digits, `[5:0]:`
-  (--role "$(hostname -s | tr -dc 0-9):"). Any text may begin like that, so these count only where
-  nearly all lines of a file begin so; the last one only where it is no clock. So does
+* srun --label: `3: `, mpiexec -prepend-rank of MPICH, -l of Intel MPI: `[3] `, pdsh: `node-1: `,
+  and torchrun with a role of a node's digits, `[5:0]:` (--role "$(hostname -s | tr -dc 0-9):").
+  Any text may begin like that, so these count only where nearly all lines of a file begin so; those
+  in brackets only where they do not go up, as clocks and steps do. So does
   `[node-1:0]` without a colon, as logs look that were copied into reports: there has to be a 0,
   which is a local rank but no line of a module (`[trainer:98]`).
 """
@@ -48,19 +49,20 @@ _ROLE = r"\[rank\d{1,7}\]:[ ]?|\[(?![\d.:]+\])[^\[\]\s]{1,120}?\d{1,7}(?:/\d{1,7
 _SHORT = r"\[\d{1,6}:\d{1,4}\]:"
 _BARE = r"\[(?=[\w-]*[A-Za-z])[\w-]{1,100}:\d{1,2}\](?!:)"
 _LABEL = r"[ ]{0,6}\d{1,7}: "
+_BRACKETED = r"\[\d{1,7}\] "
 _HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,120}): ")
 _TEE = re.compile(
     rf"(?:\S+: |{_POD})?\[(?![\d.:]+\])([^\[\]\s]{{1,120}}?)\d{{1,7}}(?:/\d{{1,7}})?\]:"
 )
 _STERN = re.compile(r"((?=[^ ]*-)[a-z0-9][a-z0-9.-]{0,252} [a-z0-9][a-z0-9-]{0,62}) ")
-_SHORTENED = re.compile(r"\[(\d{1,6}):(\d{1,4})\]:")
+_NUMBER = re.compile(r"\d+")
 _FIXED = rf"{_MPI}|{_POD}|{_RAY}|{_ROLE}|{_NANO}"
 
 _FIXED_HEAD = re.compile(rf"(?:{_FIXED}){{0,{NESTED}}}").match
 
 _PARTS = re.compile(
     rf"(?P<mpi>{_MPI})|(?P<pod>{_POD})|(?P<ray>{_RAY})|(?P<role>{_ROLE}|{_SHORT}|{_BARE})"
-    rf"|(?P<label>{_LABEL})"
+    rf"|(?P<label>{_LABEL}|{_BRACKETED})"
     r"|(?P<host>[^\s:]+): "
     r"|(?P<stern>[a-z0-9.-]+ [a-z0-9-]+) "
 )
@@ -121,6 +123,8 @@ class Prefixes:
             kinds += f"|{_BARE}"
         if self.labels:
             kinds += f"|{_LABEL}"
+        if _are_bracketed(lines):
+            kinds += f"|{_BRACKETED}"
         if self.hosts:
             kinds += "|(?:" + "|".join(map(re.escape, sorted(self.hosts))) + "): "
         self._glued = _glued(lines)
@@ -223,7 +227,7 @@ def _fields(kind: str, text: str, origin: Origin) -> dict[str, Any]:
     if kind == "role":
         return _role(text, origin)
     if kind == "label":
-        return {"task": int(text.strip()[:-1])}
+        return {"task": int(text.strip("[]: "))}
     return {"node": text[:-2]}
 
 
@@ -276,9 +280,23 @@ def _glued(lines: Sequence[str]) -> re.Pattern[str] | None:
 
 def _are_short(lines: Sequence[str]) -> bool:
     """Whether lines begin with a node's digits and a rank; times go up from line to line."""
-    found = [match for match in map(_SHORTENED.match, lines) if match is not None]
-    heads = [(int(match[1]), int(match[2])) for match in found]
+    heads = _numbers(lines, _SHORT)
     return len(heads) >= SHARE * len(lines) and heads != sorted(heads)
+
+
+def _are_bracketed(lines: Sequence[str]) -> bool:
+    """Whether lines begin with a rank, the same ones to the end; steps go up, also of many."""
+    heads = _numbers(lines, _BRACKETED)
+    middle = len(heads) // 2
+    first, second = set(heads[:middle]), set(heads[middle:])
+    stay = len(first) > 1 and 2 * len(first & second) >= len(first | second)
+    return stay and len(heads) >= SHARE * len(lines)
+
+
+def _numbers(lines: Sequence[str], head: str) -> list[tuple[int, ...]]:
+    """Those in the heads of lines that begin like that."""
+    found = (re.match(head, line) for line in lines)
+    return [tuple(map(int, _NUMBER.findall(match[0]))) for match in found if match is not None]
 
 
 def _most(lines: Sequence[str], head: str) -> bool:

@@ -107,13 +107,18 @@ def diagnose(
 
 def _halted_in_waits(case: Case) -> list[int]:
     """Places of those that were halted while they waited for other ranks."""
-    found: list[int] = []
-    for place, subject in enumerate(case.subjects):
-        sample = subject.rank.sample
-        if subject.activity.kind in HALTED and sample is not None and sample.threads:
-            if case.reader.reading(sample.threads[0].stack).kind in COMMUNICATION:
-                found.append(place)
-    return found
+    samples = {
+        place: subject.rank.sample
+        for place, subject in enumerate(case.subjects)
+        if subject.activity.kind in HALTED
+    }
+    return [
+        place
+        for place, sample in samples.items()
+        if sample is not None
+        and sample.threads
+        and case.reader.reading(sample.threads[0].stack).kind in COMMUNICATION
+    ]
 
 
 def _meets(case: Case) -> bool:

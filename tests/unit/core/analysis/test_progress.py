@@ -12,7 +12,19 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Node
 from support import situations
 from support.build import NOW, World, judged
-from support.situations import FUTEX, INIT, LOADER, POLL, RUN, SLEEP, STOP, c10d, frame, user, worker_in
+from support.situations import (
+    FUTEX,
+    INIT,
+    LOADER,
+    POLL,
+    RUN,
+    SLEEP,
+    STOP,
+    c10d,
+    frame,
+    user,
+    worker_in,
+)
 from support.verdicts import causes
 
 if TYPE_CHECKING:

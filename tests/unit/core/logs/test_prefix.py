@@ -56,6 +56,17 @@ def test_digits_of_nodes_count_where_all_lines_have_them_and_are_no_times() -> N
     assert clock.take("[12:01]:d") == (Origin(), "[12:01]:d")
 
 
+def test_ranks_of_mpiexec_count_where_all_lines_have_them_and_are_no_steps() -> None:
+    """As MPICH's -prepend-rank and Intel MPI's -l print: written by hand, neither was at hand."""
+    some = Prefixes("[0] a\n[10] a\n[3] a\n[0] b\n[3] b\n[10] b\n[3] ValueError: x\n")
+    assert some.take("[10] b") == (Origin(task=10), "b")
+    steps = Prefixes(
+        "".join(f"[{step + rank % 2}] loss\n" for step in range(9) for rank in range(4))
+    )
+    assert steps.take("[3] loss") == (Origin(), "[3] loss")
+    assert Prefixes("[7] a\n[7] b\n").take("[7] b") == (Origin(), "[7] b")
+
+
 def test_nodes_and_local_ranks_count_without_a_colon_where_nearly_all_lines_have_them() -> None:
     some = Prefixes("[host1:0]  File\n[host1:1]  File\n[host1:0]KeyError: 1\n[host1:1]    f()\n")
     head = Origin(local=1, node="host1", group="host1:")
