@@ -13,6 +13,7 @@ import stat
 import sys
 import time
 import zlib
+from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
@@ -136,14 +137,16 @@ def read(
     """
     try:
         if found.path == "-":
-            return _of_stream(found, number, cast("BufferedReader", sys.stdin.buffer), keep)
+            return _of_stream(
+                found, number, cast("BufferedReader", sys.stdin.buffer), everything, keep
+            )
         info = os.stat(found.path)
         if not stat.S_ISREG(info.st_mode):
             with open(found.path, "rb") as stream:
-                return _of_stream(found, number, stream, keep)
+                return _of_stream(found, number, stream, everything, keep)
         if found.path.endswith(".gz"):
             with gzip.open(found.path) as packed:
-                return _of_stream(found, number, cast("BufferedReader", packed), keep)
+                return _of_stream(found, number, cast("BufferedReader", packed), everything, keep)
         with open(found.path, "rb") as file:
             return _of_file(found, number, file, info, everything, keep)
     except OSError as error:
@@ -151,25 +154,66 @@ def read(
 
 
 def _of_stream(
-    found: Found, number: int, stream: BufferedReader, keep: Callable[[Line], None] | None
+    found: Found,
+    number: int,
+    stream: BufferedReader,
+    everything: bool,
+    keep: Callable[[Line], None] | None,
 ) -> FileLog:
-    """All of what cannot be searched backwards: a pipe, or a packed file.
+    """What cannot be searched backwards: a pipe, or a packed file.
 
-    Of a packed file that was cut all that there is.
+    Of more than `WHOLE` what lies between its beginning and its end is only searched. Of a packed
+    file that was cut all that there is.
     """
     parser = Parser(number, time.time(), keep)
-    size = 0
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    problem = None
+    end: deque[bytes] = deque()
+    size = held = marked = 0
+    problem, gap = None, False
+
+    def feed(piece: bytes) -> None:
+        if gap:
+            parser.finish()
+        parser.feed(decode(piece))
+
+    for piece, why in _pieces(stream):
+        problem = why
+        size += len(piece)
+        if everything or size <= WHOLE - TAIL:
+            feed(piece)
+            continue
+        end.append(piece)
+        held += len(piece)
+        while held - len(end[0]) >= TAIL:
+            first = end.popleft()
+            held -= len(first)
+            if marked < MARKED and any(mark in first for mark in _MARKS):
+                marked += 1
+                feed(first)
+                gap = False
+            else:
+                gap = True
+    for piece in end:
+        feed(piece)
+        gap = False
+    parser.finish()
+    whole = everything or size <= WHOLE
+    log = parser.log(found.path, found.place, size, time.time(), (), whole)
+    return msgspec.structs.replace(log, problem=problem)
+
+
+def _pieces(stream: BufferedReader) -> Iterator[tuple[bytes, str | None]]:
+    """Pieces that end with a line, and with the last one why no more follows, unless at the end."""
+    rest, problem = b"", None
     while problem is None:
         piece, problem = _piece(stream)
         if not piece:
             break
-        size += len(piece)
-        parser.feed(decode(piece))
-    parser.finish()
-    log = parser.log(found.path, found.place, size, time.time())
-    return msgspec.structs.replace(log, problem=problem)
+        lines, newline, rest = (rest + piece).rpartition(b"\n")
+        if len(rest) >= CHUNK:
+            lines, newline, rest = lines + newline + rest, b"", b""
+        yield lines + newline, None
+    yield rest, problem
 
 
 def _piece(stream: BufferedReader) -> tuple[bytes, str | None]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.logreport import logs_text
+from hangtop_core.logs import files
 from hangtop_core.logs.files import CHUNK, TAIL, WHOLE, find, read, read_all
 from hangtop_core.logs.follow import PIECE, PIECES, Follower
 from hangtop_core.logs.judge import judge
@@ -127,6 +128,30 @@ def test_of_a_packed_file_that_was_cut_all_that_there_is_is_read(tmp_path: Path)
     text = logs_text(judge([log]), [], [log], 150)
     assert "FIRST ERROR: rank 1" in text
     assert "not read to its end: " in text
+
+
+def test_of_a_packed_file_that_is_big_its_ends_are_read_and_errors_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, size in (("WHOLE", 3 << 20), ("TAIL", 1 << 20), ("CHUNK", 1 << 18)):
+        monkeypatch.setattr(files, name, size)
+    path = tmp_path / "train.log.gz"
+    steps = [f"step {number} {'é' * (number % 7)}\n" for number in range(400_000)]
+    for name, at in (("early", 0), ("between", 250_000), ("late", 400_002)):
+        steps.insert(at, ERROR.format(repr(name)))
+    path.write_bytes(gzip.compress("".join(steps).encode(), 1))
+    (found,), _ = find([str(path)])
+    kept: list[str] = []
+    log = read(found, 0, keep=lambda line: kept.append(line.text))
+    said = ["KeyError: 'early'", "KeyError: 'between'", "KeyError: 'late'"]
+    assert [record.text for record in log.records] == said
+    assert log.size == len("".join(steps).encode())
+    assert len(kept) < 300_000
+    assert {f"{line}\n" for line in kept if line.startswith("step")} < set(steps)
+    kept.clear()
+    log = read(found, 0, everything=True, keep=lambda line: kept.append(line.text))
+    assert [record.text for record in log.records] == said
+    assert len(kept) > 400_000
 
 
 def test_a_folder_stands_for_the_logs_in_it(tmp_path: Path) -> None:
