@@ -18,6 +18,8 @@ _MAX_POINTS = 32
 class Way:
     """How fast a process comes on in the file it reads or writes."""
 
+    __slots__ = ("_points", "moved_at", "rate")
+
     def __init__(self) -> None:
         self.moved_at: float | None = None
         self.rate: float | None = None

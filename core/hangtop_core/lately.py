@@ -22,6 +22,8 @@ class Lately(Struct, frozen=True, gc=False):
 class Looker:
     """Looks back to one of two readings, which are taken anew by turns."""
 
+    __slots__ = ("_left", "_marks", "told")
+
     def __init__(self) -> None:
         self.told: Lately | None = None
         self._left = 0

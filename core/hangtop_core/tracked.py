@@ -62,6 +62,18 @@ class _Point(msgspec.Struct, frozen=True, gc=False):
 class Tracked:
     """One process of one node. Written by the store only; `rank` makes the frozen picture."""
 
+    # There are as many as processes, and more attributes than Python shares the keys of.
+    # fmt: off
+    __slots__ = (
+        "_built", "_disturbed", "_home", "_points", "attempts", "children", "computed_at",
+        "cpu_share", "descriptors", "flowed_at", "full_sample_at", "io_moved_at", "left_at",
+        "looker", "main_cpu_share", "moved_at", "moving_samples", "node", "numerics",
+        "numerics_asked", "parent", "printed_at", "process", "ras", "read_at", "recorder",
+        "recorder_asked", "sample", "serves", "settled", "slept", "way", "whiles", "worked_at",
+        "wrote_at",
+    )
+    # fmt: on
+
     def __init__(self, node: str, process: Process, at: float) -> None:
         self.node = node
         self.process = process

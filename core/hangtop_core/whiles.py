@@ -28,6 +28,8 @@ so does one of which the probe says so (`hangtop_probe.worklists`)."""
 class Whiles:
     """Of one process."""
 
+    __slots__ = ("_since",)
+
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
 

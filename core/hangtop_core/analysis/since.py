@@ -30,14 +30,14 @@ def hung_since(
         snapshot: gives since when the job has been watched.
         job: that hangs.
         progress: of it, with a standing for each of its ranks.
-        halted: places in `Job.ranks` of those that were halted while they waited for others.
+        halted: ranks that were halted while they waited for others.
     """
     began = snapshot.observed_since
     if progress.since is None:
         return None
     found: list[float] = []
-    for place, (rank, standing) in enumerate(zip(job.ranks, progress.ranks, strict=False)):
-        if rank.ended or place in halted:
+    for rank, standing in zip(job.ranks, progress.ranks, strict=False):
+        if rank.ended or rank.rank in halted:
             continue
         if standing.moved:
             return progress.since

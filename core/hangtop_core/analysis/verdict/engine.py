@@ -87,7 +87,7 @@ def diagnose(
     verdicts, ordered = _in_order(case, state, hits)
     causes = {one.cause for one in verdicts}
     moving = state in ("progressing", "exited")
-    halted = _halted_in_waits(case)
+    halted = _halted_in_waits(case, hits)
     since = hung_since(snapshot, job, case.progress, halted) if state == "hung" else None
     stuck = state == "hung" or (not moving and (stalled or 0.0) >= FLOOR_S)
     return _diagnosis(
@@ -105,20 +105,21 @@ def diagnose(
     )
 
 
-def _halted_in_waits(case: Case) -> list[int]:
-    """Places of those that were halted while they waited for other ranks."""
+def _halted_in_waits(case: Case, hits: Sequence[tuple[Rule, Hit]]) -> frozenset[int]:
+    """Ranks to blame that were halted while they waited for others."""
     samples = {
-        place: subject.rank.sample
-        for place, subject in enumerate(case.subjects)
+        subject.number: subject.rank.sample
+        for _, hit in hits
+        for subject in hit.subjects
         if subject.activity.kind in HALTED
     }
-    return [
-        place
-        for place, sample in samples.items()
+    return frozenset(
+        number
+        for number, sample in samples.items()
         if sample is not None
         and sample.threads
         and case.reader.reading(sample.threads[0].stack).kind in COMMUNICATION
-    ]
+    )
 
 
 def _meets(case: Case) -> bool:
