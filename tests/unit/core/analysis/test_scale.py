@@ -84,7 +84,7 @@ def test_stacks_are_read_once_each_however_many_ranks_share_them(ranks: int) -> 
 
 
 def test_a_verdict_looks_at_each_rank_few_times() -> None:
-    """By lines of Python that run: 490 for each rank. With fewer rules, what they share saved half."""
+    """By lines of Python that run: 490 for each rank. What rules share saves nearly half."""
     large = Large(24, hang_at=-1.0)
     large.hear(0.0)
     large.sample(0.5)
