@@ -142,11 +142,10 @@ def without_older(ranks: Mapping[str, list[Member]]) -> dict[str, list[Member]]:
     found: dict[str, list[Member]] = {}
     for key, members in ranks.items():
         sizes = {world_size(one.process) for one in members}
-        own = [
-            size
-            for size in sizes
-            if size is not None and len(sizes) > 1 and _is_older(members, size)
-        ]
+        if len(sizes) == 1:
+            found[key] = members
+            continue
+        own = [size for size in sizes if size is not None and _is_older(members, size)]
         for one in members:
             size = world_size(one.process)
             home = f"{key}{OLDER}{size}" if own and size not in own else key
