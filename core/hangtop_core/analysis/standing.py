@@ -31,6 +31,7 @@ from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.gpus import Slots, doing
 from hangtop_core.analysis.kinds import COMMUNICATION, POLLING, Kind
 from hangtop_core.analysis.serving import got_on
+from hangtop_core.analysis.waking import may_ask
 from hangtop_core.meters import latest
 
 if TYPE_CHECKING:
@@ -123,7 +124,8 @@ class Watcher:
             # One whose run was too short to have left its wait was caught by the reading on its
             # way back.
             return self._spinning(rank, seen)
-        if asks_in_vain(rank, activity):
+        ran = left is not None and seen - left < FLOOR_S
+        if asks_in_vain(rank, activity) or (ran and may_ask(activity, rank)):
             found = self.by_stack(rank.sample, left, seen)
         else:
             left = rank.moved_at if _woken_by_data(activity) else left

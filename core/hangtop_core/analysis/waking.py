@@ -10,7 +10,7 @@ from hangtop_core.analysis.kinds import COMMUNICATION
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.activity import Activity
-    from hangtop_core.model import Process, Rank, Thread
+    from hangtop_core.model import Process, Rank, StackSample, Thread, ThreadStack
 
 IDLE_SHARE = 0.01
 """Cores below which who was met running does not compute, also where there is much to do."""
@@ -57,8 +57,8 @@ def asking(found: Activity, rank: Rank) -> Activity:
         return found
     if sample is None or sample.same_functions_since is None or lately is None:
         return found
-    owner = next((one for one in sample.threads if one.gil), None)
-    if owner is None or owner.tid == main.tid:
+    owner = _other_owner(sample, main)
+    if owner is None:
         return found
     same_s = sample.at - sample.same_functions_since
     share = rank.main_cpu_share
@@ -67,3 +67,22 @@ def asking(found: Activity, rank: Rank) -> Activity:
     if not (wakes and keeps and same_s >= lately.span_s / 2):
         return found
     return msgspec.structs.replace(found, kind="gil", text="waits for the GIL")
+
+
+def may_ask(found: Activity, rank: Rank) -> bool:
+    """Whether it may be one of those, and has not been watched for long enough to tell.
+
+    Then that it runs says nothing: it was met in a wait while a thread that sleeps had the GIL.
+    """
+    if found.family != "futex" or found.kind not in COMMUNICATION or found.main is None:
+        return False
+    if rank.lately is not None or rank.sample is None:
+        return False
+    owner = _other_owner(rank.sample, found.main)
+    return owner is not None and not owner.active and (rank.main_cpu_share or 0.0) < ASKS_SHARE
+
+
+def _other_owner(sample: StackSample, main: Thread) -> ThreadStack | None:
+    """The thread that has the GIL, if it is not the main thread."""
+    owner = next((one for one in sample.threads if one.gil), None)
+    return owner if owner is not None and owner.tid != main.tid else None

@@ -11,7 +11,7 @@ from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.sourcelines import needs_no_lock, sleeps
 from hangtop_core.lately import Lately
 from support.build import HUNG_SINCE, NOW, World, judged
-from support.situations import BACKWARD, FUTEX, JOIN, POLL, RUN, frame, thread, user
+from support.situations import BACKWARD, FUTEX, JOIN, POLL, RUN, c10d, frame, thread, user
 from support.verdicts import blamed
 
 if TYPE_CHECKING:
@@ -355,3 +355,28 @@ def test_who_wakes_up_all_the_time_in_a_wait_for_others_asks_for_the_gil(
     assert (found.state == "hung") is (cause is not None)
     if cause:
         assert (found.verdicts[0].cause, blamed(found.verdicts[0])) == (cause, [2])
+
+
+@pytest.mark.parametrize(
+    ("told", "active", "state"),
+    [
+        ({}, False, "unknown"),
+        ({"main_cpu_share": 0.2}, False, "progressing"),  # it computes
+        ({"lately": Lately(share=0.5, left=3, span_s=15.0)}, False, "progressing"),
+        ({}, True, "progressing"),  # a thread that runs has the GIL for a moment
+    ],
+)
+def test_that_it_runs_says_nothing_before_it_was_watched_for_long(
+    told: dict[str, Any], active: bool, state: str
+) -> None:
+    # GIVEN a main thread that wakes up all the time, while a thread of it has the GIL
+    world = World(observed_since=NOW - 5.0)
+    world.waiters(2, moved_at=NOW - 7.0)
+    others = {"others": [("actor", 4025, user("step", 41), True)]}
+    fields: dict[str, Any] = {"moved_at": NOW, "main_cpu_share": 0.003, **told}
+    one = world.add(c10d("all_reduce"), FUTEX, sample=others, **fields)
+    assert one.sample is not None
+    main, actor = one.sample.threads
+    sample = replace(one.sample, threads=(main, replace(actor, active=active)))
+    world.ranks[2] = replace(one, sample=sample)
+    assert judged(world).state == state
