@@ -19,6 +19,8 @@ ASKS_SHARE = 0.03
 OWNER_SHARE = 0.1
 """Cores that a process gets at least in which a thread keeps the GIL and computes, also where there
 is far too much to do."""
+_ASLEEP = ("futex", None)
+"""On what it sleeps; not known where it was read on its way into that, or out of it."""
 SLEPT_S = 10.0
 """Seconds for which it counts in what a main thread was last met asleep."""
 
@@ -53,7 +55,7 @@ def asking(found: Activity, rank: Rank) -> Activity:
     functions for at least half as long as is looked back.
     """
     sample, lately, main = rank.sample, rank.lately, found.main
-    if found.family != "futex" or found.kind not in COMMUNICATION or main is None:
+    if found.family not in _ASLEEP or found.kind not in COMMUNICATION or main is None:
         return found
     if sample is None or sample.same_functions_since is None or lately is None:
         return found
@@ -74,7 +76,7 @@ def may_ask(found: Activity, rank: Rank) -> bool:
 
     Then that it runs says nothing: it was met in a wait while a thread that sleeps had the GIL.
     """
-    if found.family != "futex" or found.kind not in COMMUNICATION or found.main is None:
+    if found.family not in _ASLEEP or found.kind not in COMMUNICATION or found.main is None:
         return False
     if rank.lately is not None or rank.sample is None:
         return False

@@ -361,6 +361,7 @@ def test_who_wakes_up_all_the_time_in_a_wait_for_others_asks_for_the_gil(
     ("told", "active", "state"),
     [
         ({}, False, "unknown"),
+        ({"facts": ("S", None, None, None, None)}, False, "unknown"),  # read on its way
         ({"main_cpu_share": 0.2}, False, "progressing"),  # it computes
         ({"lately": Lately(share=0.5, left=3, span_s=15.0)}, False, "progressing"),
         ({}, True, "progressing"),  # a thread that runs has the GIL for a moment
@@ -373,8 +374,8 @@ def test_that_it_runs_says_nothing_before_it_was_watched_for_long(
     world = World(observed_since=NOW - 5.0)
     world.waiters(2, moved_at=NOW - 7.0)
     others = {"others": [("actor", 4025, user("step", 41), True)]}
-    fields: dict[str, Any] = {"moved_at": NOW, "main_cpu_share": 0.003, **told}
-    one = world.add(c10d("all_reduce"), FUTEX, sample=others, **fields)
+    fields = {"facts": FUTEX, "moved_at": NOW, "main_cpu_share": 0.003, **told}
+    one = world.add(c10d("all_reduce"), sample=others, **fields)
     assert one.sample is not None
     main, actor = one.sample.threads
     sample = replace(one.sample, threads=(main, replace(actor, active=active)))
