@@ -110,3 +110,25 @@ async def test_between_two_turns_the_loop_looks_for_keys(monkeypatch: pytest.Mon
             await end.wait()
         assert done.count("turn") > 4
         assert "turn turn" not in " ".join(done)
+
+
+async def test_a_picture_is_filled_to_its_end_on_a_machine_that_is_late_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Textual leaves a timer out whose time has come before its task began."""
+    app = app_for(large())
+    async with app.run_test(size=(120, 36)):
+        page, end = app.screen, asyncio.Event()
+        assert isinstance(page, Page)
+        steps, late = page.steps, iter(range(1_000_000_000))
+
+        def noted() -> Iterator[None]:
+            yield from steps()
+            end.set()
+
+        monkeypatch.setattr("textual._time.get_time", lambda: time.monotonic() + next(late) * 0.01)
+        monkeypatch.setattr(page, "steps", noted)
+        monkeypatch.setattr(turns, "TURN_S", 0.0)
+        page.turns.begin()
+        async with asyncio.timeout(PATIENCE):
+            await end.wait()

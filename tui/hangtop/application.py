@@ -220,7 +220,15 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     def _let_go(self) -> None:
         """Let go of old pictures, between keys."""
         if self.state.history.let_go():
-            self.set_timer(PAUSE_S, self._let_go)
+            self.soon(self._let_go)
+
+    def soon(self, work: Callable[[], object]) -> None:
+        """Do something in a moment, after keys that wait.
+
+        By no timer of Textual: one whose task begins later than it would fire never does (textual
+        8.2 textual/timer.py, `skip`), and a few milliseconds are soon over on a busy machine.
+        """
+        asyncio.get_running_loop().call_later(PAUSE_S, self.call_later, work)
 
     def _first_job(self, jobs: Sequence[Job]) -> None:
         """Let the user choose when there is a choice, or when the job asked for is not there."""

@@ -25,7 +25,7 @@ class Filled:
         self.done: list[str] = []
         self.later: list[Callable[[], None]] = []
         self.now, self._seconds, self._pictures = 0.0, seconds, 0
-        self.hangtop = SimpleNamespace(page=self, set_timer=lambda _, one: self.later.append(one))
+        self.hangtop = SimpleNamespace(page=self, soon=self.later.append)
         monkeypatch.setattr(turns, "perf_counter", lambda: self.now)
         self.turns = Turns(cast("Page", self))
 

@@ -44,7 +44,7 @@ class Turns:
             return
         for _ in filling:
             if perf_counter() > until:
-                page.hangtop.set_timer(PAUSE_S, self._take)
+                page.hangtop.soon(self._take)
                 return
         self._filling = None
         page.show_bars()
