@@ -128,8 +128,7 @@ class Watcher:
         if asks_in_vain(rank, activity) or (ran and may_ask(activity, rank)):
             found = self.by_stack(rank.sample, left, seen)
         else:
-            left = rank.moved_at if _woken_by_data(activity) else left
-            found = self._by_scheduler(left, seen)
+            found = self._by_scheduler(rank.moved_at if _woken_by_data(activity) else left, seen)
         moves_data = kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE
         if moves_data or kind in _MOVES_DATA:
             found = self._or_moved(found, latest((rank.io_moved_at, rank.file_moved_at)))

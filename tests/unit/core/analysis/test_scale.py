@@ -95,7 +95,7 @@ def test_a_verdict_looks_at_each_rank_few_times() -> None:
     large.hear(30.0)
     snapshot, job, diagnosis = large.picture(30.0)
     assert diagnosis.verdicts[0].cause == "missing-collective"
-    assert operations(lambda: diagnose(snapshot, job, HANG_AFTER)) < 520 * len(job.ranks)
+    assert operations(lambda: diagnose(snapshot, job, HANG_AFTER)) < 500 * len(job.ranks)
 
 
 FEW, MANY = 16, 128
