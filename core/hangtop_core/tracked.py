@@ -170,9 +170,9 @@ class Tracked:
             new = msgspec.structs.replace(new, meters=old.meters)
         if new != old:
             if self.settled:
-                # Nothing was noted while nothing moved; the shares count from just before now.
-                self._points.clear()
-                self._points.append(_point(before, old.meters))
+                # Nothing was noted while nothing moved: for the whole window before now.
+                rested = min(before, at - SHARE_WINDOW)
+                self._points[:] = _point(rested, old.meters), _point(before, old.meters)
                 self.settled = False
             self.process = new
             self.slept = met_asleep(new, at) or self.slept

@@ -192,22 +192,26 @@ def _greeted(listener: Listener, deadline: float) -> socket.socket:
     """
     host, _, port = listener.address.rpartition(":")
     bound = host.strip("[]")
+    address = _LOCAL.get(bound, bound), int(port)
     for left in range(GREETINGS, 0, -1):
         until = min(deadline, time.monotonic() + GREETING_S)
-        connection = socket.create_connection(
-            (_LOCAL.get(bound, bound), int(port)), timeout=max(0.1, until - time.monotonic())
-        )
         try:
-            _Line(connection, until).say("TIMEOUT %d" % LEG_SECONDS, "OK")
-            return connection
+            # One that is stopped and has been greeted often does not even connect.
+            return _greet(address, until)
         except socket.timeout:
-            connection.close()
             if left == 1 or time.monotonic() >= deadline:
                 raise
-        except BaseException:
-            connection.close()
-            raise
     raise socket.timeout
+
+
+def _greet(address: Tuple[str, int], until: float) -> socket.socket:
+    connection = socket.create_connection(address, timeout=max(0.1, until - time.monotonic()))
+    try:
+        _Line(connection, until).say("TIMEOUT %d" % LEG_SECONDS, "OK")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 class _Line:

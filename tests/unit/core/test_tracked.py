@@ -158,6 +158,19 @@ def test_shares_of_a_core(bench: Bench) -> None:
     assert (bench.ranks()[0].cpu_share or 0) > 0.1, "a long rest does not dilute what is new"
 
 
+def test_a_moment_on_a_cpu_after_a_rest_is_a_moment_of_the_whole_window(bench: Bench) -> None:
+    """A deadlocked rank whose helper ran for 60 ms was told to get on: at work by 6 % of 1 s."""
+    bench.fold(0, process(100, 0))
+    for at in range(1, 30):
+        bench.fold(at)
+    for at in range(30, 33):
+        bench.fold(at, {"pid": 100, "meters": meters(cpu_s=1.06)})
+        assert bench.ranks()[0].cpu_share == pytest.approx(0.06 / (5 + at - 30), abs=0.001)
+    for at in range(33, 45):
+        bench.fold(at, {"pid": 100, "meters": meters(cpu_s=1.06 + 0.06 * (at - 32))})
+    assert bench.ranks()[0].cpu_share == pytest.approx(0.06), "who goes on with it is at work"
+
+
 def test_samples_of_one_stack_count_up(bench: Bench) -> None:
     bench.fold(0, process(100, 0))
     counts = []

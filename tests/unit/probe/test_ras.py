@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -128,6 +130,24 @@ def test_a_stopped_rank_beside_it_does_not_get_the_question(
         for _ in range(4):
             assert ras.ask(found, 30.0) == ("json", b"mine")
         assert len(mine.asked) == 4
+
+
+def test_a_stopped_rank_beside_it_that_takes_no_more_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ras, "GREETING_S", 0.1)
+    monkeypatch.setattr(ras, "GREETINGS", 60)
+    port = free_port()
+    with double(tmp_path / "b", "mine", port=port) as stopped, ExitStack() as open_ones:
+        os.kill(stopped.pid, signal.SIGSTOP)
+        with suppress(TimeoutError):
+            while True:
+                connecting = socket.create_connection(("127.0.0.1", port), timeout=0.1)
+                open_ones.enter_context(connecting)
+        with double(tmp_path / "a", "mine", port=port) as mine:
+            found = ras.find([mine.pid, stopped.pid], RIGHTS)
+            for _ in range(4):
+                assert ras.ask(found, 30.0) == ("json", b"mine")
 
 
 def test_a_gone_rank_and_none(tmp_path: Path) -> None:
