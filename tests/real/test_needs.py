@@ -12,6 +12,7 @@ import socket
 import subprocess
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,12 +22,12 @@ from hangtop_core import needs
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
 from support.launch import SUPPORT, Started, torchrun
-from support.processes import PATIENCE, state
+from support.processes import PATIENCE, state, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hangtop_core.diagnosis import Diagnosis, Verdict
+    from hangtop_core.diagnosis import Diagnosis, Need, Verdict
     from hangtop_core.updates import Update
 
 pytestmark = pytest.mark.real
@@ -69,12 +70,17 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Waiting]:
             yield Waiting(started, port)
 
 
-def concluded(update: Update, kind: str) -> Diagnosis | None:
+def concluded(update: Update, kind: str | None = None) -> Diagnosis | None:
     """The diagnosis, once the job hangs and something of this kind has been asked for."""
     (found,) = update.diagnoses.values() or [None]
     if found is None or found.state != "hung":
         return None
-    return found if any(one.kind == kind for one in found.needs) else None
+    return found if kind is None or any(one.kind == kind for one in found.needs) else None
+
+
+def stacks_needed(update: Update) -> list[Need]:
+    (found,) = update.diagnoses.values() or [None]
+    return [one for one in getattr(found, "needs", ()) if one.kind == "stacks"]
 
 
 def undecided(update: Update) -> bool:
@@ -147,3 +153,28 @@ def test_c_frames_are_taken_where_that_is_allowed_and_decide(
     assert "py-spy dump --native on " in said.err
     # Whoever was paused goes on.
     assert not {state(pid) for pid in job.started.pids()} & {"t", "T"}
+
+
+def test_stacks_are_asked_for_where_nobody_has_looked_lately(tmp_path: Path) -> None:
+    """Of what runs stacks are taken seldom on a node that has no time for it; here never again."""
+    path = tmp_path / "done"
+    with torchrun("missing", str(path), nproc=2) as started:
+        assert wait_until(Path(f"{path}.looks").exists)
+        options = Options(
+            interval=0.5, sample_every=600.0, pids=(started.pid,), hang_after=HANG_AFTER_S
+        )
+        with Session(options, diagnose) as session:
+            # GIVEN a rank that runs, and may be anywhere since its only sample
+            update = session.wait(lambda u: bool(stacks_needed(u)), PATIENCE)
+            assert update is not None, session.latest
+            (found,) = update.diagnoses.values()
+            (need,) = stacks_needed(update)
+            assert (found.state, need.rank) == ("unknown", 1)
+            assert need.state in ("wanted", "asked")
+            # THEN it is looked at, once, without pausing it, and that decides
+            update = session.wait(lambda u: concluded(u) is not None, PATIENCE)
+            assert update is not None, session.latest
+            (verdict,) = concluded(update).verdicts
+            assert [one.rank for one in verdict.culprits] == [1]
+            taken = [c for c in session.commands if need.pid in c.pids and "py-spy" in c.what]
+            assert [c.what for c in taken] == ["py-spy dump --nonblocking"] * 2

@@ -6,6 +6,8 @@ gloo_job.py slow         as `steps`, two seconds apart
 gloo_job.py crowded N    as `steps`, with N more threads in every rank that wake up once a second
 gloo_job.py late PATH    slow steps, until rank 1 opens a FIFO (and makes PATH.opens); when that
                          has a writer, steps until there is PATH.end, and all end well
+gloo_job.py missing PATH  rank 1 looks again and again for a file that nobody makes (and makes
+                         PATH.looks)
 gloo_job.py workers      every rank has 2 DataLoader workers; those of rank 1 sleep for ever
 gloo_job.py waits DIR    rank 1 reads from DIR/fifo, to which nobody writes, and rank 2 waits for a
                          lock of DIR/lock, which rank 0 holds
@@ -128,6 +130,15 @@ def late(path: str) -> None:
     dist.destroy_process_group()
 
 
+def missing(path: str) -> None:
+    dist.all_reduce(torch.ones(4))
+    if dist.get_rank() == 1:
+        open(f"{path}.looks", "w").close()
+        while not os.path.exists(path):
+            time.sleep(0.02)
+    dist.all_reduce(torch.ones(4))
+
+
 def workers() -> None:
     loader = DataLoader(Slow(dist.get_rank() == 1), batch_size=2, num_workers=2)
     for batch in loader:
@@ -188,7 +199,7 @@ def main() -> None:
     elif kind == "collective":
         hang_in_collective(2)
     else:
-        kinds = (steps, slow, crowded, late, workers, waits, unmatched, two, overflow)
+        kinds = (steps, slow, crowded, late, missing, workers, waits, unmatched, two, overflow)
         {one.__name__: one for one in kinds}[kind](*rest)
 
 
