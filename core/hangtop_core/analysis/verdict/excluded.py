@@ -161,7 +161,9 @@ def _remembering(case: Case) -> str | None:
 
 def _unfailing(case: Case) -> str | None:
     gpus = [gpu for s in case.on_gpus for gpu in case.gpus(s)]
-    if not gpus or any(gpu.state != "ok" for gpu in gpus) or any(case.xids.values()):
+    # Of one that is lost nobody may know any more which rank is on it.
+    near = (gpu for node in case.seen_nodes for gpu in node.gpus)
+    if not gpus or any(gpu.state != "ok" for gpu in near) or any(case.xids.values()):
         return None
     return f"{plural(len(gpus), 'GPU')} answer, and none has had an Xid"
 

@@ -10,11 +10,13 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.analysis.verdict.others import BY_ITSELF
 from hangtop_core.analysis.verdict.rules import RULES
+from hangtop_core.hardware import GpuProcess
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.model import Fact, Node
 from hangtop_core.report import diagnosis_text
 from hangtop_core.text import duration
 from support.build import ATTACHED, HUNG_SINCE, NOW, World, judged
+from support.gpus import gpu
 from support.logs import with_log
 from support.situations import (
     DESTROY,
@@ -97,6 +99,14 @@ def test_a_kernel_log_without_such_a_line_rules_out_a_kill() -> None:
     line = KernelLine(NOW - 100, OOM.format(99))
     world.nodes["n1"] = Node("n1", "ready", capabilities=LOGGED, kernel_lines=(line,))
     assert "a kill or crash in the kernel log" not in ruled_out(judged(world))
+
+
+@pytest.mark.parametrize(("state", "out"), [("ok", True), ("lost", False)])
+def test_a_gpu_that_is_lost_is_not_ruled_out_whoever_was_on_it(state: str, out: bool) -> None:
+    world = skipped()
+    used = gpu(0, processes=(GpuProcess(world.ranks[0].process.pid, 60 << 30),))
+    world.nodes["n1"] = Node("n1", "ready", gpus=(used, gpu(1, state=state)))
+    assert ("a GPU that failed" in ruled_out(judged(world))) == out
 
 
 def test_the_timeline_goes_from_the_start_to_the_hang() -> None:
