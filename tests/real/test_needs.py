@@ -171,10 +171,11 @@ def test_stacks_are_asked_for_where_nobody_has_looked_lately(tmp_path: Path) -> 
             (need,) = stacks_needed(update)
             assert (found.state, need.rank) == ("unknown", 1)
             assert need.state in ("wanted", "asked")
-            # THEN it is looked at, once, without pausing it, and that decides
+            # THEN it is looked at again, without pausing it, and that decides
             update = session.wait(lambda u: concluded(u) is not None, PATIENCE)
             assert update is not None, session.latest
             (verdict,) = concluded(update).verdicts
             assert [one.rank for one in verdict.culprits] == [1]
             taken = [c for c in session.commands if need.pid in c.pids and "py-spy" in c.what]
-            assert [c.what for c in taken] == ["py-spy dump --nonblocking"] * 2
+            assert len(taken) > 1
+            assert {c.what for c in taken} == {"py-spy dump --nonblocking"}
