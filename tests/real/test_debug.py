@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import pty
-import signal
 import stat
 import subprocess
 import sys
@@ -28,6 +27,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 pytest.importorskip("torch")
 SOCKETS = Path(f"/tmp/hangtop-{os.getuid()}")
+SCRIPT = SUPPORT / "debug_job.py"
+
+
+def at_line(text: str) -> str:
+    """A breakpoint by file and line: names mean nothing where a rank stands in a library."""
+    return f"b {SCRIPT}:{SCRIPT.read_text().splitlines().index(text) + 1}"
+
+
+STEP, FORGOTTEN = at_line("    double = number * 2"), at_line("    reader, writer = os.pipe()")
 
 
 @dataclass
@@ -123,9 +131,7 @@ def test_what_is_open_of_a_prepared_job_is_open_for_its_user_alone(job: Job) -> 
 
 def test_prompt_steps_and_leaves_nothing(job: Job) -> None:
     before = descriptors(job.pids[0])
-    script = SUPPORT / "debug_job.py"
-    line = script.read_text().splitlines().index("    double = number * 2") + 1
-    lines = ("p 6 * 7", f"b {script}:{line}", "c", "n", "p double == number * 2", "cl", "c")
+    lines = ("p 6 * 7", STEP, "c", "n", "p double == number * 2", "cl", "c")
     done = job.debug(0, *lines)
     assert done.returncode == 0, done.stderr
     said = done.stdout
@@ -141,9 +147,9 @@ def test_prompt_steps_and_leaves_nothing(job: Job) -> None:
 @pytest.mark.parametrize(
     "typed",
     [
-        {"b step": b"Breakpoint "},
-        {"b step": b"(Pdb) ", "c": b"(Pdb) "},
-        {"b forgotten": b"(Pdb) ", "c": b"without a prompt"},
+        {STEP: b"Breakpoint "},
+        {STEP: b"(Pdb) ", "c": b"(Pdb) "},
+        {FORGOTTEN: b"(Pdb) ", "c": b"without a prompt"},
     ],
     ids=["at the prompt", "at a breakpoint", "while it runs"],
 )
@@ -159,12 +165,14 @@ def test_the_end_of_hangtop_lets_the_rank_go_on(job: Job, typed: dict[str, bytes
         start_new_session=True,
     ) as process:
         os.close(theirs)
-        read_until(ours, b"(Pdb) ")
-        for line, answer in typed.items():
-            os.write(ours, f"{line}\n".encode())
-            read_until(ours, answer)
-        stood = job.steps()
-        os.kill(process.pid, signal.SIGKILL)
+        try:
+            read_until(ours, b"(Pdb) ")
+            for line, answer in typed.items():
+                os.write(ours, f"{line}\n".encode())
+                read_until(ours, answer)
+            stood = job.steps()
+        finally:
+            process.kill()
         process.wait(PATIENCE)
         assert job.goes_on(), stood
     os.close(ours)
