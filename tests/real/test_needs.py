@@ -174,7 +174,7 @@ def test_stacks_are_asked_for_where_nobody_has_looked_lately(tmp_path: Path) -> 
             # THEN it is looked at again, without pausing it, and that decides
             update = session.wait(lambda u: concluded(u) is not None, PATIENCE)
             assert update is not None, session.latest
-            (verdict,) = concluded(update).verdicts
+            verdict, *_ = concluded(update).verdicts
             assert [one.rank for one in verdict.culprits] == [1]
             taken = [c for c in session.commands if need.pid in c.pids and "py-spy" in c.what]
             assert len(taken) > 1
