@@ -211,13 +211,14 @@ class Page(Moving, Screen[None], inherit_bindings=False):
 
     def tick(self) -> None:
         """What changes with time alone."""
-        if not self.query("#headline"):
+        bar = self.query_one_optional("#headline", Bar)
+        if bar is None:
             return  # the screen is being taken down
         state = self.state
         if state.taken is not None:
             line_of = partial(slider, state.history, state.shown, incomplete=state.incomplete)
             self.query_one("#slider", Bar).show(line_of)
-        self.query_one("#headline", Bar).show(
+        bar.show(
             lambda width: headline(
                 state.snapshot,
                 state.job,
