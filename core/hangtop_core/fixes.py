@@ -6,6 +6,7 @@ What is not one of them is shown as what the node said, and never as a command o
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -77,8 +78,8 @@ def worded(value: T) -> T:
     elif isinstance(value, msgspec.Struct):
         changes: dict[str, Any] = {
             name: worded(held)
-            for name in _HOLDERS
-            if isinstance(held := getattr(value, name, None), msgspec.Struct | dict | tuple)
+            for name in _holders(type(value))
+            if isinstance(held := getattr(value, name), msgspec.Struct | dict | tuple)
         }
         said = getattr(value, "fix", None)
         if said is not None:
@@ -86,3 +87,8 @@ def worded(value: T) -> T:
         changed = msgspec.structs.replace(value, **changes) if changes else value
     result: T = changed
     return result
+
+
+@cache
+def _holders(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(name for name in kind.__struct_fields__ if name in _HOLDERS)

@@ -37,6 +37,8 @@ class Fields:
 
     def read(self, raw: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
         """Decode known fields, all at once where they are good, else one by one."""
+        if not raw:
+            return {}
         try:
             some = msgspec.convert(raw, self._some)
         except MISFITS:
