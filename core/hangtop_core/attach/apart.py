@@ -42,6 +42,8 @@ connection there, one here. Many shells allow 1,024."""
 _HEAD = Struct("<cIQ")
 """What it is, the connection, and how many bytes follow."""
 _READ = 256 * 1024
+_WRITE = 64 * 1024
+"""Bytes of events that are written without waiting for more: what a pipe holds."""
 _CREDIT = MAX_UNREAD // 8
 """Bytes dealt with of a connection that are worth telling."""
 _MOST = 1 << 30
@@ -269,6 +271,7 @@ class _Telling(PipeEngine):
 
     def __init__(self) -> None:
         super().__init__(self.tell)
+        self._unsaid = bytearray()
 
     def open_as(self, conn: int, node: str, argv: list[str], errors: bool) -> None:
         """Start ``argv`` under the number that it has got already."""
@@ -289,7 +292,13 @@ class _Telling(PipeEngine):
             self._say(b"P", conn, b"%d" % pid)
 
     def _say(self, what: bytes, conn: int, data: bytes) -> None:
-        whole = memoryview(_HEAD.pack(what, conn, len(data)) + data)
+        self._unsaid += _HEAD.pack(what, conn, len(data)) + data
+        if len(self._unsaid) >= _WRITE:
+            self._handed_out()
+
+    def _handed_out(self) -> None:
+        # Together: each write wakes the other end, and takes its interpreter from what it does.
+        whole, self._unsaid = memoryview(self._unsaid), bytearray()
         # Where nobody listens any more, orders end, too.
         with self.said, contextlib.suppress(BrokenPipeError):
             while whole:

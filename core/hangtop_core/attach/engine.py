@@ -223,16 +223,22 @@ class PipeEngine:
                 # One that was closed in this round is not there any more, and none is new.
                 elif (connection := self._by_fd.get(fd)) is not None:
                     self._try("moving", connection.conn, fd)
+            self._handed_out()
             with self._lock:
                 orders, self._orders = self._orders, deque()
                 self._woken = False
             for what, conn, value in orders:
                 self._try(what, conn, value)
+            self._handed_out()
         for connection in list(self._connections.values()):
             self._end(connection, at_once=True)
+        self._handed_out()
         with self._lock:
             self._epoll.close()
             os.close(self._wake)
+
+    def _handed_out(self) -> None:
+        """Called on the engine's thread when the sink has got all there is for now."""
 
     def _try(self, what: str, conn: int, value: Any) -> None:
         """Obey an order; what fails there is no matter of the other connections."""

@@ -247,6 +247,25 @@ def test_at_rest_what_many_say_is_handed_out_together_and_orders_are_obeyed_at_o
         bench.take()
 
 
+def test_what_many_say_at_once_is_told_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+
+    def write(fd: int, data: memoryview) -> int:
+        written.append(bytes(data))
+        return len(data)
+
+    monkeypatch.setattr(apart.os, "write", write)
+    telling = apart._Telling()
+    for conn in range(8):
+        telling.tell(Lines(conn, [b"said"], 5))
+    assert not written
+    telling._handed_out()
+    telling._handed_out()
+    assert [whole.count(b"said") for whole in written] == [8]
+    telling.tell(Lines(1, [b"." * apart._WRITE], apart._WRITE + 1))
+    assert len(written) == 2, "much waits for nothing"
+
+
 def held_by(engine: ApartEngine) -> int:
     """The process that holds the connections."""
     house = engine._house
