@@ -9,7 +9,7 @@ from __future__ import annotations
 PAUSE_NODE_S, PAUSE_S = 0.002, 2.0
 """Seconds without another one after which nobody waits any more: for each node, and at most."""
 SHOW_SHARE = 0.25
-"""Of that, for which the rest waits after the last one: the picture of all is being shown."""
+"""Of that, for which the rest waits once the picture of all was made: it is being shown."""
 ALL_S = 20.0
 """Seconds that all together may take, going by how many have come so far; a stream that takes
 longer leaves time for other things."""
@@ -41,6 +41,11 @@ class Arrivals:
             self._missing.remove(name)
             self._last = now
             self.over = not self._missing
+
+    def shown(self, now: float) -> None:
+        """Note that a picture was made."""
+        if self.over:
+            self.over, self._last = False, now
 
     def pending(self, now: float) -> bool:
         """Whether what can wait is to wait for those that are still to come."""

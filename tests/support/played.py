@@ -136,11 +136,12 @@ class Played:
         rests = self.judge.settled and not collector.store.news
         due = self.rhythm.wait(now.mono, urgent=collector.urgent, rests=rests, behind=False)
         if due <= 0:
-            collector.urgent = collector.arrivals.over = False
+            collector.urgent = False
             snapshot = collector.store.publish(now.epoch)
             collector.rounds.look_closer(snapshot)
             found = self.judge.judge(snapshot)
             collector.rounds.read_logs(snapshot, found)
             self.rhythm.made(now.mono, now.mono, PICTURE_S)
+            collector.arrivals.shown(now.mono)
             self.pictures += 1
             self.diagnosis = next(iter(found.values()))

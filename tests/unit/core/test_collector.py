@@ -113,8 +113,11 @@ def test_the_picture_of_all_is_shown_before_stacks_are_asked_for() -> None:
     crowd.mono += 100 * PAUSE_NODE_S
     collector.tick(crowd.now)
     assert "stacks" not in asked(crowd), "it is not yet made"
-    collector.arrivals.over = False  # as the session does that makes it
-    assert collector.arrivals.pending(crowd.mono - 99 * PAUSE_NODE_S), "it is being drawn"
+    collector.arrivals.shown(crowd.mono)  # as the session does that makes it
+    assert not collector.arrivals.over
+    collector.tick(crowd.now)
+    assert "stacks" not in asked(crowd), "it is being drawn"
+    crowd.mono += 100 * PAUSE_NODE_S
     collector.tick(crowd.now)
     assert asked(crowd).count("stacks") == 100
 
