@@ -65,6 +65,7 @@ class Rounds:
         if now.mono - self._last < ROUND * many * (CALM if many > 1.0 and not store.news else 1.0):
             return
         self._last = now.mono
+        self._pace.begin()
         for name, link in links.items():
             if self._collector.may_ask(link):
                 told = store.nodes[name].told, self._odd.get(name)

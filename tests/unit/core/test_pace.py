@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hangtop_core.pace import MOST_S, NODES, Pace
+from hangtop_core.pace import LONG_S, MOST_S, NODES, TOGETHER, Pace
 
 
 def looks(pace: Pace, told: int, begin: float, end: float) -> list[float]:
@@ -43,3 +43,17 @@ def test_of_many_nodes_one_at_rest_is_looked_at_each_time_it_has_rested_twice_as
     found = looks(pace, 1, 1, 800)
     assert all(later == 3 * before for before, later in pairwise(found) if later <= 16 * MOST_S)
     assert found[-1] - found[-2] == 16 * MOST_S
+
+
+def test_nodes_that_began_to_rest_together_are_looked_at_one_after_the_other() -> None:
+    pace, nodes = Pace(), [f"n{number}" for number in range(4 * TOGETHER)]
+
+    def round_at(now: float, told: int = 0) -> list[str]:
+        pace.begin()
+        return [name for name in nodes if pace.due(name, told, now)]
+
+    assert round_at(0.0) == round_at(0.0) == round_at(LONG_S) == nodes, "soon after, all at once"
+    later = [round_at(100.0 + number) for number in range(5)]
+    assert [len(some) for some in later] == [TOGETHER] * 4 + [0]
+    assert sorted(name for some in later for name in some) == sorted(nodes), "each of them once"
+    assert round_at(106.0, told=1) == nodes, "what is new never waits"
