@@ -136,7 +136,7 @@ class SimulatedNode:
         rest = min(self._watch.get("rest", 0.0), MAX_REST_S)
         if "set" in piece and now != self._minor_at:
             self._changed_at = now
-        if "set" not in piece and now - self._sent_at < self._promised - pause / 2:
+        if "set" not in piece and not self._is_awaited(now, pause):
             return None
         self._sent_at = now
         self._promised = max(pause, quiet_s(now - self._changed_at, rest))
@@ -165,10 +165,12 @@ class SimulatedNode:
                 self._steps[pid] += 1
                 self._ran[pid] = now
 
+    def _is_awaited(self, now: float, pause: float) -> bool:
+        return now - self._sent_at >= self._promised - pause / 2
+
     def _piece(self, now: float, pause: float) -> Message:
         whole = not self._told
-        held = max(HELD_S, self._promised - self._watch["interval"])
-        minor = whole or now - self._minor_at >= held
+        minor = whole or (self._is_awaited(now, pause) and now - self._minor_at >= HELD_S)
         self._minor_at = now if minor else self._minor_at
         changed: dict[str, Message] = {}
         for pid, row in self._rows.items():

@@ -27,8 +27,9 @@ _MAX_STRINGS = 20000
 _MAX_INTERVAL = 30.0
 _STARTED = time.monotonic()
 HELD_S = 30.0
-"""Seconds for which is held back what moves all the time and means little by itself. Of a job that
-hangs nothing else moves, and a thousand nodes are to cost next to nothing then."""
+"""Seconds for which is held back what moves all the time and means little by itself, and then until
+a piece is due. Of a job that hangs nothing else moves, and a thousand nodes are to cost next to
+nothing then."""
 MAX_REST_S = 60.0
 """Longest pause of a node that rests: for so long, and some seconds, it is not seen that it stands
 still."""
@@ -38,9 +39,9 @@ _MINOR = frozenset({"load1", "memory_available", "shm_free", "processes", "pytho
 """Facts of the node that are held back."""
 _QUIET_SHARE, _SOON_S = 0.25, 20.0
 """Of the time in which nothing but what is held back has changed: for so long a piece is left out
-that would tell nothing, or for what is more than those seconds of it, up to `rest` seconds, and
-what is held back waits for the piece after. A thousand nodes that rest cost the head, and by how
-much later it sees that they still do is little beside how long they have."""
+that would tell nothing, or for what is more than those seconds of it, up to `rest` seconds. A
+thousand nodes that rest cost the head, and by how much later it sees that they still do is little
+beside how long they have."""
 _SHORT_S = 1.0
 """Pauses up to this need not be told: the other end waits far longer before it wonders."""
 
@@ -100,7 +101,7 @@ class Watch:
             fields["threads"] = [self._row(row) for row in rows]
             folders.update(fields.get("cgroup_folders", ()))
         whole = self._differ.whole
-        minor = self._is_due("minor", max(HELD_S, self._promised - self.interval)) or whole
+        minor = (self._is_awaited and self._is_due("minor", HELD_S)) or whole
         delta = self._differ.delta(processes, minor)
         parts = {
             "set": delta.set,
@@ -125,13 +126,18 @@ class Watch:
     def next_piece(self) -> Optional[Dict[str, Any]]:
         """Make a pass; None where it tells nothing, as it was said that nothing would be told."""
         piece, now = self.piece(), time.monotonic()
-        if piece.keys() <= {"at"} and now - self._sent_at < self._promised - self.interval / 2:
+        if piece.keys() <= {"at"} and not self._is_awaited:
             return None
         quiet = quiet_s(now - self._told_at, self._rest)
         self._sent_at, self._promised = now, max(self.pause, quiet)
         if self._promised > _SHORT_S:
             piece["pause"] = round(self._promised, 2)
         return piece
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether the time is over for which it was said that nothing would be told."""
+        return time.monotonic() - self._sent_at >= self._promised - self.interval / 2
 
     def restart(self) -> None:
         """Make the next piece a whole one."""

@@ -150,6 +150,31 @@ def test_what_rests_for_long_is_told_less_often(monkeypatch: pytest.MonkeyPatch)
     assert sum(gap < 8 for gap in gaps) < 20, "of half a minute"
 
 
+def test_what_is_held_back_makes_no_piece_come_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    def changes(watch: Watch, minor: bool, *_: object) -> dict[str, Any]:
+        watch._node["load1"] = now[0]
+        return {"load1": now[0]} if minor else {}
+
+    machine = Hardware(Gpus(Tools()), root="/nowhere")
+    watch = Watch(Table(permission.rights()), 1.0, machine, rest=60.0)
+    watch.table.scope(False, frozenset([-1]))
+    monkeypatch.setattr(Watch, "_node_changes", changes)
+    now = [time.monotonic()]
+    monkeypatch.setattr(watch_module.time, "monotonic", lambda: now[0])
+    began, due, held = now[0], 0.0, []
+    for _ in range(400):
+        now[0] += 1.0
+        piece = watch.next_piece()
+        if piece is not None:
+            assert now[0] >= due - 0.5
+            due = now[0] + piece.get("pause", 1.0)
+            held += [now[0] - began] if "node" in piece else []
+    gaps = [later - before for before, later in pairwise(held)]
+    assert held[0] == 1.0
+    assert 30.0 <= min(gaps) <= max(gaps) <= 60.5
+    assert len(gaps) > 5
+
+
 def test_how_long_nothing_is_said_is_little_beside_how_long_it_lasts() -> None:
     rested = range(0, 600, 5)
     quiet = [quiet_s(still, 1e9) for still in rested]
