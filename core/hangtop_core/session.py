@@ -44,6 +44,8 @@ CLOSE_WAIT = 3.0
 REST_S, ASKED_S = 1.0, 10.0
 """Seconds that what nodes say may wait while the job hangs, the verdict is given and nothing is
 new; seconds after somebody has asked for something in which it may not."""
+PATIENCE_S = 0.5
+"""Seconds between two looks at what is due, at most, where nothing is handed out later."""
 TURN_S = 0.5
 """Seconds after which what is due (pings, a new picture) does not wait for more to be read."""
 
@@ -85,7 +87,7 @@ class Session(Asking):
         self._closing = threading.Event()
         self._began: float | None = None
         self._rhythm = Rhythm(options.interval)
-        self._asked = 0.0
+        self._asked = self._calm = 0.0
         self._behind = False
         """Whether more has come than could be handled in one turn."""
 
@@ -217,10 +219,12 @@ class Session(Asking):
         now = Moment.now()
         self._collector.tick(now, self._behind)
         if self._wait(now.mono) <= 0:
-            self._collector.urgent = self._collector.arrivals.over = False
+            self._collector.urgent = False
             self._publish(now)
+            self._collector.arrivals.shown(time.monotonic())
         waited_for = self._traces or now.mono - self._asked < ASKED_S
-        self._engine.rest(REST_S if self._rests and not waited_for else 0.0)
+        self._calm = REST_S if self._rests and not waited_for else 0.0
+        self._engine.rest(self._calm)
 
     def _wait(self, now: float) -> float:
         """Seconds until the next update is due."""
@@ -242,7 +246,8 @@ class Session(Asking):
 
     def _patience(self) -> float:
         due = self._wait(time.monotonic())
-        return min(max(due, 0.02), URGENT_GAP if self._collector.urgent else 0.5)
+        most = URGENT_GAP if self._collector.urgent else self._calm or PATIENCE_S
+        return min(max(due, 0.02), most)
 
     def _handle_all(self, timeout: float) -> bool:
         """Handle what has come, and wait for it; whether there was too much for one turn."""
