@@ -26,7 +26,7 @@ def at_once(work: Generator[None, None, T]) -> T:
             return result
 
 
-def parts(things: Sequence[T]) -> Iterator[Sequence[T]]:
+def parts(things: Sequence[T], size: int = PART) -> Iterator[Sequence[T]]:
     """Yield all things in their order, so many at a time that a break after each is in time."""
-    for begin in range(0, len(things), PART):
-        yield things[begin : begin + PART]
+    for begin in range(0, len(things), size):
+        yield things[begin : begin + size]

@@ -9,6 +9,7 @@ from hangtop_core import jobs
 from hangtop_core.attach.messages import MAX_PROCESSES
 from hangtop_core.model import Job
 from hangtop_core.places import Places
+from hangtop_core.precedence import SCREENS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -99,7 +100,7 @@ class JobTable:
             id=group.id,
             world_size=group.world_size,
             master=group.master,
-            ranks=tuple([known.rank() for known in self._ranks[group.key]]),
+            ranks=tuple([known.rank() for known in SCREENS.between(self._ranks[group.key])]),
             launchers=tuple(known.process for known in launchers),
             launcher_samples={
                 f"{one.node}:{one.process.pid}": one.sample

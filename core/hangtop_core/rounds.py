@@ -9,6 +9,7 @@ from hangtop_core import samplerate, sampling
 from hangtop_core.analysis.peers import sought
 from hangtop_core.attach import messages
 from hangtop_core.pace import Pace
+from hangtop_core.precedence import SCREENS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,6 +71,7 @@ class Rounds:
             if self._collector.may_ask(link):
                 told = store.nodes[name].told, self._odd.get(name)
                 if self._pace.due(name, told, now.mono):
+                    SCREENS.give_way()
                     self._look_at(link, now.epoch)
 
     def _look_at(self, link: Link, now: float) -> None:

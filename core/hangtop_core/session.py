@@ -24,6 +24,7 @@ from hangtop_core.inbox import Inbox
 from hangtop_core.judging import Judge
 from hangtop_core.needs import Needs
 from hangtop_core.observing import observed
+from hangtop_core.precedence import SCREENS
 from hangtop_core.rhythm import URGENT_GAP, Rhythm
 from hangtop_core.traces import StraceResult, Trace
 from hangtop_core.updates import Diagnose, Options, Update
@@ -266,6 +267,7 @@ class Session(Asking):
 
     def _handle(self, item: Event | Callable[[], None]) -> None:
         try:
+            SCREENS.give_way()
             if callable(item):
                 self._collector.now = now = Moment.now()
                 self._asked = now.mono

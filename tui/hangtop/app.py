@@ -101,6 +101,7 @@ def run_app(
     prepare()
     _load()
     from hangtop.application import FilesApp, HangtopApp  # after the settings
+    from hangtop.loop import run
     from hangtop.theme import use_light
 
     if light:
@@ -123,5 +124,5 @@ def run_app(
     app.tell(notice)
     if sys.__stdin__ is not None:  # `prepare` has seen that it is a terminal
         end_with_terminal(sys.__stdin__.fileno())
-    app.run(mouse=mouse)
+    run(app.run_async(mouse=mouse))
     return app.return_code or 0

@@ -15,6 +15,7 @@ from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
 from hangtop_core.analysis.waiters import Waiters
 from hangtop_core.diagnosis import JobState
 from hangtop_core.nodestates import UNSEEN
+from hangtop_core.precedence import SCREENS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,9 +71,8 @@ def judge(
     watcher = Watcher(snapshot, reader)
     if not job.ranks:
         return _without_ranks(snapshot, job, reader, watcher, hang_after)
-    standings = tuple(
-        watcher.rank(rank, activity) for rank, activity in zip(job.ranks, activities, strict=True)
-    )
+    each = zip(SCREENS.between(job.ranks), activities, strict=True)
+    standings = tuple(watcher.rank(rank, activity) for rank, activity in each)
     patience = hang_after * PATIENCE
     standings = in_loops(reader, job.ranks, activities, standings, hang_after, patience)
     standings = in_vain(snapshot, job, activities, standings)

@@ -40,6 +40,7 @@ from hangtop_core.analysis.waiters import Waiters
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.nodestates import AWAY
 from hangtop_core.numerics import in_order
+from hangtop_core.precedence import SCREENS
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Case:
     def __init__(self, snapshot: Snapshot, job: Job, hang_after: float = HANG_AFTER_S) -> None:
         self.snapshot, self.job, self.hang_after = snapshot, job, hang_after
         self.reader = Reader(snapshot.stacks)
-        read = [self.reader.rank(rank) for rank in job.ranks]
+        read = [self.reader.rank(rank) for rank in SCREENS.between(job.ranks)]
         activities, blind = with_waits(self, read)
         self.blind = blind
         """Whether who waits is only presumed, for want of stacks."""
