@@ -280,8 +280,10 @@ class Session(Asking):
     def _publish(self, now: Moment) -> None:
         began, worked = time.perf_counter(), time.thread_time()
         snapshot = self._collector.store.publish(now.epoch)
+        SCREENS.give_way()
         self._collector.rounds.look_closer(snapshot)
         diagnoses = self._judge.judge(snapshot)
+        SCREENS.give_way()
         self._collector.rounds.read_logs(snapshot, diagnoses)
         diagnoses = self._needs.take(diagnoses, now.mono)
         self._rhythm.made(now.mono, time.monotonic(), time.thread_time() - worked)

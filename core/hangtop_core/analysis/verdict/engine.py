@@ -92,6 +92,7 @@ def diagnose(
     moving = state in ("progressing", "exited")
     halted = _halted_in_waits(case, hits)
     since = hung_since(snapshot, job, case.progress, halted) if state == "hung" else None
+    SCREENS.give_way()
     stuck = state == "hung" or (not moving and (stalled or 0.0) >= FLOOR_S)
     return _diagnosis(
         snapshot,
