@@ -45,6 +45,15 @@ def mark(pid: int) -> Optional[Mark]:
     return tuple(found)
 
 
+def main_mark(pid: int) -> Optional[bytes]:
+    """Return how far the main thread has run; None where it runs now, or is not counted."""
+    base = "/proc/%d/task/%d/" % (pid, pid)
+    stat = procfs.parse_stat(procfs.read(base + "stat") or b"")
+    if stat is None or stat.state == "R":
+        return None
+    return procfs.read(base + "schedstat", 128) or None
+
+
 class Rested(Generic[T]):
     """What was read of processes that have not run since."""
 

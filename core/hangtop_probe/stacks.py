@@ -239,11 +239,12 @@ class Sampler:
         if identity is None:
             result = Sample([], {}, failure("gone", "the process is gone"))
         else:
+            main = rest.main_mark(pid)
             wants_more = wants or (mode == "nonblocking" and self._table.is_worker(identity))
             result = self._sampled(piece, identity, mode, wants_more, seconds, cancel)
             if mode == "nonblocking" and self._begins_to_join(identity, result):
                 result = self._sampled(piece, identity, mode, True, seconds, cancel)
-            elif mode == "nonblocking" and self._stands_passing(identity, result):
+            elif mode == "nonblocking" and self._stands_passing(identity, result, main):
                 more = self._sampled(piece, identity, mode, True, seconds, cancel)
                 result = result if more.failure else more
             if self._table.identity(pid) != identity:
@@ -269,15 +270,20 @@ class Sampler:
             self._joining.discard(identity)
         return begins
 
-    def _stands_passing(self, identity: Identity, result: Sample) -> bool:
+    def _stands_passing(self, identity: Identity, result: Sample, main: Optional[bytes]) -> bool:
         """Whether a rank is in a send or recv whose other end was not read; nor has it run since.
 
-        So those of a job that gets on are mostly read once.
+        So those of a job that gets on are mostly read once. Other threads than the main one may
+        run: one does that answers when a recorder is asked for, as it is at the same time.
         """
         if not any(map(otherends.passes, result.stacks.values())):
             return False
+        if not self._table.is_rank(identity):
+            return False
         known = self._rested.find(identity, rest.mark(identity[0]))
-        return known is not None and not known[0] and self._table.is_rank(identity)
+        if known is not None:
+            return not known[0]
+        return main is not None and rest.main_mark(identity[0]) == main
 
     def _sampled(
         self,

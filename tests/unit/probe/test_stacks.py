@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -123,6 +124,8 @@ def test_for_whom_a_rank_waits_in_a_recv_is_read_once_it_does_not_run(
     assert take() == ([], told)
     mark = None  # it runs
     assert take() == ([False], [[], []])
+    monkeypatch.setattr(rest, "main_mark", lambda pid: b"1")  # but its main thread does not
+    assert take() == ([False, True], told)
     mark, frames = (2,), [frame("send", C10D, dst="None"), frame("f", "/train.py")]
     assert take() == ([False, True], [[], []])
     mark, plain = (3,), stacks.parse(dump(frame("recv", "/mine/socket.py", src="2")))
@@ -168,7 +171,8 @@ def test_source_lines_come_from_local_files_only(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("import x\n    loss = f(  y )\n" + "z" * 500 + "\n")
     local = [mount("/", "ext4")]
-    me = os.getpid()
+    me, later = os.getpid(), time.time() + 60.0
+    os.utime(file, (later, later))
     assert sources.line(me, str(file), 2, local) == "loss = f(  y )" + sources.NEWER
     os.utime(file, (0, 0))
     assert sources.line(me, str(file), 2, local) == "loss = f(  y )"
