@@ -97,7 +97,7 @@ def show(arguments: argparse.Namespace) -> None:
         flapping=tuple(arguments.flapping),
         dead=tuple(arguments.dead),
     )
-    begin(story.nodes)
+    begin()
     if arguments.room is not None:
         with Session(options(), diagnose, launchers(arguments.room, story)) as session:
             run_app(session)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from hangtop.hangup import end_with_terminal
 from hangtop_core.errors import UsageError
+from hangtop_core.precedence import SCREENS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,20 +29,15 @@ TEXTUAL_SETTINGS = {
 """Read by Textual at import. A monitor needs neither animation nor sixty frames a second."""
 
 
-FEW = 64
-"""Up to so many nodes modules are loaded while those log in, which takes them as long."""
-
-
-def begin(nodes: int) -> None:
-    """Prepare to start a session with so many nodes.
+def begin() -> None:
+    """Prepare to start a session.
 
     No garbage is looked for while modules are loaded and nodes come in, for nearly all that is made
-    meanwhile is to stay; the app ends that. Modules are loaded before more than a `FEW` nodes keep
-    the processor busy: a screen that tells how many of them are there comes half a second sooner.
+    meanwhile is to stay; the app ends that. What nodes say is taken in meanwhile, but modules go
+    first: a screen that tells how many of them are there comes sooner.
     """
     gc.disable()
-    if nodes > FEW:
-        _load()
+    SCREENS.begin()
 
 
 def _load() -> None:

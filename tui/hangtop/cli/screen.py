@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.pid and all(isinstance(one, LocalLauncher) for one in nodes):
         there(arguments.pid)
     prepare()  # before the session starts: without a terminal there is nothing to observe for
-    begin(len(nodes))
+    begin()
     with Session(session_options(arguments), diagnose, nodes) as session:
         return run_app(
             session,
