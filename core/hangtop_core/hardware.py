@@ -171,8 +171,8 @@ class Nvml(Struct, frozen=True, gc=False):
 BUSY_SHARE = 0.5
 """Share of its power limit from which a GPU computes: a kernel that only polls memory draws less.
 
-A judgement from reports of stalled jobs (100 % busy well under the power of training), not measured
-by hangtop.
+A judgement from reports of stalled jobs (100 % busy well under the power of training). Seen on an
+H200: kernels of NCCL 2.28 that wait draw 121 to 124 of 700 W and use 0 % of the memory's time.
 """
 BUSY_MEMORY = 10
 """Percent of the time that memory is read or written from which a GPU does not only poll a flag."""

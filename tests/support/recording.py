@@ -29,7 +29,7 @@ from hangtop.demo.gallery import BY_NAME
 from hangtop.demo.runner import Demo
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.ssh import Login, SshLauncher
-from hangtop_core.capture import Facts, Redaction, save, target_names
+from hangtop_core.capture import Facts, Redaction, load, save, target_names
 from hangtop_core.capture.take import take
 from hangtop_core.commandlog import CommandRecord
 from hangtop_core.history import History
@@ -86,6 +86,12 @@ def record(name: str) -> Path:
             limit = LIMIT_S if BY_NAME[name].hangs else HEALTHY_S
             found = observed(Options(hang_after=HANG_AFTER, pids=demo.members), limit)
     return write(name, normalised(found))
+
+
+def keep(path: Path, name: str) -> Path:
+    """Keep a capture that was taken on this machine, in place of the one there is."""
+    seen = load(str(path))
+    return write(name, normalised(Recorded(seen.pictures, seen.commands)))
 
 
 def write(name: str, found: Recorded) -> Path:
@@ -244,11 +250,16 @@ def _renamed(text: str, newest: Update) -> str:
     text = _stable_pids(text, newest)
     text = re.sub(r"/[^\"\s:]*/(?=site-packages/|python3\.\d+/)", "/usr/lib/python3/", text)
     text = re.sub(r"/tmp/hangtop-demo-\w+", "/home/ada/demo", text)
+    text = re.sub(r"/tmp/(hangtop-)?rec[\w-]*/[\w-]+", "/home/ada/run", text)
     text = re.sub(r"/tmp/torchelastic_\w+/none_\w+", "/home/ada/logs/none", text)
     text = re.sub(r"demo-[0-9a-f]{12}(_\w{8})?", "demo", text)
     text = text.replace(str(REPOSITORY), "/opt/hangtop")
+    text = re.sub(r"/opt/[^\"\s:]*(?=/bin/(python|py-spy))", "/opt/venv", text)
+    text = re.sub(r"/sys/fs/cgroup/[^\"\s:]+", "/sys/fs/cgroup/user.slice", text)
     for folder, name in ((sys.prefix, "/opt/venv"), (sys.base_prefix, "/usr"), (HOME, "/home/ada")):
         text = text.replace(folder, name)
+    text = re.sub(r'"uuid":"GPU-[^"]*"', '"uuid":"GPU-00000000-0000-0000-0000-000000000000"', text)
+    text = re.sub(r'"serial":"\d+"', '"serial":"0000000000000"', text)
     text = re.sub(r'"cgroup":"[^"]*"', '"cgroup":"/user.slice/session-1.scope"', text)
     nodes = newest.snapshot.nodes
     if len(nodes) == 1:

@@ -12,7 +12,7 @@ from support.record import FOLDER, capture, path_of
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.hangtop"))
 OURS = re.compile(
-    r"(?<![\w./*-])/(?:(?:root|work|mnt|media|srv|data|Users)\b(?!\.)|home/(?!ada\b|folder-)|tmp/(?!folder-))"
+    r"(?<![\w./*-])/(?:(?:root|work|mnt|media|srv|data|Users)\b(?!\.)|home/(?!ada\b|folder-)|tmp/(?!folder-|fr_|hangtop-0/))"
 )
 NOBODYS = [
     ipaddress.ip_network(one)

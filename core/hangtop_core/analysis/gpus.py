@@ -13,7 +13,7 @@ from hangtop_core.hardware import BUSY_MEMORY, BUSY_SHARE, Gpu
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from hangtop_core.model import Job, Node, Rank
 
@@ -209,6 +209,15 @@ def owners(job: Job | None, nodes: Iterable[Node]) -> Mapping[tuple[str, int], t
         for index in dict.fromkeys(slot.gpu.index for slot in slots.of(rank)):
             found[rank.node, index].append(rank)
     return {place: tuple(ranks) for place, ranks in found.items()}
+
+
+def shared(slot: Slot, own: Container[int]) -> bool:
+    """Whether NVML sees others than these processes on a GPU: what it does may be theirs.
+
+    In a container NVML may tell other numbers than processes have there: then one is taken for its.
+    """
+    on = slot.gpu.processes or ()
+    return len(on) > 1 if slot.how != "process" else any(one.pid not in own for one in on)
 
 
 def name_gpu(gpu: Gpu) -> str:

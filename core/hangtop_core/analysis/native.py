@@ -2,7 +2,7 @@
 
 They are known only where somebody has let a rank be paused for them (`py-spy dump --native`).
 Names are those of glibc 2.31 to 2.39, CPython 3.8 to 3.14, CUDA 12 and torch 2.4 to 2.13; py-spy
-demangles those of C++.
+demangles those of C++. A kernel is launched at once, unless CUDA takes no more of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ _DECIDES: tuple[tuple[Kind, re.Pattern[str], str], ...] = (
         re.compile(r"^(PyThread_acquire_lock(_timed)?|_PyMutex_Lock\w*)$"),
         "waits for a lock",
     ),
-    ("work-wait", re.compile(r"^(cuda|cu)(Stream|Device|Event|Ctx)Synchronize"), WAITS_FOR_GPU),
+    (
+        "work-wait",
+        re.compile(
+            r"^(cuda|cu)((Stream|Device|Event|Ctx)Synchronize|LaunchKernel|Free|MemFree|Memcpy)"
+        ),
+        WAITS_FOR_GPU,
+    ),
     ("store", re.compile(r"^c10d::\w*Store::"), "waits for a key in the store"),
     (
         "work-wait",

@@ -68,7 +68,7 @@ def judge(
         reader: reads the activities of children.
         hang_after: seconds without progress after which waiting is called a hang.
     """
-    watcher = Watcher(snapshot, reader)
+    watcher = Watcher(snapshot, job, reader)
     if not job.ranks:
         return _without_ranks(snapshot, job, reader, watcher, hang_after)
     each = zip(SCREENS.between(job.ranks), activities, strict=True)

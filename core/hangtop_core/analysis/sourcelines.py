@@ -29,7 +29,13 @@ _SOURCES: tuple[tuple[Kind, re.Pattern[str], str], ...] = (
 """Calls into C leave no frame of their own: the line of code tells, when it could be read."""
 
 
-_GPU_SYNC = re.compile(r"\.(item|tolist|cpu|numpy|nonzero|synchronize)\s*\(|\.to\(\s*[\"']cpu")
+_GPU_SYNC = re.compile(
+    r"\.(item|tolist|cpu|numpy|nonzero|synchronize|empty_cache|_cuda_emptyCache"
+    r"|set_runtime_stats_and_log)\s*\(|\.to\(\s*[\"']cpu"
+)
+"""The last one is DistributedDataParallel's: before a forward it waits for events of the backward
+before (torch 1.8 to 2.15, nn/parallel/distributed.py and c10d/logger.cpp), so that a job over NCCL
+hangs there which hung in its gradients."""
 
 
 def waits_for_gpu(source: str | None) -> bool:

@@ -28,7 +28,7 @@ from hangtop_core.analysis.atwork import (
 from hangtop_core.analysis.churn import PRODUCER_SHARE, children_moved, churned
 from hangtop_core.analysis.eventloops import answered, of_gloo
 from hangtop_core.analysis.frames import plain_name
-from hangtop_core.analysis.gpus import Slots, doing
+from hangtop_core.analysis.gpus import Slots, doing, shared
 from hangtop_core.analysis.kinds import COMMUNICATION, POLLING, Kind
 from hangtop_core.analysis.serving import got_on
 from hangtop_core.analysis.waking import may_ask
@@ -36,7 +36,7 @@ from hangtop_core.meters import latest
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.activity import Activity, Reader
-    from hangtop_core.model import Frame, Process, Rank, Snapshot, StackSample
+    from hangtop_core.model import Frame, Job, Process, Rank, Snapshot, StackSample
 
 FLOOR_S = 5.0
 """Seconds below which nothing is called stalled, however plain the cause looks."""
@@ -98,8 +98,9 @@ class Standing(Struct, frozen=True):
 class Watcher:
     """Works out standings within one snapshot."""
 
-    def __init__(self, snapshot: Snapshot, reader: Reader) -> None:
+    def __init__(self, snapshot: Snapshot, job: Job, reader: Reader) -> None:
         self.at = snapshot.at
+        self._job, self._own = job, dict[str, frozenset[int]]()
         self.began = snapshot.observed_since
         self._reader = reader
         self._slots = Slots(snapshot.nodes)
@@ -192,13 +193,27 @@ class Watcher:
         return Standing(since, until, False, seen)
 
     def _spinning(self, rank: Rank, seen: float) -> Standing:
-        """A CUDA rank spins while it waits: that it runs says nothing either way, its GPU does."""
-        gpus = [slot.gpu for slot in self._slots.of(rank)]
+        """A CUDA rank spins while it waits: that it runs says nothing, its GPU and lines do."""
+        slots = self._slots.of(rank)
+        gpus = [slot.gpu for slot in slots]
         dark = any(gpu.state in ("silent", "error") for gpu in gpus)
         if not gpus or dark or any(doing(gpu) in ("unknown", "MIG", "busy") for gpu in gpus):
             return _still(seen, seen)
-        found = self.by_stack(rank.sample, None, seen)
-        return self._or_moved(found, latest(gpu.worked_at for gpu in gpus))
+        found = self._or_moved(self.by_stack(rank.sample, None, seen), rank.printed_at)
+        worked = latest(gpu.worked_at for gpu in gpus)
+        if worked is not None and worked > found.since:
+            own = self._processes(rank.node)
+            if any(shared(slot, own) for slot in slots):
+                return _still(seen, seen)  # whose work it was is not known
+        return self._or_moved(found, worked)
+
+    def _processes(self, node: str) -> frozenset[int]:
+        """Process ids of the job's ranks on a node, and of their children."""
+        if node not in self._own:
+            ranks = [one for one in self._job.ranks if one.node == node]
+            children = (child.pid for one in ranks for child in one.children)
+            self._own[node] = frozenset((*(one.process.pid for one in ranks), *children))
+        return self._own[node]
 
     def _polling(self, rank: Rank, activity: Activity, seen: float) -> Standing:
         found = self.by_stack(rank.sample, left_at(rank), seen)

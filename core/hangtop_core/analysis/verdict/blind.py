@@ -9,6 +9,7 @@ from hangtop_core import nodesets
 from hangtop_core.analysis import stacks
 from hangtop_core.analysis.activity import uses_cuda
 from hangtop_core.analysis.flight.ways import unread
+from hangtop_core.analysis.gpus import Slots
 from hangtop_core.analysis.layout import seats
 from hangtop_core.analysis.verdict.steps import Command, spelt
 from hangtop_core.diagnosis import BlindSpot
@@ -191,12 +192,39 @@ def _gpus(snapshot: Snapshot, job: Job) -> Iterator[BlindSpot]:
             able, said = node.capabilities.get("nvml"), node.nvml
             why = said.error or said.missing if said is not None else able.why if able else None
             groups[f"{SAID}{why}" if why else "they have not been read yet"].append(node.name)
+    yield from _shared_gpus(snapshot, job)
     for why, names in groups.items():
         ranks = sorted(rank for name in names for rank in users[name])
         # It may hang where NVML does.
         ask = Command(names[0], "timeout 20 nvidia-smi", "see what it says")
         fix = spelt(ask, _by_name(snapshot.nodes))
         yield _spot("GPUs", tuple(sorted(names)), tuple(ranks), why, fix)
+
+
+def _shared_gpus(snapshot: Snapshot, job: Job) -> Iterator[BlindSpot]:
+    """GPUs that work, or seem to, on which others than this job are."""
+    if not any(gpu.worked_at for node in snapshot.nodes for gpu in node.gpus):
+        return
+    slots = Slots(snapshot.nodes)
+    own = {(rank.node, one.pid) for rank in job.ranks for one in (rank.process, *rank.children)}
+    found: dict[tuple[str, int], list[int]] = defaultdict(list)
+    others: dict[tuple[str, int], str] = {}
+    for rank in job.ranks:
+        for slot in slots.of(rank):
+            place, worked = (rank.node, slot.gpu.index), slot.gpu.worked_at
+            if slot.how != "process" or worked is None or worked < snapshot.observed_since:
+                continue
+            strange = [p for p in slot.gpu.processes or () if (rank.node, p.pid) not in own]
+            if strange:
+                found[place].append(rank.rank)
+                names = [f"pid {p.pid} ({clean(p.comm or '?', 20)})" for p in strange[:3]]
+                more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
+                others[place] = ", ".join(names) + more
+    for (node, index), ranks in found.items():
+        why = f"{others[node, index]} of no rank of this job use GPU {index}, too: that it works "
+        why += "does not tell that these ranks get on"
+        fix = "`hangtop flight` reads what these ranks have completed"
+        yield _spot("GPUs", (node,), tuple(sorted(ranks)), why, fix)
 
 
 def _by_name(nodes: Iterable[Node]) -> dict[str, Node]:

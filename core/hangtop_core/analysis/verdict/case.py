@@ -375,7 +375,7 @@ class Case:
     @cached_property
     def watcher(self) -> Watcher:
         """Works out how long children have got nowhere."""
-        return Watcher(self.snapshot, self.reader)
+        return Watcher(self.snapshot, self.job, self.reader)
 
     def lasting(self, since: float | None) -> str:
         """`for 5:12`, how long what began then has lasted; empty when unknown, or hardly at all."""

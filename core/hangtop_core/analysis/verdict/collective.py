@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
 from hangtop_core.analysis.dictionary import ROOTED
+from hangtop_core.analysis.gpus import doing
 from hangtop_core.analysis.kinds import PEER_TO_PEER, Kind
+from hangtop_core.analysis.native import WAITS_FOR_GPU
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.branches import branch
 from hangtop_core.analysis.verdict.evidence import common_facts
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
 
 _OTHER_WAY = "Ranks skipped or added an operation before, or took another branch"
+_NOT_THERE = "What a GPU waits for was started before the line in which its rank waits for it"
+UNSURE = 0.6
+"""Most that is said of ranks in other lines where all wait for their GPUs."""
 KNOWN_WHY = 0.75
 """Most that is said of ranks in another operation where lines of the program tell why."""
 UNOBSERVED = 0.45
@@ -56,6 +61,9 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         numbers = [s.number for s in group]
         one = _lacking(case, set(numbers))
         what = text.removeprefix("in ").removeprefix("for ")
+        if members[0].activity.text == WAITS_FOR_GPU:
+            others_wait = others_wait if one else f"the GPUs of {others_wait}"
+            what = what.replace("its GPU at", "an operation up to")
         what = f"{one.entry.name} on group {one.label.removeprefix('group ')}" if one else what
         activity, left_by = group[0].activity, also(case, group)
         yield Hit(
@@ -115,6 +123,9 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     told_wrong = bool(starting and case.contradictions)  # which keep them there
     if not minority or len(starting) == len(case.waiters) or told_wrong:
         return
+    under, on_gpus = branch(case, minority, most), one is None and _wait_for_gpus(case)
+    if on_gpus and (not under or _compute(case, minority)):
+        return  # where ranks run out of what they can do without their GPUs differs anyway
     confidence = 0.45 if tied else 0.95 if one else 0.8 if len(classes) == 2 else 0.55
     early = "" if one is not None else _early(most, minority, tied)
     if early and most[0].activity.op in ROOTED:
@@ -123,6 +134,9 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     seq = f" as #{one.node.seq} on group {one.label.removeprefix('group ')}" if one else ""
     than = f"in another operation than {'the other half' if tied else 'most'}"
     why = reduced_none(case, one, minority) or _OTHER_WAY
+    if on_gpus:
+        than = than.replace("in another operation", "elsewhere")
+        why, confidence = _NOT_THERE, min(confidence, UNSURE)
     if _told(case, minority, tied):
         confidence = min(confidence, KNOWN_WHY)
     if one is None and any(seat.unseen for seat in case.seats):
@@ -136,7 +150,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         subjects=tuple(minority),
         summary=(
             f"{who(minority)} {is_are(minority, 'is', 'are')} {than}{seq}: {said}. {why}{early}"
-            f"{branch(case, minority, most)}"
+            f"{under}"
         ),
         evidence=(
             *flight_facts(one, [s.number for s in minority]),
@@ -149,6 +163,15 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         confidence=confidence,
     )
+
+
+def _wait_for_gpus(case: Case) -> bool:
+    return all(s.activity.text == WAITS_FOR_GPU for s in case.waiters)
+
+
+def _compute(case: Case, some: Sequence[Subject]) -> bool:
+    """Whether GPUs of these ranks have work of their own."""
+    return any(doing(gpu) == "computes" for s in some for gpu in case.gpus(s))
 
 
 def _early(most: Sequence[Subject], minority: Sequence[Subject], tied: bool) -> str:

@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.native import WAITS_FOR_GPU
-from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.callers import stack_key
 from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import ALIKE, More
-from hangtop_core.analysis.verdict.sentences import sentence, who
+from hangtop_core.analysis.verdict.sentences import is_are, sentence, since, who
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 
 if TYPE_CHECKING:
@@ -37,26 +37,28 @@ def _allocating(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     anybody = (*left, *case.waiters)
     stacks = {stack_key(subject) for subject in anybody}
     calls = {one: call for one in stacks if (call := _allocation(case.reader.reading(one)))}
-    for subject in anybody if calls else ():
-        call = calls.get(stack_key(subject))
-        if call is None:
-            continue
-        if subject.waits and len(case.waiters) == 1:
-            return
+    inside = [s for s in anybody if stack_key(s) in calls] if calls else []
+    # Where most that wait do so there, it is what they wait for another rank in.
+    if len([s for s in inside if s.waits]) * 2 > len(case.waiters):
+        inside = [s for s in inside if not s.waits]
+    for group in alike(inside, lambda s: (calls[stack_key(s)], s.activity.at)):
+        first = group[0]
         yield Hit(
-            subjects=(subject,),
+            subjects=group,
             summary=sentence(
                 case,
-                f"{who([subject])} is in {call} at {subject.activity.at}",
-                f"{case.since(subject)}: that waits for everything that runs on its GPU, also for "
-                "a collective that needs this rank to go on".lstrip(": "),
-                blamed=(subject,),
+                f"{who(group)} {is_are(group, 'is', 'are')} in {calls[stack_key(first)]} at "
+                f"{first.activity.at}",
+                f"{since(case, group)}: that waits for everything that runs on "
+                f"{is_are(group, 'its GPU', 'their GPUs')}, also for a collective that needs "
+                f"{is_are(group, 'this rank', 'these ranks')} to go on".lstrip(": "),
+                blamed=group,
             ),
-            evidence=common_facts(case, [subject]),
+            evidence=common_facts(case, group),
             steps=(
                 "CUDA_MODULE_LOADING=EAGER, and a warm-up step before the first collective",
                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; no empty_cache() in steps",
-                *trace_steps(subject),
+                *trace_steps(first),
             ),
         )
 
@@ -123,7 +125,8 @@ ALLOC = Rule(
     title="A rank allocates GPU memory behind a collective that needs it",
     seen="The innermost frames of a rank are cudaMalloc, cudaFree, cudaHostAlloc or the loading of "
     "a kernel (with native stacks), or torch.cuda.empty_cache, while others wait.",
-    excluded="Nobody else waits.",
+    excluded="Nobody else waits, or most of those that wait do so there: then another rank is "
+    "missing, for which the GPUs of these wait.",
     confidence=0.7,
     next_steps=("CUDA_MODULE_LOADING=EAGER", "expandable_segments:True"),
     find=_allocating,

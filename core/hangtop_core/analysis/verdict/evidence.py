@@ -16,7 +16,7 @@ from hangtop_core.analysis.verdict.busyloops import loop_told
 from hangtop_core.analysis.verdict.callers import in_handler, stack_of
 from hangtop_core.analysis.verdict.descriptors import name_descriptor, peer, silent_servers
 from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks
-from hangtop_core.analysis.verdict.sentences import several
+from hangtop_core.analysis.verdict.sentences import is_are, several
 from hangtop_core.diagnosis import Culprit, Evidence, Source
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration, plural
@@ -173,7 +173,9 @@ def full_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
 def gpu_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     """What the GPUs of a subject do, and what is wrong with them."""
     for gpu in case.gpus(subject)[:SHOWN]:
-        yield fact("gpu", subject.number, describe(gpu))
+        others = [s for s in case.owners.on_gpus[subject.rank.node, gpu.index] if s is not subject]
+        too = f"; {name_ranks(others)} {is_are(others, 'is', 'are')} on it, too"
+        yield fact("gpu", subject.number, describe(gpu) + (too if others else ""))
 
 
 def waiting_gpus(case: Case, members: Sequence[Subject]) -> Iterator[Evidence]:

@@ -160,12 +160,14 @@ def _remembering(case: Case) -> str | None:
 
 
 def _unfailing(case: Case) -> str | None:
-    gpus = [gpu for s in case.on_gpus for gpu in case.gpus(s)]
+    gpus = {(s.rank.node, gpu.index) for s in case.on_gpus for gpu in case.gpus(s)}
     # Of one that is lost nobody may know any more which rank is on it.
     near = (gpu for node in case.seen_nodes for gpu in node.gpus)
     if not gpus or any(gpu.state != "ok" for gpu in near) or any(case.xids.values()):
         return None
-    return f"{plural(len(gpus), 'GPU')} answer, and none has had an Xid"
+    if len(gpus) == 1:
+        return "1 GPU answers, and has had no Xid"
+    return f"{len(gpus)} GPUs answer, and none has had an Xid"
 
 
 def _linked(case: Case) -> str | None:

@@ -15,8 +15,9 @@ from hangtop_core.analysis.gpus import (
     slow,
     usual_clock,
 )
+from hangtop_core.analysis.native import WAITS_FOR_GPU
 from hangtop_core.analysis.verdict.base import ALWAYS, AT_START, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import common_facts, fact
+from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import ISSUED
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
@@ -27,14 +28,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.hardware import Gpu
 
+ONE_COMPUTES = 0.85
+"""What is said where the GPUs of all others spin."""
 MANY_BYTES = 1 << 30
 """Memory of a foreign process from which it is in the way."""
 
 
 def _kernel_stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """A rank that waits for its GPU, which computes and computes, while the others' spin."""
+    yield from _alone(case)
     spinning = _all_gpus(case, case.waiters, lambda gpu: doing(gpu) == "spins")
     waited = min((s.standing.still_s for s in spinning), default=0.0)
     if not spinning or waited < case.hang_after:
@@ -57,11 +62,33 @@ def _kernel_stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{subject.number} does not end, or takes very long"
             ),
             evidence=common_facts(case, (subject,)),
-            steps=(
-                *trace_steps(subject),
-                on(subject, f"cuda-gdb -p {subject.pid} -batch -ex 'info cuda kernels'"),
-            ),
+            steps=(*trace_steps(subject), _cuda_gdb(subject)),
+            confidence=ONE_COMPUTES if len(spinning) == len(case.waiters) - 1 else None,
         )
+
+
+def _alone(case: Case) -> Iterator[Hit]:
+    """The only rank of a job waits for its GPU: no collective of it needs another."""
+    if case.job.world_size != 1 or len(case.waiters) != 1 or case.progress.state != "hung":
+        return
+    (subject,) = case.waiters
+    gpus = case.gpus(subject)
+    if subject.activity.text != WAITS_FOR_GPU or not gpus or doing(gpus[0]) == "idle":
+        return
+    yield Hit(
+        subjects=(subject,),
+        summary=(
+            f"{who((subject,))} waits for {name_gpu(gpus[0])} at {subject.activity.at} "
+            f"{case.since(subject)}: a kernel that was started before does not end, or takes very "
+            "long; no other rank can hold it up, since the world size is 1"
+        ),
+        evidence=common_facts(case, (subject,)),
+        steps=(*trace_steps(subject), _cuda_gdb(subject)),
+    )
+
+
+def _cuda_gdb(subject: Subject) -> Step:
+    return on(subject, f"cuda-gdb -p {subject.pid} -batch -ex 'info cuda kernels'")
 
 
 def _all_gpus(
@@ -132,7 +159,7 @@ def _shared(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 summary=sentence(
                     case, f"{name_ranks(some)} are all on {name_gpu(gpu)} of {node}", blamed=some
                 ),
-                evidence=common_facts(case, some),
+                evidence=(fact("gpu", None, f"{describe(gpu)}; {_processes(gpu, some)}"),),
                 steps=(
                     "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before anything "
                     "touches CUDA, and pass device_id to init_process_group",
@@ -142,6 +169,16 @@ def _shared(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             )
         else:
             yield from _foreign(case, some[0], gpu)
+
+
+def _processes(gpu: Gpu, some: Sequence[Subject]) -> str:
+    """`on it are pid 901 (rank 2, 1.6 GiB), ...`."""
+    ranks = {s.pid: s.number for s in some}
+    seen = [one for one in gpu.processes or () if one.pid in ranks][:SHOWN]
+    return "on it are " + ", ".join(
+        f"pid {one.pid} (rank {ranks[one.pid]}{f', {size(one.memory)}' if one.memory else ''})"
+        for one in seen
+    )
 
 
 def _starting(case: Case) -> bool:
@@ -179,7 +216,8 @@ KERNEL_STUCK = Rule(
     cause="gpu-kernel-stuck",
     title="A kernel on a GPU does not end",
     seen="A rank waits for its GPU, in the same functions for the hang time, and that GPU computes "
-    "(high power), while the GPUs of the others spin: 100 % busy at little power.",
+    "(high power), while the GPUs of the others spin: 100 % busy at little power. Or the only rank "
+    "of a job waits for its GPU, which is not idle.",
     excluded="Its GPU spins, too: then it waits for its peers like the others, in a kernel of "
     "NCCL.",
     confidence=0.6,

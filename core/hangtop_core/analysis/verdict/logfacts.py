@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 SHORTLY_S = 60.0
 """Seconds before the last progress within which a line may have to do with a hang."""
 
+_OF_OURS = "Server listening to UNIX"
+"""Part of what torch 2.11 prints (WorkerServer.cpp) where `hangtop run` starts a worker server."""
+
 
 def log_facts(case: Case, subjects: Sequence[Subject]) -> Iterator[Evidence]:
     """What logs say of ranks that are to blame: their error, position, and last line."""
@@ -32,7 +35,7 @@ def log_facts(case: Case, subjects: Sequence[Subject]) -> Iterator[Evidence]:
             if one.rank == rank:
                 text = f"begun #{one.enqueued} of group {one.group}, completed #{one.completed}"
                 yield fact("log", rank, f"its watchdog said: {text}")
-        if error is None and rank in judged.last:
+        if error is None and rank in judged.last and _OF_OURS not in judged.last[rank][0]:
             line, at = judged.last[rank]
             ago = f", {duration(case.at - at)} ago" if at is not None and at <= case.at else ""
             yield fact("log", rank, f"its last line{ago}: {clean(line, 200)}")

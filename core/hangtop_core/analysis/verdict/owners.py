@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from hangtop_core.analysis.openers import names_by_node
 from hangtop_core.jobs import AGENT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
@@ -43,7 +44,7 @@ class Owners:
         self._children = {
             (s.rank.node, child.pid): s for s in case.subjects for child in s.rank.children
         }
-        self._snapshot = case.snapshot
+        self._case, self._snapshot = case, case.snapshot
         self._launchers = {(one.node, one.pid) for one in case.job.launchers}
 
     def rank(self, node: str, pid: int | None) -> Subject | None:
@@ -53,6 +54,15 @@ class Owners:
     def of(self, node: str, pid: int | None) -> Subject | None:
         """The rank that a process is, or is a child of."""
         return self.rank(node, pid) or self._children.get((node, pid or 0))
+
+    @cached_property
+    def on_gpus(self) -> Mapping[tuple[str, int], Sequence[Subject]]:
+        """Who is on each GPU, by node and number of the GPU."""
+        found: dict[tuple[str, int], list[Subject]] = defaultdict(list)
+        for subject in self._case.on_gpus:
+            for index in dict.fromkeys(gpu.index for gpu in self._case.gpus(subject)):
+                found[subject.rank.node, index].append(subject)
+        return found
 
     def has(self, node: str, pid: int | None) -> bool:
         """Whether a process is of the job: a rank, a child of one, or a launcher."""

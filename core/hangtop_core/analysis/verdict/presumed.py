@@ -11,6 +11,7 @@ from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.serving import with_served
 from hangtop_core.analysis.verdict.awaitedthread import FOR_THREADS
+from hangtop_core.analysis.verdict.gpuwaits import with_gpus
 from hangtop_core.analysis.verdict.ownsockets import with_sockets
 from hangtop_core.analysis.verdict.recorderfacts import outstanding
 from hangtop_core.text import clean
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 def with_waits(case: Case, read: Sequence[Activity]) -> tuple[list[Activity], bool]:
     """What ranks do with all that is below; whether it is presumed for want of stacks."""
-    told = with_sockets(case, with_threads(case.job.ranks, read, case.reader))
+    told = with_gpus(case.snapshot, case.job, read)
+    told = with_sockets(case, with_threads(case.job.ranks, told, case.reader))
     return with_presumed(case.job.ranks, told)
 
 

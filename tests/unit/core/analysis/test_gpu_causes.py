@@ -69,6 +69,14 @@ def test_the_same_ranks_are_not_hung_while_a_gpu_works() -> None:
     assert judged(all_wait(g2=on(2, **BUSY, worked_at=NOW - 1))).state == "progressing"
 
 
+def test_a_rank_that_prints_is_not_hung_whatever_its_gpu_does() -> None:
+    # GIVEN ranks that were met in the same line all the time, as where each step ends in `.item()`
+    world = all_wait()
+    assert judged(world).state == "hung"
+    world.ranks[1] = msgspec.structs.replace(world.ranks[1], printed_at=NOW - 2)
+    assert judged(world).state == "progressing"
+
+
 def test_without_readings_spinning_ranks_stay_undecided() -> None:
     world = all_wait()
     world.nodes["n1"] = Node("n1", "ready")
