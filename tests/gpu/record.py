@@ -1,93 +1,86 @@
-"""Runs jobs over NCCL on a machine with an NVIDIA GPU, and keeps what hangtop saw of each.
+"""Runs jobs over NCCL on a machine with an NVIDIA GPU, has hangtop look, and keeps what it saw.
 
-    python tests/gpu/record.py FOLDER [NAME ...] [--together N]
+    python tests/gpu/record.py FOLDER [NAME ...] [--keep]
 
-Several ranks share the GPU (see train.py), so one is enough. Of each job FOLDER/NAME gets its log, what
-the commands below printed, and NVML's readings as the probe's child gives them.
+One GPU is enough, since ranks share it (see train.py); torch and hangtop's dependencies have to be
+there. FOLDER/NAME gets the log of each job, its recorder dumps, what the commands below printed,
+and what the probe's child reads of the GPU. With --keep the captures replace those in
+tests/recordings, without what only this machine has.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
-import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path[:0] = [str(ROOT / one) for one in ("core", "tui", "tests")]
+
 RANKS = 4
-READY_S, COMMAND_S = 90.0, 100.0
-CAPTURE = ("capture", "--output", "{folder}/seen.hangtop", "--observe", "12")
-OBSERVE = ("--hang-after", "9", "--pid", "{pid}")
-NATIVE = ("dump", "--native", "--each", "--pid", "{pid}")
-FLIGHT = ("flight", "--json", "--pid", "{pid}")
-DIAGNOSE = ("diagnose", *OBSERVE)
+READY_S, COMMAND_S, SETTLE_S, READINGS_S, TO_ITS_END_S = 90.0, 100.0, 2.0, 4.0, 60.0
+SEEN = "seen.hangtop"
+CAPTURE = ("capture", "--output", f"{{folder}}/{SEEN}", "--observe", "11", "--hang-after", "9")
+NATIVE = ("dump", "--native", "--each")
+FLIGHT = ("flight", "--json")
+INJECT = (*FLIGHT, "--allow-inject")
+DIAGNOSE = ("diagnose", "--hang-after", "9")
+RAS = "TIMEOUT 5", "VERBOSE STATUS"
+RAS_JSON = "TIMEOUT 5", "SET FORMAT json", "STATUS"
 
 
 class Recorded(NamedTuple):
     """A job, and the commands that are run on it while it hangs."""
 
     trouble: str
-    commands: tuple[tuple[str, ...], ...] = ((*CAPTURE, *OBSERVE),)
+    """A method of `train.Trainer`."""
+    commands: tuple[tuple[str, ...], ...] = (CAPTURE,)
     prepared: bool = False
+    """Started by `hangtop run`."""
     timeout_s: float = 600.0
     to_its_end: bool = False
     each: bool = False
     """Started rank by rank: no launcher ends the others."""
     ranks: int = RANKS
+    ras: bool = False
+    """NCCL is asked, too, as hangtop asks it."""
 
 
 JOBS = {
     "healthy": Recorded("healthy"),
     "skip": Recorded(
-        "skip",
-        (
-            (*CAPTURE, *OBSERVE),
-            NATIVE,
-            ("dump", "--locals", "--pid", "{pid}"),
-            ("doctor",),
-            ("dump", "--json", "--pid", "{pid}"),
-            FLIGHT,
-            (*FLIGHT, "--allow-inject"),
-            (*DIAGNOSE, "--ras=anyway"),
-        ),
+        "skip", (CAPTURE, NATIVE, ("dump", "--locals"), ("doctor",), FLIGHT, INJECT, DIAGNOSE)
     ),
-    "kernel": Recorded("kernel", ((*CAPTURE, *OBSERVE), NATIVE)),
-    "sleepkernel": Recorded("sleepkernel"),
-    "prepared": Recorded(
-        "skip",
-        ((*CAPTURE, *OBSERVE), FLIGHT, (*FLIGHT, "--trigger"), DIAGNOSE),
-        prepared=True,
-    ),
-    "timeout": Recorded(
-        "skip",
-        ((*CAPTURE, "--hang-after", "8", "--pid", "{pid}"),),
-        timeout_s=30.0,
-        to_its_end=True,
-    ),
-    "group": Recorded("group", ((*CAPTURE, *OBSERVE), NATIVE)),
-    "order": Recorded("order", prepared=True),
-    "leave": Recorded("leave", each=True),
-    "recv": Recorded("recv", prepared=True),
-    "verb": Recorded("verb", prepared=True),
-    "free": Recorded("free", ((*CAPTURE, *OBSERVE), NATIVE)),
-    "ras": Recorded("skip", ((*DIAGNOSE, "--ras=anyway", "--json"),)),
+    "kernel": Recorded("kernel", (CAPTURE, NATIVE)),
+    "prepared": Recorded("skip", (CAPTURE, FLIGHT, (*FLIGHT, "--trigger")), prepared=True),
+    "timeout": Recorded("skip", (), timeout_s=20.0, to_its_end=True),
     "alone": Recorded("lonekernel", ranks=1),
-    "sizes": Recorded("sizes", prepared=True),
     "stop": Recorded("stop"),
+    "leave": Recorded("leave", each=True),
+    "order": Recorded("order", prepared=True),
+    "recv": Recorded("recv", prepared=True),
+    "sizes": Recorded("sizes", prepared=True),
+    "verb": Recorded("verb", prepared=True),
+    "group": Recorded("group", (CAPTURE, (*DIAGNOSE, "--ras=anyway")), ras=True),
     "lonely": Recorded("lonely"),
+    "free": Recorded("free", (CAPTURE, NATIVE)),
     "barrier": Recorded("barrier"),
     "absent": Recorded("absent"),
 }
+
+
+def say(text: str) -> None:
+    """Tell whoever watches."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 def free_port() -> int:
@@ -97,32 +90,38 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
+def environment(*more: str) -> dict[str, str]:
+    """Ours, with hangtop on the path of Python, which need not be installed here."""
+    path = [str(ROOT / "core"), str(ROOT / "tui"), *more, os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+
+
 class Running:
-    """A job that runs, in its own session."""
+    """A job that runs, in a session of its own."""
 
     def __init__(self, job: Recorded, folder: Path) -> None:
         self.log = folder / "job.log"
-        env = {**os.environ, "TORCH_FR_DUMP_TEMP_FILE": str(folder / "dumps" / "rank_"),
-               "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}  # fmt: skip
-        env.pop("PYTHONPATH", None)
         (folder / "dumps").mkdir(parents=True)
-        program = [str(HERE / "train.py"), job.trouble, str(job.timeout_s)]
-        port = free_port()
+        port, program = free_port(), [str(HERE / "train.py"), job.trouble, str(job.timeout_s)]
+        env = {
+            **(environment() if job.prepared else os.environ),
+            "TORCH_FR_DUMP_TEMP_FILE": str(folder / "dumps" / "rank_"),
+            "PYTHONUNBUFFERED": "1",
+            "OMP_NUM_THREADS": "1",
+        }
         if job.each:
             env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            ranks = ",".join(map(str, range(RANKS)))
-            argv = [sys.executable, str(ROOT / "tests/accuracy/jobs/each.py"), str(RANKS), ranks]
-            argv += program
+            start = str(ROOT / "tests/accuracy/jobs/each.py")
+            argv = [sys.executable, start, str(RANKS), ",".join(map(str, range(RANKS)))]
         else:
-            argv = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={job.ranks}",
-                    "--master-addr=127.0.0.1", f"--master-port={port}", *program]  # fmt: skip
+            argv = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={job.ranks}"]
+            argv += ["--master-addr=127.0.0.1", f"--master-port={port}"]
         if job.prepared:
-            prepare = [sys.executable, "-m", "hangtop", "run", "--dir", str(folder / "run"), "--"]
-            argv = prepare + argv
-            env["PYTHONPATH"] = hangtop_path()
+            run = [sys.executable, "-m", "hangtop", "run", "--dir", str(folder / "run"), "--"]
+            argv = run + argv
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                argv, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True
+                [*argv, *program], stdout=log, stderr=log, env=env, start_new_session=True
             )
 
     def wait_for(self, words: str) -> bool:
@@ -136,92 +135,95 @@ class Running:
 
     def end(self) -> None:
         """End all of it."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGCONT)
-            os.killpg(self.process.pid, signal.SIGKILL)
+        for number in (signal.SIGCONT, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
         self.process.wait()
-        for one in Path("/proc").glob("[0-9]*/cmdline"):
+        mine = str(self.log.parent).encode()
+        for one in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):
-                if str(self.log.parent).encode() in (one.parent / "environ").read_bytes():
+                if mine in one.read_bytes():
                     os.kill(int(one.parent.name), signal.SIGKILL)
-
-
-def hangtop_path() -> str:
-    """Where Python finds hangtop, which is not installed there."""
-    known = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
-    return os.pathsep.join([str(ROOT / "core"), str(ROOT / "tui"), *known])
 
 
 def hangtop(folder: Path, number: int, words: tuple[str, ...], pid: int) -> None:
     """Run one command on a job; keep what it printed, how it ended and how long it took."""
-    argv = [word.format(folder=folder, pid=pid) for word in words]
+    argv = [word.format(folder=folder) for word in words]
+    if words[0] != "doctor":
+        argv += ["--pid", str(pid)]
     began = time.monotonic()
-    env = {**os.environ, "PYTHONPATH": hangtop_path()}
-    name = f"{number}-{'-'.join(word.strip('-=') for word in words[:2] if '{' not in word)}"
+    name = f"{number}-{'-'.join(word.strip('-') for word in words[:2])}"
+    with (folder / f"{name}.out").open("wb") as out, (folder / f"{name}.err").open("wb") as err:
+        command = [sys.executable, "-m", "hangtop", *argv]
+        try:
+            code = subprocess.run(
+                command, env=environment(), stdout=out, stderr=err, stdin=subprocess.DEVNULL,
+                timeout=COMMAND_S, check=False,
+            ).returncode  # fmt: skip
+        except subprocess.TimeoutExpired:
+            code = None
+    say(f"{folder.name}: hangtop {' '.join(words)}: {code}, {time.monotonic() - began:.1f} s")
+
+
+def readings(path: Path) -> None:
+    """Keep what the probe's child reads of the GPU in some seconds."""
+    reader = str(ROOT / "core/hangtop_probe/nvmlread.py")
+    with path.open("wb") as out:
+        argv = [sys.executable, "-I", "-u", reader, "", "1"]
+        with subprocess.Popen(argv, stdout=out) as child:
+            time.sleep(READINGS_S)
+            child.kill()
+
+
+def ask_nccl(path: Path, words: tuple[str, ...]) -> None:
+    """Keep what NCCL answers at the port of its RAS."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "hangtop", *argv], env=env, capture_output=True,
-            stdin=subprocess.DEVNULL, timeout=COMMAND_S, check=False,
-        )  # fmt: skip
-        rc, out, err = done.returncode, done.stdout, done.stderr
-    except subprocess.TimeoutExpired as late:
-        rc, out, err = -1, late.stdout or b"", late.stderr or b""
-    (folder / f"{name}.out").write_bytes(out)
-    took = time.monotonic() - began
-    (folder / f"{name}.err").write_bytes(err + f"\nexit {rc} after {took:.1f} s\n".encode())
-    print(f"{folder.name}: hangtop {' '.join(argv[:2])}: exit {rc} after {took:.1f} s", flush=True)
+        with socket.create_connection(("localhost", 28028), 5) as one:
+            one.settimeout(15)
+            one.sendall("".join(f"{word}\n" for word in words).encode())
+            with path.open("wb") as out:
+                while data := one.recv(1 << 16):
+                    out.write(data)
+    except OSError as error:
+        say(f"{path}: {error}")
 
 
-def readings(path: Path, seconds: float) -> None:
-    """Keep what the probe's child reads of the GPU, and say what that took."""
-    argv = [sys.executable, "-I", "-u", str(ROOT / "core/hangtop_probe/nvmlread.py"), "", "1"]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with path.open("wb") as out, subprocess.Popen(argv, stdout=out) as child:
-        time.sleep(seconds)
-        child.kill()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    passes = path.read_text().count('"pause"')
-    print(f"nvml: {passes} passes, {took:.3f} s of CPU with the start", flush=True)
-
-
-def record(name: str, folder: Path, *, alone: bool) -> None:
+def record(name: str, folder: Path) -> None:
     """Run a job, have it looked at, end it."""
     job, began = JOBS[name], time.monotonic()
-    folder.mkdir(parents=True)
     running = Running(job, folder)
     try:
-        words = "now it hangs" if job.trouble != "healthy" else "step 40"
-        seen = running.wait_for(words)
-        print(f"{name}: {'hangs' if seen else 'NOT READY'} after "
-              f"{time.monotonic() - began:.1f} s", flush=True)  # fmt: skip
-        time.sleep(2)
-        if alone:
-            readings(folder / "nvml.jsonl", 5)
-        for number, words_ in enumerate(job.commands):
-            hangtop(folder, number, words_, running.process.pid)
+        ready = running.wait_for("step 15" if job.trouble == "healthy" else "now it hangs")
+        after = f"after {time.monotonic() - began:.1f} s"
+        say(f"{name}: {'ready' if ready else 'NOT READY'} {after}")
+        time.sleep(SETTLE_S)
+        for number, words in enumerate(job.commands):
+            hangtop(folder, number, words, running.process.pid)
+        readings(folder / "nvml.jsonl")
+        if job.ras:
+            ask_nccl(folder / "ras.txt", RAS)
+            ask_nccl(folder / "ras.json", RAS_JSON)
         if job.to_its_end:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                running.process.wait(60)
-    except Exception as error:
-        print(f"{name}: {error!r}", flush=True)
+                running.process.wait(TO_ITS_END_S)
     finally:
         running.end()
-    print(f"{name}: done after {time.monotonic() - began:.1f} s", flush=True)
 
 
 def main() -> None:
     """Record all, or those that are named."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, help="one that is not there yet, such as /tmp/record")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(JOBS))
-    parser.add_argument("--together", type=int, default=1, metavar="N")
+    parser.add_argument("--keep", action="store_true", help="put captures into tests/recordings")
     options = parser.parse_args()
-    names = options.names or list(JOBS)
-    with ThreadPoolExecutor(options.together) as pool:
-        alone = options.together == 1
-        list(pool.map(lambda one: record(one, options.folder / one, alone=alone), names))
-    print(json.dumps(sorted(p.name for p in options.folder.iterdir())))
+    for name in options.names or JOBS:
+        folder = options.folder / name
+        record(name, folder)
+        if options.keep and (folder / SEEN).exists():
+            from support.recording import keep
+
+            say(str(keep(folder / SEEN, f"nccl-{name}")))
 
 
 if __name__ == "__main__":

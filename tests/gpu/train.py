@@ -180,7 +180,7 @@ class Trainer:
             os.kill(os.getpid(), 19)
 
     def free(self, loss: torch.Tensor) -> None:
-        """A rank frees memory, which waits for its kernel, which waits for a rank that waits for it."""
+        """A rank frees memory: that waits for a kernel, that for a rank, and that for the first."""
         if self.step != HANG_STEP:
             return
         norm = torch.ones(1 << 20, device="cuda")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
@@ -273,14 +273,17 @@ def _departed(waits: Waits, operations: Sequence[Operation]) -> set[int]:
     """Ranks in a circle that left out, of what they did in earlier rounds, what others wait for.
 
     Empty where that is said of all of them, or where nothing came after it: then it may be put off.
-    One earlier round is no habit.
+    One earlier round is no habit, and where the last call of another rank in the circle comes as
+    never before, that one is what differs.
     """
     found: set[int] = set()
     inside = sorted({rank for one in operations for rank in one.entries})
     for rank in inside if len(inside) <= COMPARED else ():
         lack = _lacks(waits, rank)
         wanted = {(one.node.group, one.entry.call.op) for one in operations if rank in one.missing}
-        if lack is not None and lack.rounds > 1 and wanted & lack.calls:
+        if lack is None:
+            return set()
+        if lack.rounds > 1 and wanted & lack.calls:
             found.add(rank)
     return found if len(found) < len(inside) else set()
 
@@ -317,14 +320,16 @@ def _lacks(waits: Waits, rank: int) -> _Lack | None:
         first -= 1
     if not first:
         return None
-    left = set(calls[first : at - alike + 1])
-    # Of several alike calls in a row any may be the one that is not there, also the last.
-    after = next((n for n, call in enumerate(calls[-alike:]) if {call} != left), alike)
+    left = calls[first : at - alike + 1]
+    # Of what is repeated any repetition may be the one that is not there, also the last; and as
+    # long as nothing else has come, the round is not over.
+    again = zip(calls[-alike:], cycle(left), strict=False)
+    after = next((n for n, (call, one) in enumerate(again) if call != one), alike)
     if alike - after <= 1:
         return None
     whole = calls[first : at + 1]
     rounds = sum(calls[n : n + len(whole)] == whole for n in range(first + 1))
-    return _Lack(frozenset([(world.group_of(rank, group), op) for group, op in left]), rounds)
+    return _Lack(frozenset((world.group_of(rank, group), op) for group, op in left), rounds)
 
 
 def _as_usual(waits: Waits, rank: int) -> bool:

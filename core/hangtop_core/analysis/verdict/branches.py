@@ -44,6 +44,8 @@ def branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
     others = besides(most, odd)
     if len({s.activity.site for s in odd}) > 1 or not others:
         return ""
+    if not {stack_key(s) for s in odd}.isdisjoint(map(stack_key, others)):
+        return ""  # they came the same way
     names = f". {name_ranks(odd).capitalize()} {is_are(odd, 'is', 'are')}"
     if found := _shared(case, odd):
         return f"{names} {found}"

@@ -138,3 +138,25 @@ def test_one_earlier_round_is_no_habit() -> None:
     (one,) = judge(Run(Job(5, groups), programs).go().dumps())
     assert (one.cause, blamed(one)) == ("group-order-inversion", [1, 2])
     assert "Perhaps rank 2 went on without broadcast #2 on dp (2)" in one.summary
+
+
+def test_a_rank_in_another_order_differs_more_than_one_whose_rounds_are_irregular() -> None:
+    """Ranks 0 and 3 take their two groups in the other order; every fifth step logs, too.
+
+    So ranks 1 and 2 seem to have left out what comes between one log and the next.
+    """
+    halves = {0: "1", 2: "1", 1: "2", 3: "2"}
+    pairs = {0: "3", 1: "3", 2: "4", 3: "4"}
+    groups = {"1": ("", (0, 2)), "2": ("", (1, 3)), "3": ("", (0, 1)), "4": ("", (2, 3))}
+    programs: dict[int, list[Step]] = {}
+    for rank in range(4):
+        own = programs[rank] = []
+        for step in range(9):
+            own.append(Step("all_reduce", "0"))
+            order = [Step("all_reduce", one[rank], line=7) for one in (halves, pairs)]
+            own += reversed(order) if step == 8 and rank in (0, 3) else order
+            own += [Step("all_reduce", "0")] if step % 5 == 0 else []
+            own += [Step("broadcast", "0")] * 2 if step == 0 else []  # buckets are built again
+    (one,) = judge(Run(Job(4, {"0": ("", range(4)), **groups}), programs).go().dumps())
+    assert (one.cause, blamed(one)) == ("group-order-inversion", [0, 1, 2, 3])
+    assert "Perhaps ranks 0,3 went on without" in one.summary
