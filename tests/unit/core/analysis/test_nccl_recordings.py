@@ -1,4 +1,4 @@
-"""Jobs over NCCL that really ran, four ranks on one H200 (tests/gpu/record.py), judged by today's rules.
+"""Jobs over NCCL that really ran, four ranks on one H200 (tests/gpu/record.py), judged by the rules.
 
 Torch 2.11 with NCCL 2.28.9, over sockets; of a rank that shares no GPU the GPUs are made up.
 """
