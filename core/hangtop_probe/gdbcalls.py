@@ -30,6 +30,8 @@ SECONDS = 10.0
 _START_S = 5.0
 _GO_ON_S = 5.0
 _STEP_S = 0.2
+_READ = 1 << 16
+"""Bytes that are looked at of what a program wrote, the last ones."""
 MAX_WORDS = 150
 """Characters that are kept of what a program said."""
 # select(2) is interrupted with ERESTARTNOHAND, as `time.sleep` is, and ends when it is told to.
@@ -75,7 +77,7 @@ def command(gdb: str, pid: int, call: str) -> List[str]:
 def words(err: bytes) -> str:
     """Return the line of what a program wrote that says best why it failed; empty without one."""
     lines = []
-    for line in procfs.text(err).splitlines():
+    for line in procfs.text(err[-_READ:]).splitlines():
         if not _ASIDE.match(line):
             line = "".join(one if one.isprintable() else " " for one in line)
             lines.append(" ".join(line.split())[:MAX_WORDS])
