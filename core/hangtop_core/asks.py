@@ -30,7 +30,7 @@ ALL_ENTRIES = 4_000_000
 """Entries of all ranks together: 140 MB here."""
 TRIGGER_S = 45.0
 """Seconds more where torch is to write its dump first: it looks for that now and then."""
-INJECT_S = 150.0
+INJECT_S = 170.0
 """Seconds for one rank: gdb is never ended while it calls a function of the rank."""
 
 

@@ -149,6 +149,8 @@ class Check(Struct, frozen=True):
     trial: Trial = field(default_factory=Trial)
     strace: Tool = field(default_factory=Tool)
     gdb: Tool = field(default_factory=Tool)
+    gdb_call: RecorderWay | None = None
+    """Whether gdb may call into ranks: the way `inject`, with code `works` or why not."""
     nvml: Nvml = field(default_factory=Nvml)
     processes: Processes = field(default_factory=Processes)
     ranks: Annotated[tuple[RankCheck, ...], Meta(max_length=1024)] = ()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CHECK_S = 60.0
+CHECK_S = 90.0
 """Seconds a probe may take: most of it are the limits of tools that hang."""
 PINGS = 3
 LIMIT_S = 300.0
@@ -204,7 +204,7 @@ def _check(session: Session, node: str) -> Future[_Answer]:
             "check",
             (),
             {},
-            "try ptrace and py-spy on a process of hangtop's own",
+            "try ptrace, py-spy and gdb on processes of hangtop's own",
             lambda _, raw: pieces.append(decode(raw, Check)),
             CHECK_S,
         )

@@ -9,13 +9,15 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from . import cache, permission, procfs, recorder, trial
+from . import cache, gdbcalls, permission, procfs, recorder, trial
 from .gpus import Gpus
+from .recorderways import way
 from .table import Table
 
 if TYPE_CHECKING:
     import threading
 
+    from .recorderways import Way
     from .requests import Message, Request
     from .tools import Tools
 
@@ -31,6 +33,7 @@ def handle(
 ) -> Message:
     """Send one piece with all that was found."""
     cancel = request.cancelled
+    gdb = version(tools, "gdb", ["-nx", "--version"], cancel)
     found: Message = {
         "at": round(time.time(), 3),
         "python": {"version": platform.python_version(), "path": sys.executable},
@@ -39,7 +42,8 @@ def handle(
         "rights": _rights(rights),
         "trial": trial.run(tools, cancel),
         "strace": version(tools, "strace", ["-V"], cancel),
-        "gdb": version(tools, "gdb", ["-nx", "--version"], cancel),
+        "gdb": gdb,
+        "gdb_call": _gdb_call(gdb, tools, cancel),
         "nvml": Gpus(tools).once(cancel),
     }
     request.check()
@@ -84,6 +88,14 @@ def version(tools: Tools, name: str, options: List[str], cancel: threading.Event
         )
         return {"ok": False, "path": path, "why": why}
     return {"ok": True, "path": path, "version": words[-1][:40]}
+
+
+def _gdb_call(gdb: Dict[str, Any], tools: Tools, cancel: threading.Event) -> Optional[Way]:
+    """Return whether gdb may call into ranks here, tried on a process of our own."""
+    if not gdb["ok"]:
+        return None
+    refused = gdbcalls.tried(gdb["path"], tools, cancel)
+    return way("inject", "works") if refused is None else dict(refused.message, way="inject")
 
 
 def _cache(keeper: cache.Keeper) -> Dict[str, Any]:

@@ -5,7 +5,8 @@ system call and nobody holding the GIL, `PyGILState_Ensure` returns at once, and
 the rank goes on as before. Where another thread holds the GIL the call waits for it, and ending gdb
 meanwhile kills the rank (SIGSEGV as soon as the GIL is free); where a thread is in state D or T,
 attaching hangs and may leave the rank stopped. So both are refused, and gdb, once it runs, is never
-ended: not by a deadline, not by cancelling, not by the end of the probe.
+ended: not by a deadline, not by cancelling, not by the end of the probe. Nor does it come to a rank
+before it has called into a process of the probe's own without harm (`gdbcalls`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import threading
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
-from . import permission, procfs, stacks, tracing
+from . import gdbcalls, permission, procfs, stacks, tracing
 from .recorderread import Told
 from .tools import clean_environment
 
@@ -29,6 +30,8 @@ SECONDS = 120.0
 """How long to wait for gdb; it runs for half a second where all is well."""
 _SPY_SECONDS = 10.0
 """How long py-spy may take to say who holds the GIL."""
+_MAX_SAID = 1 << 16
+"""Bytes that are read of what gdb says: as many as a pipe holds."""
 _CODE = (
     "import os,sys\n"
     "try:\n"
@@ -48,14 +51,15 @@ _NCCL = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
 _OTHER = ("_dump_fr_trace_json",)
 
 
-def check(facts: Facts, tools: Tools, rights: permission.Rights, cancel: threading.Event) -> None:
-    """Look whether gdb may call into a rank.
+def check(facts: Facts, tools: Tools, rights: permission.Rights, cancel: threading.Event) -> str:
+    """Look whether gdb may call into a rank; return the path of gdb.
 
     Raises:
         Told: it may not, and why.
     """
     pid = facts.pid
-    if shutil.which("gdb") is None:
+    gdb = shutil.which("gdb")
+    if gdb is None:
         raise Told("no-gdb")
     if not facts.loaded:
         raise Told("no-torch")
@@ -66,6 +70,9 @@ def check(facts: Facts, tools: Tools, rights: permission.Rights, cancel: threadi
     if tracer:
         raise Told("traced", by=tracer)
     _check_states(pid)
+    refused = gdbcalls.tried(gdb, tools, cancel)
+    if refused is not None:
+        raise refused.again()
     seen = stacks.sample(tools, pid, "nonblocking", False, _SPY_SECONDS, cancel)
     if seen.failure is not None:
         raise Told("gil-unknown", why=seen.failure["text"])
@@ -76,6 +83,7 @@ def check(facts: Facts, tools: Tools, rights: permission.Rights, cancel: threadi
     state = _check_states(pid)
     if state != "S":
         raise Told("awake", state=state)
+    return gdb
 
 
 def _check_states(pid: int) -> str:
@@ -89,7 +97,7 @@ def _check_states(pid: int) -> str:
     return states.get(pid, "?")
 
 
-def dump(facts: Facts) -> str:
+def dump(facts: Facts, gdb: str) -> str:
     """Let gdb call torch's dump in a rank that `check` found safe; return the file it wrote.
 
     The file is to be removed with `forget`. Nothing is made here beforehand: the rank's /tmp can be
@@ -104,14 +112,16 @@ def dump(facts: Facts) -> str:
     if not os.access(os.path.dirname(seen), os.W_OK):
         raise Told("no-folder", why="it cannot be written to")
     try:
-        ended = _gdb(pid, _CODE.format(names=_NCCL if facts.nccl else _OTHER, path=path))
+        said = _gdb(gdb, pid, _CODE.format(names=_NCCL if facts.nccl else _OTHER, path=path))
     except OSError as error:
         raise Told("not-started", why=os.strerror(error.errno or 0)) from None
     running = _running(pid)
-    if not ended:
+    if said is None:
         raise Told("still", seconds="%g" % SECONDS)
     if not running or not os.path.lexists(seen):
         forget(seen)
+        if running and said:
+            raise Told("gdb-said", said=said)
         raise Told("nothing-written" if running else "not-running")
     return seen
 
@@ -122,8 +132,8 @@ def forget(path: str) -> None:
         os.unlink(path)
 
 
-def _gdb(pid: int, code: str) -> bool:
-    """Run gdb to its end; False when it is still at it, and is left to that."""
+def _gdb(gdb: str, pid: int, code: str) -> Optional[str]:
+    """Run gdb to its end; return its words, None when it is still at it, and is left to that."""
     text = "exec(bytes.fromhex('%s'))" % code.encode("utf-8").hex()
     # One expression, as gdb goes on with its next command after one that failed: without the GIL.
     # The text comes first: should there be no memory for it, the GIL is not taken yet.
@@ -131,30 +141,33 @@ def _gdb(pid: int, code: str) -> bool:
         'call ($t = (char*)"%s", $g = (int)PyGILState_Ensure(),'
         " (int)PyRun_SimpleString($t), (void)PyGILState_Release($g))"
     )
-    argv = ["gdb", "-nx", "-batch"]
-    # Libraries are not searched for symbols: that takes ten times as long, with the rank stopped.
-    # Nor are scripts run that lie beside the rank's files: they are whose the rank is.
-    for setting in ("auto-load no", "debuginfod enabled off", "auto-solib-add off"):
-        argv += ["-iex", "set " + setting]
-    # A signal that stops the rank within a call breaks the call off, which ends the rank later.
-    for signals in ("all", "SIGINT"):
-        argv += ["-iex", "handle %s nostop noprint pass" % signals]
-    argv += ["-p", str(pid), "-ex", "sharedlibrary libpython", "-ex", call % text]
-    # Not through `Tools`: those end with the probe, and gdb must not.
-    gdb = subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=clean_environment(),
-        start_new_session=True,
-    )
+    reads, writes = os.pipe()
+    # A full pipe takes no more, and gdb does not wait. It has the other end open as well: else it
+    # would end by SIGPIPE, in the middle of its call, once the probe has.
+    os.set_blocking(reads, False)
+    os.set_blocking(writes, False)
     try:
-        gdb.wait(SECONDS)
-    except subprocess.TimeoutExpired:
-        threading.Thread(target=gdb.wait, daemon=True).start()
-        return False
-    return True
+        # Not through `Tools`: those end with the probe, and gdb must not.
+        running = subprocess.Popen(
+            gdbcalls.command(gdb, pid, call % text),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=writes,
+            env=clean_environment(),
+            start_new_session=True,
+            pass_fds=(reads,),
+        )
+        try:
+            running.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            threading.Thread(target=running.wait, daemon=True).start()
+            return None
+        with contextlib.suppress(BlockingIOError):  # it said nothing
+            return gdbcalls.words(os.read(reads, _MAX_SAID))
+        return ""
+    finally:
+        os.close(reads)
+        os.close(writes)
 
 
 def _running(pid: int) -> bool:

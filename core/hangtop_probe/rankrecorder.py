@@ -265,10 +265,10 @@ class Reading:
 
     def _injected(self, facts: Facts, rights: permission.Rights) -> Optional[Message]:
         try:
-            inject.check(facts, self.tools, rights, self.cancel)
+            gdb = inject.check(facts, self.tools, rights, self.cancel)
             if self.cancel.is_set():
                 return None
-            path = inject.dump(facts)
+            path = inject.dump(facts, gdb)
         except Told as told:
             self.ways.append(dict(told.message, way="inject"))
             return None

@@ -39,7 +39,13 @@ class Told(Exception):
 
     def __init__(self, code: str, **args: object) -> None:
         super().__init__(code)
-        self.message = {"code": code, "args": {key: str(value) for key, value in args.items()}}
+        told = {key: str(value) for key, value in args.items()}
+        self.code = code
+        self.message: Dict[str, Any] = {"code": code, "args": told}
+
+    def again(self) -> Told:
+        """Return the same once more, to be raised by somebody else."""
+        return Told(self.code, **self.message["args"])
 
 
 def main() -> None:

@@ -145,7 +145,7 @@ def explain(pid: int, done: Done, seconds: float) -> Message:
     if done.cancelled:
         return failure("error", "cancelled")
     said = procfs.text(done.err).strip().split("\nStack backtrace")[0]
-    line = " ".join(said.split())[:300] or "py-spy %s and said nothing" % _ended(done.code)
+    line = " ".join(said.split())[:300] or "py-spy %s and said nothing" % ended(done.code)
     if not os.path.exists("/proc/%d" % pid) or "No such process" in said:
         return failure("gone", "the process is gone")
     if stat is not None and stat.state == "Z":
@@ -162,7 +162,8 @@ def explain(pid: int, done: Done, seconds: float) -> Message:
     return failure("error", line)
 
 
-def _ended(code: Optional[int]) -> str:
+def ended(code: Optional[int]) -> str:
+    """Return how a program ended, to be put behind its name."""
     if code is None or code >= 0:
         return "ended with %s" % code
     names = {int(one): one.name for one in signal.Signals}

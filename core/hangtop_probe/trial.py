@@ -54,7 +54,7 @@ def run(tools: Tools, cancel: threading.Event) -> Dict[str, Any]:
     except OSError as error:
         return {"why": "no process could be started: %s" % error}
     try:
-        if not _ready(sleeper):
+        if not ready(sleeper, _START_S):
             return {"why": "a Python started on it did not get going in %g s" % _START_S}
         return {
             "ptrace": _seize(tools, sleeper.pid, cancel),
@@ -64,9 +64,10 @@ def run(tools: Tools, cancel: threading.Event) -> Dict[str, Any]:
         tools.end(sleeper)
 
 
-def _ready(sleeper: "subprocess.Popen[bytes]") -> bool:
+def ready(sleeper: "subprocess.Popen[bytes]", seconds: float) -> bool:
+    """Whether a process of our own has said within so many seconds that it is ready."""
     assert sleeper.stdout is not None  # noqa: S101  # it was opened as a pipe
-    readable, _, _ = select.select([sleeper.stdout], [], [], _START_S)
+    readable, _, _ = select.select([sleeper.stdout], [], [], seconds)
     return bool(readable) and os.read(sleeper.stdout.fileno(), 16).startswith(b"ready")
 
 

@@ -28,6 +28,7 @@ from hangtop_probe import (
     check,
     cores,
     ethtool,
+    gdbcalls,
     gpus,
     logs,
     nettest_ranks,
@@ -86,6 +87,8 @@ def loader_cache(data: bytes) -> None:
 SAID = (
     b"strace -- version 6.1\nCopyright\n",
     b"GNU gdb (Debian 13.1-3) 13.1\n",
+    b"ptrace: Operation not permitted.\nNo symbol table is loaded.\n",
+    b"69\tselect.c: No such file or directory.\n$1 = 0\n",
     b"3.11.7 2.13.0+cpu\n",
     b"0\n",
     b'{"node": {"driver": "550"}}\n{"gpu": 0, "fields": {"state": "bad", "error": "gone"}}\n',
@@ -104,6 +107,10 @@ def programs_of_a_node(data: bytes) -> None:
             told += nettest_ranks.with_torch(["python3"], tools, mock.Mock(cancelled=cancel))
         told += [trial._seize(tools, 1, cancel), gpus.Gpus(tools).once(cancel)]
         told += [cores._why(tools.run(), 60.0)]
+        for broken in (None, gdbcalls.words(data)):
+            refused = gdbcalls.judged(tools.run(), broken)
+            told += [broken, refused and refused.message]
+        assert len(gdbcalls.words(data)) <= gdbcalls.MAX_WORDS
         with mock.patch("hangtop_probe.tools.Tools", return_value=tools):
             told += [node._asked_version("/bin/py-spy")]
         frames.encode({"told": told})

@@ -29,10 +29,27 @@ def test_the_answer_is_what_the_head_understands() -> None:
     assert said.trial.ptrace == 0
     assert said.trial.py_spy is not None
     assert said.trial.py_spy.frames
+    if said.gdb.ok:
+        assert said.gdb_call is not None
+        assert said.gdb_call.code == "works"
     assert said.source.probe == "installed"
     assert said.rights.uid == os.geteuid()
     assert said.processes.seen > 1
     assert said.processes.others < said.processes.seen
+
+
+def test_a_gdb_that_breaks_what_it_calls_into_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    gdb = tmp_path / "gdb"
+    breaks = 'for word; do [ "$before" = -p ] && kill -SEGV $word; before=$word; done'
+    gdb.write_text(f"#!/bin/sh\n{breaks}\necho 'GNU gdb 13.1'\n")
+    gdb.chmod(0o755)
+    with ProbeClient() as probe:
+        [piece] = probe.pieces(op="check")
+    said = decode(piece, Check)
+    assert (said.gdb.version, said.gdb_call and said.gdb_call.code) == ("13.1", "harmful")
 
 
 def sleepers() -> list[int]:

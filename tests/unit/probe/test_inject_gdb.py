@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_probe import inject, procfs
+from hangtop_probe import gdbcalls, inject, procfs
+from hangtop_probe.tools import Tools
 from support.processes import wait_until
 
 if TYPE_CHECKING:
@@ -42,6 +44,11 @@ print("done", flush=True)
 os.read(0, 1)
 """
 
+SETS_BACK = """#!/bin/sh
+exec %s "$@" -ex 'set $orig_rax = -1' -ex detach
+"""
+"""As gdb 13 where there is AMX: an interrupted system call is not restarted, and returns 514."""
+
 pytestmark = pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
 
 
@@ -68,8 +75,8 @@ def test_a_signal_does_not_break_the_call_off(
     assert rank.stdout is not None
     made = tmp_path / "made"
     code = inject._CODE.format(names=inject._OTHER, path=str(made))
-    ended: list[bool] = []
-    gdb = threading.Thread(target=lambda: ended.append(inject._gdb(rank.pid, code)))
+    ended: list[str | None] = []
+    gdb = threading.Thread(target=lambda: ended.append(inject._gdb("gdb", rank.pid, code)))
     rank.stdin.write("x")
     rank.stdin.flush()
     assert rank.stdout.readline() == "held\n"
@@ -78,7 +85,26 @@ def test_a_signal_does_not_break_the_call_off(
     time.sleep(1)  # until it calls
     rank.send_signal(number)
     gdb.join()
-    assert ended == [True]
+    assert ended == [""]
     said, _ = rank.communicate(timeout=10)
     assert (rank.returncode, sorted(said.split())) == (0, ["done", "handled"])
     assert json.loads(made.read_text()) == {"entries": []}
+
+
+def test_this_gdb_calls_into_a_process_of_ours_and_that_goes_on() -> None:
+    tools = Tools()
+    gdb = shutil.which("gdb")
+    assert gdb is not None
+    assert gdbcalls.attempt(gdb, tools, threading.Event()) is None
+    assert tools.pids() == set()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="sets a register of x86-64")
+def test_a_gdb_after_which_a_system_call_is_not_restarted_is_found_harmful(tmp_path: Path) -> None:
+    gdb = tmp_path / "gdb"
+    gdb.write_text(SETS_BACK % shutil.which("gdb"))
+    gdb.chmod(0o700)
+    told = gdbcalls.attempt(str(gdb), Tools(), threading.Event())
+    assert told is not None
+    assert told.message["code"] == "harmful"
+    assert told.message["args"]["what"] == "died of OSError: [Errno 514] Unknown error 514"

@@ -21,6 +21,7 @@ from hangtop_core.analysis.flight.ways import explain
 from hangtop_core.model import RecorderWay
 from hangtop_probe import (
     columns,
+    gdbcalls,
     inject,
     permission,
     rankrecorder,
@@ -295,14 +296,14 @@ def test_a_process_that_can_be_read_by_nothing_says_why(probe: ProbeClient, tmp_
 
 READ = ("file", "pipe", "server", "debug-server", "inject")
 """What a dump comes by: of those `Told` does not say which."""
-WAYS = {"inject": READ[-1:], "recorderread": READ}
+WAYS = {"gdbcalls": READ[-1:], "inject": READ[-1:], "recorderread": READ}
 CAN = {("file", "there"), ("server", "there"), ("debug-server", "maybe")}
 """What doctor says of a rank that has not been asked: nothing is in the way."""
 
 
 def codes() -> Iterator[tuple[tuple[str, ...], str, dict[str, str]]]:
     """Ways, of which one at least is meant, codes and arguments as the probe's code has them."""
-    for module in (inject, rankrecorder, recorderread, recorderways):
+    for module in (gdbcalls, inject, rankrecorder, recorderread, recorderways):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue

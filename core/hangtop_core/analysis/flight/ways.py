@@ -34,6 +34,7 @@ _TRIGGER = "`hangtop flight --trigger` makes it write one, as R does on the scre
 _INJECT = (
     "`hangtop flight --allow-inject`: gdb calls torch in the rank, which stops it for a second"
 )
+_NEWER_GDB = "a newer gdb on its node (14 or later was reported to be mended)"
 _STACK = "only its stack tells where it is: `hangtop dump`"
 
 _TEXTS: Mapping[tuple[str, str], tuple[str, str]] = {
@@ -135,12 +136,31 @@ _TEXTS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("inject", "traced"): ("gdb was not used: another tracer is attached", "end it first"),
     ("inject", "denied"): ("gdb was not used: {why}", "{fix}"),
     ("inject", "no-folder"): ("gdb was not used: no file in the rank's /tmp ({why})", ""),
+    ("inject", "harmful"): (
+        "gdb on this node breaks what it calls into: a process of hangtop's own {what}, and gdb "
+        "said: {said}",
+        _NEWER_GDB,
+    ),
+    ("inject", "no-calls"): (
+        "gdb on this node cannot call into processes, which was tried on one of hangtop's own: "
+        "{said}",
+        _NEWER_GDB,
+    ),
+    ("inject", "no-attach"): (
+        "gdb on this node may not attach to a process of hangtop's own: {said}",
+        "`hangtop doctor` tries ptrace there",
+    ),
+    ("inject", "untried"): (
+        "gdb was not used: no call could be tried on a process of hangtop's own first ({why})",
+        "try again",
+    ),
     ("inject", "not-started"): ("gdb could not be started: {why}", ""),
     ("inject", "still"): (
         "gdb has not come back in {seconds} s and is left alone: ending it would end the rank",
         "wait for it; the rank is stopped as long",
     ),
     ("inject", "nothing-written"): ("gdb called torch, and torch wrote nothing", _STACK),
+    ("inject", "gdb-said"): ("torch wrote nothing when gdb called it; gdb said: {said}", _STACK),
     ("inject", "not-running"): ("the rank does not run again after gdb", "kill -CONT its pid"),
 }
 _COMMON: Mapping[str, tuple[str, str]] = {
@@ -227,7 +247,7 @@ def why_not(ways: Iterable[RecorderWay]) -> tuple[str, str]:
     if off:
         return off[0]
     reasons = [why for one, why, _ in told if why and one.code != "not-allowed"]
-    now = [fix for _, why, fix in told if why and fix in (_TRIGGER, _INJECT)]
+    now = [fix for _, why, fix in told if why and fix in (_TRIGGER, _INJECT, _NEWER_GDB)]
     now = now or [fix for _, why, fix in told if why and fix == _STACK][:1]
     fixes = [fix for _, why, fix in told if why and fix]
     if any((one.way, one.code) == ("pipe", "gloo") for one in ordered):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from hangtop_core.analysis.flight.ways import explain
 from hangtop_core.analysis.ladder import cores, recorder
 from hangtop_core.analysis.ladder.rung import Rung, missing, ok, skipped, unreached, warning
 from hangtop_core.text import AS_ROOT, clean, from_afar, plural, size
@@ -38,6 +39,7 @@ _DRIVER_FIX = (
     "install the driver's libnvidia-ml1, or start the container with its GPUs (--gpus all)"
 )
 _LOST_FIX = "see what nvidia-smi and `dmesg | grep -i nvrm` say there"
+_PREPARED_FIX = "start jobs by `hangtop run -- COMMAND`, which need no gdb"
 _NOT_SENT = ("installed", "shared")
 
 
@@ -51,7 +53,7 @@ def rungs(seen: Examined, check: Check) -> list[Rung]:
         ptrace,
         _py_spy(check, facts.get("py-spy"), ptrace),
         _tool("strace", check.strace, facts.get("strace"), "system calls"),
-        _tool("gdb", check.gdb, facts.get("gdb"), "native stacks of non-Python threads"),
+        _gdb(check, facts.get("gdb")),
         _nvml(check),
         recorder.rung(check),
         cores.rung(check, facts.get("core")),
@@ -178,6 +180,19 @@ def _tool(name: str, tool: Tool, fact: Fact | None, use: str) -> Rung:
         return ok(name, clean(tool.version or "runs", 40), clean(tool.path or "", 200) or None)
     fix = clean(fact.fix) if fact is not None and fact.fix else None
     return missing(name, f"{clean(tool.why or 'not there')} (only needed for {use})", fix)
+
+
+def _gdb(check: Check, fact: Fact | None) -> Rung:
+    """Whether it runs, and whether it can call into a process without breaking that."""
+    found = _tool("gdb", check.gdb, fact, "native stacks of non-Python threads")
+    called = check.gdb_call
+    if found.state != "ok" or called is None or called.code == "works":
+        return found
+    if called.code == "no-attach" and check.trial.ptrace:
+        return unreached("gdb", f"{found.text} is there; see ptrace")
+    why, fix = explain(called)
+    text = f"{found.text}: {why} (only needed for `hangtop flight --allow-inject`)"
+    return warning("gdb", text, f"{fix}; or {_PREPARED_FIX}" if fix else None, found.detail)
 
 
 def _nvml(check: Check) -> Rung:

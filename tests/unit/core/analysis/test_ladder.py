@@ -194,6 +194,31 @@ def test_on_this_machine_one_becomes_root_by_hand() -> None:
     assert "sudo hangtop" in (climb(here).rung("ptrace").fix or "")
 
 
+GDB = "Couldn't write extended state status: Bad address."
+
+
+@pytest.mark.parametrize(
+    ("code", "args", "refused", "state", "text", "fix"),
+    [
+        ("works", {}, 0, "ok", "13.1", None),
+        ("harmful", {"what": "was killed by SIGSEGV", "said": GDB}, 0, "warning",
+         f"13.1: gdb on this node breaks what it calls into: a process of hangtop's own was killed "
+         f"by SIGSEGV, and gdb said: {GDB} (only needed for", "a newer gdb on its node (14 or"),
+        ("no-calls", {"said": GDB}, 0, "warning", f"one of hangtop's own: {GDB}", "hangtop run --"),
+        ("untried", {"why": "no answer"}, 0, "warning", "(no answer)", "try again; or start jobs"),
+        ("no-attach", {"said": "ptrace: No."}, 0, "warning", "own: ptrace: No.", "hangtop doctor"),
+        ("no-attach", {"said": "ptrace: No."}, 1, "not-reached", "13.1 is there; see ptrace", None),
+    ],
+)  # fmt: skip
+def test_a_gdb_that_would_harm_ranks_is_warned_of(
+    code: str, args: dict[str, str], refused: int, state: str, text: str, fix: str | None
+) -> None:
+    one = rung("gdb", gdb_call=RecorderWay("inject", code, args), trial=Trial(refused))
+    assert (one.state, one.fails) == (state, False)
+    assert text in one.text
+    assert (fix in (one.fix or "")) if fix else one.fix is None
+
+
 def test_py_spy_is_not_blamed_for_what_ptrace_refuses() -> None:
     assert rung("py-spy", trial=Trial(errno.EPERM, DENIED)).state == "not-reached"
     wrong = PySpyTrial(failure=Failure("unsupported", "Python 3.99", "pip install -U py-spy"))
