@@ -25,9 +25,9 @@ from .tools import Done, await_end, has_ended
 if TYPE_CHECKING:
     from .tools import Tools
 
-SECONDS = 10.0
+SECONDS = 15.0
 """How long gdb may take for the call that is tried; it takes 0.3 s where all is well."""
-_START_S = 5.0
+_START_S = 10.0
 _GO_ON_S = 5.0
 _STEP_S = 0.2
 _READ = 1 << 16

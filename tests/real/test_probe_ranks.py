@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import shutil
 import signal
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hangtop_probe import permission
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port, torchrun
 from support.probe_client import ProbeClient, Table
@@ -81,6 +84,66 @@ def test_who_holds_the_lock_a_rank_waits_for(
     assert [one["pid"] for one in told["holders"]] == [pids[0]]
     assert waiter["store_port"]["socket"]["state"] == "LISTEN"
     assert job.pid in [one["pid"] for one in waiter["store_port"]["holders"]]
+
+
+BREAKS = """#!/bin/sh
+for word; do [ "$before" = -p ] && echo $word >> %s; before=$word; done
+exec %s "$@" -ex 'set $orig_rax = -1' -ex detach
+"""
+"""What gdb 13 leaves where there is AMX: a system call that returns 514 instead of going on."""
+needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
+
+
+def attachable(table: Table, job: Started) -> set[int]:
+    """The ranks of a job, which gdb may attach to."""
+    ranks = {rank["pid"] for rank in table.mine(job).values()}
+    if not all(map(permission.may_attach, ranks)):
+        pytest.skip("this user may not attach to its processes")
+    return ranks
+
+
+@needs_gdb
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="sets a register of x86-64")
+def test_a_gdb_that_breaks_what_it_calls_into_comes_to_no_rank(
+    waits: tuple[Started, Path], probe: ProbeClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, _ = waits
+    table = Table(probe)
+    table.until(lambda t: t.hangs(job, 3))
+    ranks = attachable(table, job)
+    gdb, touched = tmp_path / "gdb", tmp_path / "touched"
+    gdb.write_text(BREAKS % (touched, shutil.which("gdb")))
+    gdb.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    told = run_hangtop("flight", "--allow-inject", "--json", "--pid", str(job.pid))
+    assert told.returncode == 13, told.stderr
+    [one] = json.loads(told.stdout)["flight"]["recorders"]
+    assert one["ranks"] == [0, 1, 2]
+    assert "gdb on this node breaks what it calls into" in one["why"]
+    assert "OSError: [Errno 514]" in one["why"]
+    assert one["fix"].startswith("a newer gdb on its node")
+    assert len(touched.read_text().split()) == 1, "the ranks of a node share one trial"
+    told = run_hangtop("doctor", "--json")
+    rungs = {rung["name"]: rung for rung in json.loads(told.stdout)["nodes"][0]["rungs"]}
+    assert (rungs["gdb"]["state"], told.returncode) == ("warning", 0)
+    assert "breaks what it calls into" in rungs["gdb"]["text"]
+    assert ranks.isdisjoint(map(int, touched.read_text().split()))
+    assert ranks <= set(job.pids())
+
+
+@needs_gdb
+def test_gdb_on_the_command_line_reads_ranks_that_are_there_afterwards(
+    waits: tuple[Started, Path], probe: ProbeClient
+) -> None:
+    job, _ = waits
+    table = Table(probe)
+    table.until(lambda t: t.hangs(job, 3))
+    before = attachable(table, job)
+    told = run_hangtop("flight", "--allow-inject", "--json", "--pid", str(job.pid))
+    assert told.returncode == 0, told.stderr
+    [one] = json.loads(told.stdout)["flight"]["recorders"]
+    assert (one["ranks"], one["by"]) == ([0, 1, 2], "gdb, which called torch")
+    assert before <= set(job.pids())
 
 
 @pytest.fixture(scope="module")
