@@ -19,8 +19,10 @@ MAX_DEVICES = 64
 """GPUs of one node, and ports of one node, that are followed."""
 MAX_NAME = 80
 """Characters of a port's name."""
-PCIE_RATE_KB = 500_000.0
-"""KB/s over PCIe that are data: polling a flag in the host's memory makes some traffic, too."""
+PCIE_CHANGE_KB, PCIE_SWING = 100_000, 0.1
+"""KB/s, and share of what it was, by which traffic over PCIe changes when data move. How much it is
+tells nothing: kernels of NCCL 2.28 over sockets that wait read flags in the host's memory, on an
+H200 with up to 3.7 GB/s, and within a percent the same all the time."""
 SWING = 0.1
 """Share of the power limit by which power changes when a GPU begins or ends a phase of its work."""
 UTIL_SWING = 10
@@ -145,10 +147,19 @@ def _worked(old: Gpu, new: Gpu) -> bool:
         return True
     if (new.memory_util or 0) >= BUSY_MEMORY:
         return True
-    if (new.pcie_tx_kb or 0) + (new.pcie_rx_kb or 0) > PCIE_RATE_KB:
-        return True
+    over, before_kb = _over_pcie(new), _over_pcie(old)
+    if over is not None and before_kb is not None:
+        change = abs(over - before_kb)
+        if change >= PCIE_CHANGE_KB and change >= PCIE_SWING * max(over, before_kb):
+            return True
     # Links are read less often than the rest, at most every ten seconds or so.
     return span > 0 and grown(old.nvlink_kb, new.nvlink_kb) > LINK_RATE_KB * max(span, 10.0)
+
+
+def _over_pcie(gpu: Gpu) -> int | None:
+    """KB/s over PCIe, both ways."""
+    both = (gpu.pcie_tx_kb, gpu.pcie_rx_kb)
+    return None if None in both else sum(one or 0 for one in both)
 
 
 def _errors(gpu: Gpu) -> dict[str, int]:

@@ -17,12 +17,11 @@ import socket
 import time
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from . import activity, fixes, permission, procfs, secrets, versions
+from . import fixes, permission, procfs, secrets, versions
 from .requests import Message, Refused, Request, clock, pids_of
 from .sockets import Socket, listeners, own_inodes
 
 DEFAULT = "localhost:28028"
-THREAD = "NCCL RAS"
 MAX_ANSWER = 32 << 20
 """Bytes; 8,192 ranks in four communicators each take about 20 million."""
 PART = 1 << 20
@@ -115,8 +114,6 @@ def _of_rank(
         raise Refused("unsupported", text, fixes.RAS_SAFE)
     if environment.get(_ENABLED) == "0":
         raise Refused("missing", _SWITCHED_OFF, fixes.RAS_ENABLE)
-    if THREAD not in activity.thread_names(pid).values():
-        raise Refused("missing", "no thread of RAS runs in the rank: it has made no communicator")
     if not procfs.shares(pid, "net"):
         text = "the rank is in a network of its own, and its RAS is not reached from outside"
         raise Refused("unsupported", text, fixes.INSIDE)
@@ -143,7 +140,9 @@ def _listening(pid: int, told: str, ranks: "frozenset[int]") -> Socket:
     own = own_inodes(pid)
     mine = [one for one in every if one.inode in own and _is_at(one.local, host)]
     if not mine:
-        text = "the rank listens to nothing at %s" % secrets.mask_path(told)
+        # Its thread has a name of its own only with NCCL_SET_THREAD_NAME=1.
+        text = "the rank listens to nothing at %s: it may have made no communicator yet"
+        text %= secrets.mask_path(told)
         raise Refused("missing", text, fixes.RAS_LOG)
     of_job = own.union(*(own_inodes(other) for other in ranks if other != pid))
     strangers = [one for one in every if one.inode not in of_job and one.local == mine[0].local]

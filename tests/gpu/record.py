@@ -26,7 +26,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT / one) for one in ("core", "tui", "tests")]
 
 RANKS = 4
-READY_S, COMMAND_S, SETTLE_S, READINGS_S, TO_ITS_END_S = 90.0, 100.0, 2.0, 4.0, 60.0
+READY_S, COMMAND_S, SETTLE_S, READINGS_S, TO_ITS_END_S = 90.0, 100.0, 1.0, 2.5, 60.0
 SEEN = "seen.hangtop"
 CAPTURE = ("capture", "--output", f"{{folder}}/{SEEN}", "--observe", "11", "--hang-after", "9")
 NATIVE = ("dump", "--native", "--each")
@@ -69,7 +69,7 @@ JOBS = {
     "recv": Recorded("recv", prepared=True),
     "sizes": Recorded("sizes", prepared=True),
     "verb": Recorded("verb", prepared=True),
-    "group": Recorded("group", (CAPTURE, (*DIAGNOSE, "--ras=anyway")), ras=True),
+    "group": Recorded("group", (CAPTURE, INJECT, ("dump",), (*DIAGNOSE, "--ras=anyway")), ras=True),
     "lonely": Recorded("lonely"),
     "free": Recorded("free", (CAPTURE, NATIVE)),
     "barrier": Recorded("barrier"),

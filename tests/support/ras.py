@@ -1,7 +1,7 @@
 """Reports in the forms of NCCL's RAS, and a double of the rank that gives them.
 
 No GPU is needed, and none is here: the double is a real process that has a file of NCCL's name
-mapped, runs a thread of the right name and listens where it would, but what it says is made here,
+mapped, listens where it would, but what it says is made here,
 after src/ras/client_support.cc of NCCL 2.24 to 2.30.
 """
 

@@ -1,11 +1,11 @@
 """Stands in for NCCL's RAS within a process: no GPU is here. Used by support.ras and ras_job.py.
 
-Maps a file of NCCL's name, and answers on a thread of the name that NCCL gives it.
+Maps a file of NCCL's name, and answers on a thread that has no name of its own: NCCL gives it one
+only with NCCL_SET_THREAD_NAME=1.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import mmap
 import socket
@@ -23,7 +23,7 @@ def start(told: dict[str, Any]) -> None:
 
     `library` is the file to map, `port` where to listen; `answer` and `log` are the files of what
     is said and of what was asked. `format` is what is said to JSON, `times` how often the answer is
-    said, `hang` whether the end of it never comes, `thread` whether the thread has its name.
+    said, and `hang` whether the end of it never comes.
     """
     with open(told["library"], "rb") as file:
         _MAPPED.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
@@ -32,15 +32,10 @@ def start(told: dict[str, Any]) -> None:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     listening.bind(("127.0.0.1", told["port"]))
     listening.listen(8)
-    named = threading.Event()
-    threading.Thread(target=_serve, args=(listening, told, named), daemon=True).start()
-    named.wait()
+    threading.Thread(target=_serve, args=(listening, told), daemon=True).start()
 
 
-def _serve(listening: socket.socket, told: dict[str, Any], named: threading.Event) -> None:
-    if told.get("thread", True):
-        ctypes.CDLL(None).prctl(15, b"NCCL RAS", 0, 0, 0)  # PR_SET_NAME
-    named.set()
+def _serve(listening: socket.socket, told: dict[str, Any]) -> None:
     while True:
         connection, _ = listening.accept()
         with connection, suppress(OSError):

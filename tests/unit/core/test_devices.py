@@ -63,9 +63,31 @@ def test_a_gpu_that_spins_does_not_work() -> None:
 )
 def test_meters_that_mean_work(later: dict[str, int]) -> None:
     fold = Fold()
-    fold(gpus={"0": {**SPINS, "nvlink_kb": 10, "energy_j": 100}})
+    over = {"pcie_tx_kb": 50_000, "pcie_rx_kb": 100_000}
+    fold(gpus={"0": {**SPINS, **over, "nvlink_kb": 10, "energy_j": 100}})
     (gpu,) = fold(gpus={"0": later})["gpus"]
     assert gpu.worked_at == fold.at
+
+
+@pytest.mark.parametrize(
+    ("seen", "works"),
+    [
+        # Read of an H200 with four ranks over sockets that hung, in KB/s, ten seconds apart.
+        (((526_861, 3_218_212), (520_955, 3_215_913)), False),
+        (((213_622, 1_287_024), (212_827, 1_274_734)), False),
+        (((36_926, 82_210), (36_815, 82_694)), False),
+        # The same while they trained.
+        (((5_101_000, 2_459_000), (82_711, 2_925_116)), True),
+    ],
+)
+def test_what_changes_over_pcie_counts_and_not_how_much_it_is(
+    seen: tuple[tuple[int, int], ...], works: bool
+) -> None:
+    fold = Fold()
+    for sent, received in seen:
+        over = {"pcie_tx_kb": sent, "pcie_rx_kb": received}
+        (gpu,) = fold(gpus={"0": {**SPINS, **over}})["gpus"]
+    assert (gpu.worked_at is not None) == works
 
 
 def test_polling_a_peer_over_nvlink_is_no_work() -> None:

@@ -11,6 +11,7 @@ from hangtop_core import rastext
 from hangtop_core.ras import MAX_TEXT, BadReportError, Lost, Member, from_json
 from hangtop_core.rastext import from_text
 from support.ras import OPS, document, missing, rank, text, without_comma
+from support.record import FOLDER
 
 LATE = document(
     (
@@ -215,3 +216,14 @@ def test_what_follows_one_communicator_too_many_is_of_none(monkeypatch: pytest.M
         cut += f"#0-0 ({name}) MISMATCH\n  2 ranks have launched up to operation {count}\n"
     (one,) = from_text(cut).communicators
     assert [level.count for level in one.levels] == [7]
+
+
+def test_what_nccl_really_said() -> None:
+    """NCCL 2.28.9, four ranks in six communicators of which one is being made (tests/gpu)."""
+    found = from_json((FOLDER / "nccl" / "ras.json").read_text())
+    assert (found.version, found.whole, len(found.communicators)) == ("2.28.9", True, 6)
+    members = [m for one in found.communicators for s in one.statuses for m in s.members]
+    assert {m.pid for m in members} == {671, 672, 673, 674}
+    assert {s.name for one in found.communicators for s in one.statuses} == {"RUNNING"}
+    found = from_text((FOLDER / "nccl" / "ras.txt").read_text())
+    assert (found.version, sum(one.size for one in found.communicators)) == ("2.28.9", 8)

@@ -71,7 +71,6 @@ def test_what_is_not_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"thread": False}, "no thread of RAS"),
         ({"env": {"NCCL_RAS_ENABLE": "0"}}, "NCCL_RAS_ENABLE=0"),
         ({"env": {"NCCL_RAS_ADDR": "localhost:1"}}, "listens to nothing at localhost:1"),
         ({"library": "libnccl.so.2.21.5"}, "has no RAS"),

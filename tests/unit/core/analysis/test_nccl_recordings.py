@@ -1,4 +1,4 @@
-"""Jobs over NCCL that really ran, four ranks on one H200 (tests/gpu/record.py), judged by the rules.
+"""Jobs over NCCL that really ran, four ranks on one H200 (tests/gpu/record.py), judged now.
 
 Torch 2.11 with NCCL 2.28.9, over sockets; of a rank that shares no GPU the GPUs are made up.
 """
@@ -58,7 +58,8 @@ def apart(snapshot: Snapshot, does: Mapping[int, Mapping[str, Any]]) -> Snapshot
         ("alone", "gpu-kernel-stuck", [0]),
         ("stop", "rank-stopped", [2]),
         ("leave", "rank-exited", [2]),
-        ("order", "group-order-inversion", [0, 3]),
+        ("order", "group-order-inversion", [0, 1, 2, 3]),
+        ("group", "missing-collective", [2]),
         ("recv", "missing-collective", [0, 1]),
         ("sizes", "mismatched-size", [2]),
     ],
