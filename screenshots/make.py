@@ -46,6 +46,7 @@ SHOTS = (
     Shot("dataloader-worker", "rank", ("3",)),
     Shot("stopped", "stopped", ("5",)),
     Shot("lock", "lock", ("3",)),
+    Shot("nccl-skip", "gpus", ("6",)),
     Shot("logs", "logs", ("8",)),
     Shot("cluster", "nodes", ("9",)),
     Shot("cluster", "capture", ("left_square_bracket",) * 3, live=False),

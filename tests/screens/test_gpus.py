@@ -1,4 +1,4 @@
-"""The screen of GPUs, on recordings of real jobs; the GPUs in them are made up (support/gpus)."""
+"""The screen of GPUs, on recordings of real jobs; most GPUs in them are made up (support/gpus)."""
 
 from __future__ import annotations
 
@@ -32,6 +32,12 @@ async def test_gpus_that_spin_and_one_that_is_lost(
 ) -> None:
     text = await draw(with_gpus(load("skip")), size)
     compare(f"skip-gpus-{size[0]}x{size[1]}", text, update_screens)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_a_real_gpu_that_ranks_share(size: tuple[int, int], update_screens: bool) -> None:
+    text = await draw(load("nccl-skip"), size)
+    compare(f"nccl-skip-gpus-{size[0]}x{size[1]}", text, update_screens)
 
 
 async def test_nodes_in_one_row_each(update_screens: bool) -> None:

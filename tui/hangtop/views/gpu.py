@@ -99,7 +99,7 @@ def _meters(gpu: Gpu) -> Iterator[tuple[str, Line | str]]:
     limit = f" of {gpu.power_limit_w} W" if gpu.power_limit_w else " W"
     peak = f", at most {gpu.power_peak_w} W since hangtop came" if gpu.power_peak_w else ""
     if gpu.power_w is not None:
-        energy = f"  {gpu.energy_j / 1e6:.1f} MJ in all" if gpu.energy_j is not None else ""
+        energy = f"  {_joules(gpu.energy_j)} in all" if gpu.energy_j is not None else ""
         yield "power", line(f"{gpu.power_w}{limit}{peak}", (energy, "dim"))
     if gpu.sm_mhz is not None:
         told = ", ".join(reasons(gpu)) or "nothing holds it back"
@@ -117,6 +117,10 @@ def _meters(gpu: Gpu) -> Iterator[tuple[str, Line | str]]:
         flow = ", ".join(f"{size(kb * 1024)}/s {way}" for kb, way in flows if kb is not None)
         again = "" if gpu.pcie_replays is None else plural(gpu.pcie_replays, "replay")
         yield "PCIe", "  ".join(filter(None, (link, flow, again)))
+
+
+def _joules(count: int) -> str:
+    return f"{count / 1e6:.1f} MJ" if count >= 1_000_000 else f"{count / 1e3:.1f} kJ"
 
 
 def _health(gpu: Gpu) -> Iterator[tuple[str, Line | str]]:
