@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.logs.conclude import told, who
 from hangtop_core.logs.drawn import look_of
 from hangtop_core.logs.known import LAUNCHERS
+from hangtop_core.logs.telling import told, who
 from hangtop_core.rankset import names
 from hangtop_core.report import verdict_lines, wrap
 from hangtop_core.text import clean, plural, shorten, shorten_path, size

@@ -1,15 +1,21 @@
-"""The captures that tests and pictures are made from: whole, small, and of nobody's machine."""
+"""The captures that tests and pictures are made from, and what real jobs left for tests: whole,
+small, and of nobody's machine."""
 
 from __future__ import annotations
 
 import gzip
 import ipaddress
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.record import FOLDER, capture, path_of
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OF_NCCL = [*sorted(FOLDER.glob("logs/nccl_*.out")), *sorted(FOLDER.glob("nccl/*/rank_*"))]
 NAMES = sorted(path.stem for path in FOLDER.glob("*.hangtop"))
 OURS = re.compile(
     r"(?<![\w./*-])/(?:(?:root|work|mnt|media|srv|data|Users)\b(?!\.)|home/(?!ada\b|folder-)|tmp/(?!folder-|fr_|hangtop-0/))"
@@ -35,3 +41,16 @@ def test_a_recording_says_nothing_of_the_machine_it_was_made_on(name: str) -> No
         assert any(ipaddress.ip_address(found) in network for network in NOBODYS), found
     assert capture(name).header.targets in ("node1", "node-[1-4]")
     assert len(capture(name).pictures) > 10, "with its history"
+
+
+@pytest.mark.parametrize("path", OF_NCCL, ids=lambda path: str(path.relative_to(FOLDER)))
+def test_what_jobs_over_nccl_left_says_nothing_of_the_machine_either(path: Path) -> None:
+    text = path.read_bytes().decode("latin-1")
+    assert OURS.search(text) is None
+    assert len(text) < 20_000
+    for found in re.findall(r"(?<![\d.])\d+\.\d+\.\d+\.\d+(?=[<:])", text):
+        assert any(ipaddress.ip_address(found) in network for network in NOBODYS), found
+
+
+def test_jobs_over_nccl_left_logs_and_dumps() -> None:
+    assert len(OF_NCCL) == 5 + 4 * 4 - 1

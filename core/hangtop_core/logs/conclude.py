@@ -10,10 +10,11 @@ from collections import defaultdict
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from hangtop_core.diagnosis import MAX_SUMMARY, Culprit, Evidence, Verdict
+from hangtop_core.diagnosis import Evidence
 from hangtop_core.logs.ended import TOLD_TO
 from hangtop_core.logs.known import LAUNCHERS
-from hangtop_core.logs.steps import STEPS, TOLD_TO_END
+from hangtop_core.logs.steps import GONE, NOT_ALIKE, STEPS, TOLD_TO_END
+from hangtop_core.logs.telling import BOTH_ENDS, code_of, evidence, told, verdict, who
 from hangtop_core.logs.whose import MAX_DIGITS
 from hangtop_core.rankset import names
 from hangtop_core.text import clean, plural
@@ -21,6 +22,7 @@ from hangtop_core.text import clean, plural
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from hangtop_core.diagnosis import Verdict
     from hangtop_core.logs.judge import Fold, Judged, Position
 
 UNSURE = 0.7
@@ -28,10 +30,10 @@ UNSURE = 0.7
 SHOWN = 6
 """Errors that are told apart, one verdict each."""
 
-_WENT_ON = {"thread": "which ended a thread", "ignored": "which Python ignored"}
-"""What became of an error that did not end its rank, by who printed it."""
 _NOBODY = frozenset({"store-port-taken", "store-unreachable"})
 """Causes that no rank is to blame for, whoever tells of them."""
+_LOST = frozenset({"N6", "N10"})
+"""Lines by which NCCL tells that a rank is lost."""
 
 
 def conclude(judged: Judged) -> tuple[Verdict, ...]:
@@ -64,73 +66,10 @@ def _once(found: Iterable[Verdict]) -> Iterator[Verdict]:
             yield one
 
 
-def who(one: Fold) -> str:
-    """Whom a thing happened to, for a sentence."""
-    nodes = ", ".join(one.nodes[:3])
-    if one.ranks:
-        return f"{names(one.ranks)} ({nodes})" if nodes else names(one.ranks)
-    local = {record.origin.local for record in one.members} - {None}
-    if len(local) == 1 and one.record.code not in LAUNCHERS:
-        return f"local rank {local.pop()}{f' of {nodes}' if nodes else ''}"
-    some = "processes" if len(one.nodes) > 1 else "a process"
-    return f"{some} ({nodes})" if nodes else some
-
-
-def told(one: Fold) -> str:
-    """What happened, in half a sentence: what the line means, or what the exception says."""
-    record = one.record
-    text = record.means or record.text
-    if record.code == "traceback":
-        bare = record.part == "root" or not record.means
-        if bare:
-            text = f"{'raised' if record.part == 'root' else 'printed'} {record.text}"
-        if record.fields.get("first"):
-            text += f" (after {record.fields['first']})"
-        if record.fields.get("group"):
-            text += f" (in {record.fields['group']})"
-        # What a known line means may be about another rank, which was somewhere else.
-        text += "; seen" if record.where is not None and not bare else ""
-        text += record.from_where
-    if record.part == "survived":
-        text += f", {_WENT_ON.get(record.how, 'and went on')}"
-    return clean(text, 400)
-
-
 def _sure(one: Fold) -> float:
     """How sure it is that an error ended its rank."""
-    sure = max(record.sure for record in one.members)
+    sure = min(max(record.sure for record in one.members), BOTH_ENDS.get(code_of(one), 1.0))
     return sure if one.record.at is not None else min(sure, 0.8)
-
-
-def _evidence(one: Fold, label: str = "") -> Evidence:
-    rank = one.ranks[0] if len(one.ranks) == 1 else None
-    text = one.record.text + one.record.from_where
-    if len(one.ranks) > 1:
-        text = f"{names(one.ranks)}: {text}"
-    elif one.count > 1 and one.record.code not in LAUNCHERS:  # which tell of one end twice
-        text += f" ({one.count} times)"
-    return Evidence("log", rank, clean(label + text, 600))
-
-
-def _verdict(
-    cause: str,
-    confidence: float,
-    ranks: Sequence[int],
-    victims: Iterable[int],
-    summary: str,
-    evidence: Iterable[Evidence],
-    node: str = "",
-    steps: tuple[str, ...] = (),
-) -> Verdict:
-    return Verdict(
-        cause=cause,
-        confidence=round(confidence, 2),
-        culprits=tuple(Culprit(rank, node, None) for rank in ranks[:64]),
-        victims=tuple(sorted(set(victims) - set(ranks))),
-        summary=clean(summary, MAX_SUMMARY),
-        evidence=tuple(evidence),
-        next_steps=steps or STEPS.get(cause, ()),
-    )
 
 
 def _victims(judged: Judged) -> set[int]:
@@ -142,23 +81,33 @@ def _of_root(judged: Judged, one: Fold, confidence: float) -> Verdict:
     ranks = one.ranks or (_aborted(judged) if one.record.code == "G4" else ())
     same = [f for f in judged.follows if set(f.ranks) & set(one.ranks)]
     wakes = [f for f in judged.follows if f.record.part == "cascade" and f.record.code != "T16"]
+    shown = [*same[:3], *[f for f in wakes if f not in same][:2]]
     tail = ""
-    lost = sorted({rank for f in wakes for rank in f.ranks} - set(one.ranks))
-    if one is judged.first and lost:
+    # Who was only told by another rank to dump its recorder has lost no connection.
+    lost = sorted({rank for f in wakes if f.record.code != "T5" for rank in f.ranks})
+    lost = [rank for rank in lost if rank not in one.ranks]
+    if one is judged.first and lost and code_of(one) not in BOTH_ENDS:
         tail = f"; {names(lost)} lost the connection to it"
     elif confidence < UNSURE and cause == "rank-exited":
         tail = "; that this ended it, these logs do not tell"
-    guilty = () if cause in _NOBODY else ranks
-    return _verdict(
+    guilty = () if cause in _NOBODY or code_of(one) in BOTH_ENDS else ranks
+    return verdict(
         cause,
         confidence,
         guilty,
         {*one.ranks, *(_victims(judged) if one is judged.first else ())},
         f"{who(one)}: {told(one)}{tail}",
-        [_evidence(one), *(_evidence(f) for f in same[:3]), *(_evidence(f) for f in wakes[:2])],
+        [evidence(one), *map(evidence, shown)],
         one.nodes[0] if one.nodes else "",
-        TOLD_TO_END if not ranks and one.record.code in ("T16", "SLURM") else (),
+        _steps(one, ranks),
     )
+
+
+def _steps(one: Fold, ranks: Sequence[int]) -> tuple[str, ...]:
+    """What to do about an error, where the line tells more than its cause."""
+    if one.record.cause == "mismatched-size" and code_of(one) in BOTH_ENDS:
+        return (*STEPS["mismatched-size"], *NOT_ALIKE)
+    return TOLD_TO_END if not ranks and one.record.code in ("T16", "SLURM") else ()
 
 
 def _aborted(judged: Judged) -> tuple[int, ...]:
@@ -171,11 +120,12 @@ def _of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
     """Somebody has waited in vain, no number tells for whom: then for who said nothing."""
     waited = {r for f in (one, *judged.follows) if f.record.part == "timeout" for r in f.ranks}
     cause = one.record.cause or "missing-collective"
-    silent = sorted(set(judged.ranks) - waited)
+    joined = _joined(judged.positions)
+    silent = sorted(set(judged.ranks) - waited - joined)
     named = _numbers(one.record.fields.get("ranks", ""))
     if one.record.code != "T14" and cause != "missing-collective":
         text = f"{who(one)}: {told(one)}"
-        yield _verdict(cause, 0.75, (), waited, text, [_evidence(one)])
+        yield verdict(cause, 0.75, (), waited, text, [evidence(one)])
     elif named or (silent and len(silent) * 2 <= len(judged.ranks)):
         guilty = named or silent
         last = _last_lines(judged, guilty)
@@ -190,23 +140,24 @@ def _of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
             text += f": {told(one)}"
         if before:
             text += f"; before, {who(before[0])} {told(before[0])}"
-        facts = [_evidence(one), *map(_evidence, before[:2]), *last]
-        yield _verdict(cause, 0.75 if named else 0.7, guilty, waited, text, facts)
+        facts = [evidence(one), *map(evidence, before[:2]), *last]
+        yield verdict(cause, 0.75 if named else 0.7, guilty, waited, text, facts)
     elif judged.positions and not silent:
+        waited |= joined
         text = f"all of {names(sorted(waited))} had joined and none got on: {told(one)}"
-        facts = [_evidence(one), *_ruled_out(judged, waited)]
-        yield _verdict("all-joined-transport", 0.55, (), waited, text, facts)
+        facts = [evidence(one), *_ruled_out(judged, waited)]
+        yield verdict("all-joined-transport", 0.55, (), waited, text, facts)
     elif went_on := _went_on(judged, waited):
         text = (
             f"{who(went_on)}: {told(went_on)}; {names(sorted(waited))} waited in vain. A rank that "
         )
         text += "catches an error leaves out the collectives between it and where it goes on"
-        facts = [_evidence(went_on), _evidence(one)]
-        yield _verdict("missing-collective", 0.5, went_on.ranks, waited, text, facts)
+        facts = [evidence(went_on), evidence(one)]
+        yield verdict("missing-collective", 0.5, went_on.ranks, waited, text, facts)
     else:
         text = f"{who(one)}: {told(one)}; for whom, these logs do not tell"
-        facts = [_evidence(one), *_ruled_out(judged, waited)]
-        yield _verdict("unknown", 0.3, (), waited, text, facts)
+        facts = [evidence(one), *_ruled_out(judged, waited)]
+        yield verdict("unknown", 0.3, (), waited, text, facts)
 
 
 def _last_lines(judged: Judged, ranks: Sequence[int]) -> list[Evidence]:
@@ -250,7 +201,7 @@ def _of_survived(one: Fold) -> Iterator[Verdict]:
     if cause not in (None, "rank-exited", "missing-collective"):
         text = f"{who(one)}: {told(one)}"
         guilty = () if cause in _NOBODY else one.ranks
-        yield _verdict(cause or "", 0.4, guilty, (), text, [_evidence(one)])
+        yield verdict(cause or "", 0.4, guilty, (), text, [evidence(one)])
 
 
 def _numbers(text: str) -> list[int]:
@@ -271,6 +222,15 @@ def _behind(positions: Sequence[Position]) -> Iterator[tuple[list[Position], lis
             yield [one for one in less if one.enqueued == least], some
 
 
+def _joined(positions: Sequence[Position]) -> set[int]:
+    """Ranks that have begun as much as any other of their groups, where several tell."""
+    most: dict[str, list[int]] = defaultdict(list)
+    for one in positions:
+        most[one.group].append(one.enqueued)
+    behind = {one.rank for one in positions if one.enqueued < max(most[one.group])}
+    return {one.rank for one in positions if len(most[one.group]) > 1} - behind
+
+
 def _of_behind(judged: Judged, one: Fold) -> list[Verdict]:
     """Who is behind in a group, as the numbers tell that were printed."""
     behind = islice(_behind(judged.positions), SHOWN)
@@ -289,8 +249,8 @@ def _missing(one: Fold, less: Sequence[Position], some: Sequence[Position]) -> V
         Evidence("log", p.rank, f"had begun #{p.enqueued}{group}, completed #{p.completed}")
         for p in (*less[:3], *others[:3])
     ]
-    return _verdict(
-        "missing-collective", 0.85, guilty, [p.rank for p in others], text, [*facts, _evidence(one)]
+    return verdict(
+        "missing-collective", 0.85, guilty, [p.rank for p in others], text, [*facts, evidence(one)]
     )
 
 
@@ -303,8 +263,8 @@ def _of_silence(judged: Judged, one: Fold) -> Iterator[Verdict]:
         cut = sorted({r for f in wakes if f.record.part == "cascade" for r in f.ranks})
         text = f"{names(left.ranks)} {told(left)}, and printed no error that is here"
         text += f"; {names(cut)} lost the connection to it" if cut else ""
-        facts = [_evidence(left), *(_evidence(f) for f in wakes[:2])]
-        yield _verdict("rank-exited", 0.8, left.ranks, lost, text, facts)
+        facts = [evidence(left), *(evidence(f) for f in wakes[:2])]
+        yield verdict("rank-exited", 0.8, left.ranks, lost, text, facts)
         return
     silent = sorted(set(judged.ranks) - lost)
     if silent and len(silent) * 2 <= len(judged.ranks):
@@ -315,11 +275,33 @@ def _of_silence(judged: Judged, one: Fold) -> Iterator[Verdict]:
                 f"one of {names(silent)} at least ended without a word; " + text.partition("; ")[2]
             )
         sure = 0.6 if len(silent) == 1 else 0.5
-        yield _verdict("rank-crashed", sure, silent, lost, text, [_evidence(one), *last])
+        yield verdict("rank-crashed", sure, silent, lost, text, [evidence(one), *last])
+        return
+    if code_of(one) in _LOST:
+        yield _of_unheard(judged, one, lost)
         return
     text = f"{who(one)}: {told(one)}. That only follows from what another rank did, whose log is "
     text += "not here, or which ended without a word"
-    yield _verdict("unknown", 0.3, (), lost, text, [_evidence(one)])
+    yield verdict("unknown", 0.3, (), lost, text, [evidence(one)])
+
+
+def _of_unheard(judged: Judged, one: Fold, lost: set[int]) -> Verdict:
+    """NCCL has lost a rank, and all that have printed something follow: it is none of these."""
+    some, facts = judged.unheard, [evidence(one)]
+    told_by = [f for f in judged.follows if f.record.code == "T5" and f.ranks]
+    facts += [evidence(f) for f in told_by[:2]]
+    say = "say" if len(one.ranks) > 1 else "says"
+    text = f"NCCL lost a rank, or the network, as {who(one)} {say}: {told(one)}"
+    if not some or len(some) * 2 > len(some) + len(judged.ranks):
+        text += "; which one, these logs do not tell"
+        return verdict("unknown", 0.3, (), lost, text, facts, steps=GONE)
+    text += (
+        f". It is none of {names(judged.ranks)}, who follow; {names(some)} printed nothing, and "
+    )
+    text += "most likely left" if len(some) == 1 else "one of these most likely left"
+    facts.append(Evidence("log", None, f"there is no line of {names(some)}"))
+    sure = 0.6 if len(some) == 1 else 0.5
+    return verdict("rank-exited", sure, some, lost, text, facts, steps=GONE)
 
 
 def _by_itself(one: Fold, lost: set[int]) -> bool:
@@ -333,7 +315,7 @@ def _of_exit(judged: Judged, one: Fold) -> Verdict:
     text = f"{who(one)} {told(one)}; why, its own log tells, which is not here"
     if one.ranks:
         text = text.replace(f"{names(one.ranks)} rank", "rank")
-    return _verdict("rank-exited", 0.6, one.ranks, _victims(judged), text, [_evidence(one)])
+    return verdict("rank-exited", 0.6, one.ranks, _victims(judged), text, [evidence(one)])
 
 
 def _of_setup(judged: Judged) -> Iterator[Verdict]:
@@ -345,8 +327,8 @@ def _of_setup(judged: Judged) -> Iterator[Verdict]:
         if one.record.cause == "wrong-interface" and len(nodes) > 1:
             met = any(f.record.code == "N8C" for f in judged.notes)
             text = f"{who(one)}: {told(one)}"
-            yield _verdict(
-                "wrong-interface", 0.5 if met else 0.85, one.ranks, (), text, [_evidence(one)]
+            yield verdict(
+                "wrong-interface", 0.5 if met else 0.85, one.ranks, (), text, [evidence(one)]
             )
             break
     versions = {f.record.fields["nccl"]: f for f in judged.notes if f.record.code == "version"}
@@ -354,8 +336,8 @@ def _of_setup(judged: Judged) -> Iterator[Verdict]:
         text = "ranks run different versions of NCCL: " + ", ".join(
             f"{version} ({who(one)})" for version, one in versions.items()
         )
-        facts = [_evidence(one) for one in versions.values()]
-        yield _verdict("version-mismatch", 0.5, (), (), text, facts)
+        facts = [evidence(one) for one in versions.values()]
+        yield verdict("version-mismatch", 0.5, (), (), text, facts)
 
 
 def _of_init(judged: Judged) -> Iterator[Verdict]:
@@ -384,4 +366,4 @@ def _of_init(judged: Judged) -> Iterator[Verdict]:
         text += f"{size[key]} and did not get through"
         text += f"; {names(guilty)} of it never began" if guilty else ""
         confidence = 0.7 if guilty else 0.5
-        yield _verdict("nccl-init-incomplete", confidence, guilty, some.values(), text, ())
+        yield verdict("nccl-init-incomplete", confidence, guilty, some.values(), text, ())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from hangtop_core.logs.asynchronous import HOW
 from hangtop_core.logs.ended import LATER, weigh
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.record import Record
@@ -15,6 +16,8 @@ from hangtop_core.logs.whose import FileLog, settled
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from hangtop_core.logs.whose import Whose
 
 HEADING = 20
 """Lines, of other ranks, too, that may be between what a logger says and the traceback after it."""
@@ -66,6 +69,8 @@ class Judged(Struct, frozen=True):
     """All ranks of which there is a line."""
     last: dict[int, tuple[str, float | None]]
     """The last line of every rank, and its time."""
+    unheard: tuple[int, ...] = ()
+    """Ranks below the highest of which there is no line, where several print to one file."""
     earlier: int = 0
     """Records of earlier attempts of torchrun, which are left out."""
 
@@ -105,6 +110,7 @@ def judge(
         kinds = ("survived", "error")
         first = next((fold for kind in kinds for fold in folds if fold.record.part == kind), None)
     rest = [fold for fold in folds if fold is not first]
+    ranks = tuple(sorted(whose.ranks() | {r.rank for r in current if r.rank is not None}))
     return Judged(
         first=first,
         others=tuple(f for f in rest if f.record.part == "root" and not _same(first, f)),
@@ -112,10 +118,29 @@ def judge(
         follows=tuple(sorted((f for f in rest if _follows(first, f)), key=_by_launcher)),
         notes=tuple(f for f in rest if f.record.part in ("info", "error")),
         positions=_positions(current),
-        ranks=tuple(sorted(whose.ranks() | {r.rank for r in current if r.rank is not None})),
+        ranks=ranks,
         last=whose.last(),
+        unheard=_unheard(files, whose, ranks),
         earlier=earlier,
     )
+
+
+def _unheard(files: Sequence[FileLog], whose: Whose, ranks: Sequence[int]) -> tuple[int, ...]:
+    """Ranks that lack among those that print to one file; a file of one rank may just not be here.
+
+    Of a rank above the highest that was printed nothing is known. Below the lowest, only rank 0 is
+    taken to lack: else it is the log of one of several nodes.
+    """
+    together = any(
+        len({whose.rank(number, stream.origin) for stream in one.streams} - {None}) > 1
+        for number, one in enumerate(files)
+    )
+    known = {*ranks, *(one.place.rank for one in files if one.place.rank is not None)}
+    low, top = min(known, default=0), max(ranks, default=0)
+    low = low if low > 1 else 0
+    if not together or top - low > 2 * len(known):
+        return ()
+    return tuple(rank for rank in range(low, top) if rank not in known)
 
 
 def _joined(records: Iterable[Record]) -> list[Record]:
@@ -168,15 +193,19 @@ def _headings(records: Sequence[Record]) -> set[tuple[int, int]]:
 def _demoted(records: Sequence[Record]) -> Iterable[Record]:
     """Aborts that the watchdog has brought about are consequences.
 
-    So is that a C++ exception ended a process, where the next line says which, and that is known.
+    So is that a C++ exception ended a process, where the next line says which, and that is known;
+    and what a watchdog says of its rank that has not waited until a timeout, but found an error.
     """
+    found = {record.rank for record in records if record.how == HOW and record.rank is not None}
+    found -= {record.rank for record in records if record.code == "T1"}
     named = {(r.file, r.order - 1) for r in records if r.text.startswith("what():")}
     waited = any(record.code in ("T1", "T2", "T7") for record in records)
     gone = any(record.code == "T16" and record.fields.get("exit") == "-6" for record in records)
     for record in records:
         aborted = record.code == "T16" and record.fields.get("exit") == "-6"
         told_next = record.code == "T7" and (record.file, record.order) in named
-        if (waited and gone and aborted and record.part == "root") or told_next:
+        by_error = record.code == "T2" and record.rank in found
+        if (waited and gone and aborted and record.part == "root") or told_next or by_error:
             yield msgspec.structs.replace(record, part="cascade")
         else:
             yield record

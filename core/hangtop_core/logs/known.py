@@ -4,9 +4,9 @@ One row a line, so that the table can be read. `needle` is text that every such 
 without any needle are never looked at closer. Of rows with one needle the first that fits counts,
 and what only informs gives way to what tells of an error, see `recognise`.
 
-Sources: NCCL 2.18 to 2.30 (src/debug.cc, transport/net_ib.cc, misc/socket.cc, bootstrap.cc,
-init.cc), torch 2.4 to 2.15 (ProcessGroupNCCL.cpp, TCPStore, elastic/multiprocessing), gloo
-(transport/tcp/pair.cc), Open MPI 4, Slurm 22 to 24, NVIDIA's driver (`NVRM: Xid`), Linux 4.18 to
+Sources: NCCL 2.18 to 2.30 (src/debug.cc, transport/net_ib.cc, transport/net_socket.cc,
+misc/socket.cc, bootstrap.cc, init.cc), torch 2.4 to 2.15 (ProcessGroupNCCL.cpp, TCPStore,
+elastic/multiprocessing), gloo (transport/tcp/pair.cc), Open MPI 4, Slurm 22 to 24, NVIDIA's driver (`NVRM: Xid`), Linux 4.18 to
 6.18 (mm/oom_kill.c, kernel/hung_task.c, arch/*/mm/fault.c, arch/x86/kernel/traps.c).
 """
 
@@ -128,9 +128,9 @@ KNOWN: tuple[Known, ...] = (
     Known("T5", "dump signal", rf"{_GROUP}Received a dump signal due to a collective timeout from this local rank(?:{_STATE})?", "info",
           "asks for recorder dumps[; had begun #{enqueued} of group {pg} {desc} and completed #{completed}]", kept="pg"),
     Known("T5", "dump signal", rf"{_GROUP}(?:Received a dump signal due to a collective timeout from +(?:global )?(?:rank )?(?P<from>\d+)(?:{_STATE})?|Observed flight recorder dump signal)", "cascade",
-          "was told by another rank that a collective has timed out[; had begun #{enqueued} and completed #{completed}]", kept="pg"),
+          "was told by another rank that a collective has failed or timed out[; had begun #{enqueued} and completed #{completed}]", kept="pg"),
     Known("T6", "Stack trace of the failed collective not found", r"Stack trace of the failed collective not found", "info",
-          "the flight recorder is off: with TORCH_FR_BUFFER_SIZE=2000 it would name the place in the code"),
+          "torch found no stack of the collective that failed: the flight recorder may be off, which TORCH_FR_BUFFER_SIZE=2000 changes"),
     Known("T7", "Some NCCL operations have failed", r"Some NCCL operations have failed or timed out", "cascade", "NCCL's work has failed, and the process ends"),
     Known("T7", "taking the entire process down", r"taking the entire process down", "cascade", "the watchdog ends the process"),
     Known("T7", "watchdog thread terminated", r"watchdog thread terminated with exception", "cascade", "the watchdog ends the process"),
@@ -174,12 +174,22 @@ KNOWN: tuple[Known, ...] = (
     Known("G3", "connectFullMesh failed", r"connectFullMesh failed", "timeout", "gloo could not connect all ranks", "port-blocked"),
     Known("G4", "eceived data size", r"op\.preamble\.length <= op\.nbytes\. (?P<got>\d{1,19}) vs (?P<wanted>\d{1,19})", "root",
           "gloo got {got} bytes where {wanted} were expected: ranks disagree on the size or the type of what they exchange", "mismatched-size"),
+    # NCCL: ranks that exchange what does not fit. transport/net_socket.cc of 2.12 to 2.30 (before
+    # without the words after the sizes); transport/net_ib.cc up to 2.19, since then InfiniBand
+    # sends as much as fits, and says nothing; bootstrap.cc, where they meet, of other versions
+    Known("N11", "essage truncated : rec", rf"NET/\w+ : (?:peer {_AT} )?message truncated : receiving (?P<got>\d{{1,19}}) bytes instead of (?P<wanted>\d{{1,19}})", "root",
+          "NCCL got {got} bytes[ from {peer}] where it expected {wanted}: ranks have issued different operations or sizes, or differ in NCCL_PROTO, NCCL_ALGO and the like", "mismatched-size"),
+    Known("N11", "collective mismatch error", rf"NET/IB : (?:.{{0,80}}?peer {_AT} )?collective mismatch error,? local size (?P<got>\d{{1,19}}) remote(?: size)? (?P<wanted>\d{{1,19}})", "root",
+          "NCCL has {got} bytes to send[ to {peer}] where {wanted} are expected: ranks have issued different operations or sizes, or differ in NCCL_PROTO, NCCL_ALGO and the like", "mismatched-size"),
+    Known("N11", "essage truncated : rec", r"Message truncated : received (?P<got>\d[\d,]{0,40}) bytes instead of (?P<wanted>\d[\d,]{0,40})", "root",
+          "NCCL got {got} bytes as ranks met where it expected {wanted}, as where they run different versions of it", "version-mismatch"),
     # NCCL's results, as exceptions carry them
     Known("N10", "remote process exited or there was a network error", r"remote process exited or there was a network error", "cascade", "NCCL lost a rank, or the network"),
     Known("N10", "ncclRemoteError", r"ncclRemoteError", "cascade", "NCCL lost a rank, or the network"),
     Known("N10", "unhandled system error", r"unhandled system error", "root", "a system call failed in NCCL; with NCCL_DEBUG=INFO it says which"),
     Known("N10", "unhandled cuda error", r"unhandled cuda error", "root", "a call of CUDA failed in NCCL; with NCCL_DEBUG=INFO it says which"),
     Known("N10", "internal error - please report", r"internal error - please report this issue to the NCCL", "root", "NCCL failed by an error of its own; with NCCL_DEBUG=INFO it says where"),
+    Known("N10", "ncclInvalidUsage", r"ncclInvalidUsage", "root", "NCCL says that it is used in a wrong way; with NCCL_DEBUG=WARN it says how"),
     # torchrun
     Known("T16", "failed (exitcode:", r"failed \(exitcode: (?P<exit>-(?!15\b)\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)", "root",
           "ended by {signal}, says torchrun", "rank-crashed"),
@@ -250,8 +260,10 @@ TRACEBACK = "Traceback (most recent call last)"
 FRAME = '  File "'
 """How a frame of one begins: what was cut out of a log may begin with it."""
 SUMMARY = ("Root Cause (first observed failure):", "Failures:")
+RAISED = " raised the following async exception: "
+"""In the first line of what torch's watchdog has found NCCL to say."""
 NEEDLES: tuple[str, ...] = tuple(
-    dict.fromkeys([TRACEBACK, FRAME, SUMMARY[0], SUMMARY[1], *(one.needle for one in KNOWN)])
+    dict.fromkeys([TRACEBACK, FRAME, *SUMMARY, RAISED, *(one.needle for one in KNOWN)])
 )
 _BY_NEEDLE: dict[str, list[Known]] = {}
 for _one in KNOWN:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from hangtop_core.logs import drawn
+from hangtop_core.logs.asynchronous import AsyncError, Unprefixed, begins
 from hangtop_core.logs.blocks import Block, Crash, Summary, Traceback
 from hangtop_core.logs.known import FRAME, LAUNCHERS, NEEDLES, SUMMARY, recognise
 from hangtop_core.logs.life import SURVIVABLE, Life, Watch, process_of
@@ -112,6 +113,7 @@ class Parser:
         self._lives: dict[object, Life] = {}
         self._watches: dict[int, Watch] = {}
         """By index of the record."""
+        self._unprefixed = Unprefixed()
         self._rest = ""
         self._recent: deque[tuple[Origin, str]] = deque(maxlen=RECENT)
 
@@ -201,6 +203,7 @@ class Parser:
             self.lines += 1
             self._row = before + number
             origin, line = take(raw[:MAX_LINE])
+            origin = self._unprefixed.origin(origin, line)
             stream = self._streams.get(origin)
             if stream is None:
                 stream = self._stream(origin)
@@ -248,6 +251,10 @@ class Parser:
             return Traceback(self._row, line, stream.origin.own, stream.before)
         if line.startswith(FRAME) and ", in " in line:
             return Traceback(self._row, line, stream.origin.own, cut=True)
+        if begins(line):
+            error = AsyncError(self._row, line)
+            self._unprefixed.began(stream.origin, error)
+            return error
         if line.strip() in SUMMARY:
             return Summary(self._row, line, self.near)
         return Crash(self._row, line) if line.startswith("Fatal Python error:") else None

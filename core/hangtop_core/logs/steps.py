@@ -94,3 +94,15 @@ TOLD_TO_END = (
     "With a limit of time: hangtop watch captures a hang before the job is ended",
 )
 """Where a launcher was told to end, or a scheduler ended the job."""
+
+NOT_ALIKE = (
+    "Recorder dumps tell which rank issued what: `hangtop flight` on those that torch wrote",
+    "Where all issued the same, compare NCCL_* of all ranks, as NCCL_PROTO and NCCL_ALGO",
+)
+"""Where NCCL has got what does not fit, beside those of `mismatched-size`."""
+GONE = (
+    "See how that rank ended, which the log of its launcher or scheduler tells",
+    _KERNEL,
+    "Look for os._exit in the program: who leaves by it prints nothing",
+)
+"""Where a rank was lost that has printed nothing."""

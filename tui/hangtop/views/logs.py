@@ -14,13 +14,13 @@ from hangtop.patience import within
 from hangtop.spans import EMPTY, Line, cells, line, plain
 from hangtop.views.common import ago, clock, rank_key
 from hangtop_core import nodesets
-from hangtop_core.logs.conclude import told
 from hangtop_core.logs.judge import Judged, judge
 from hangtop_core.logs.lacking import lacking
 from hangtop_core.logs.lines import Choice, Kept
 from hangtop_core.logs.output import Output, alive_of, lines_of, of_job, outputs_of
 from hangtop_core.logs.record import lines_at
 from hangtop_core.logs.stamp import without_time
+from hangtop_core.logs.telling import told
 from hangtop_core.rankset import names
 from hangtop_core.text import plural, shorten, shorten_path, size
 

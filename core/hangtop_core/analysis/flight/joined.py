@@ -17,6 +17,7 @@ from hangtop_core.analysis.flight.evidence import (
     verb,
     verdict,
 )
+from hangtop_core.analysis.flight.letthrough import TIE, let_through
 from hangtop_core.analysis.flight.shift import locate
 from hangtop_core.analysis.flight.unlike import same_bytes, unlike
 from hangtop_core.analysis.flight.waits import rooted
@@ -31,15 +32,14 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.world import Entry
     from hangtop_core.diagnosis import Verdict
 
-TIE = 0.45
-"""Confidence where the ranks are divided into equal halves: there is no majority to trust."""
 AGREED_SINCE = 0.6
 """Confidence where types differed before, and ranks issued the same in between, or are halves."""
 
 
 def from_operations(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
     """The verdicts on operations at which the graph ends; those that merely do not end make one."""
-    stuck = []
+    stuck: list[tuple[Operation, End]] = []
+    before: dict[int, Verdict] = {}
     for end in ends:
         if len(end.nodes) != 1 or end.nodes[0].kind == "rank":
             continue
@@ -48,11 +48,14 @@ def from_operations(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
             yield _mismatch(waits, operation, end)
         elif operation.open:
             yield _apart(waits, operation, end)
+        elif (first := let_through(waits, operation, end.victims)) is not None:
+            before.setdefault(operation.node.group, first)
         else:
             stuck.append((operation, end))
+    yield from before.values()
     if stuck:
-        others = any(len(end.nodes) > 1 or end.nodes[0].kind == "rank" for end in ends)
-        yield _transport(waits, stuck, others)
+        more = any(len(end.nodes) > 1 or end.nodes[0].kind == "rank" for end in ends)
+        yield _transport(waits, stuck, more or bool(before))
 
 
 def _mismatch(waits: Waits, operation: Operation, end: End) -> Verdict:
@@ -77,6 +80,9 @@ def _mismatch(waits: Waits, operation: Operation, end: End) -> Verdict:
     shift = None
     if operation.node.kind == "collective":
         shift = locate(world, rest[0][1][0], operation.node.group, most[1])
+    differs = shift is None or shift.how == "differs"
+    if differs and (before := _let_through(waits, operation, end, blamed)) is not None:
+        return before
     if shift is not None and (shift.how != "differs" or shift.seq < operation.node.seq):
         found.insert(0, shift_fact(world, operation.node.group, shift))
     if shift is not None and shift.how == "skipped" and pattern is not patterns.TYPES:
@@ -92,6 +98,16 @@ def _mismatch(waits: Waits, operation: Operation, end: End) -> Verdict:
             f"#{operation.node.seq} on {operation.label}: {said}"
         )
     return verdict(pattern, text, blamed, victims, found, None, confidence)
+
+
+def _let_through(
+    waits: Waits, operation: Operation, end: End, blamed: Sequence[int]
+) -> Verdict | None:
+    """The verdict on another call of the same ranks that went through before, but for types."""
+    one = let_through(waits, operation, end.victims)
+    if one is None or one.cause == patterns.TYPES.cause:
+        return None
+    return one if {culprit.rank for culprit in one.culprits} == {*blamed} else None
 
 
 def _unlike(waits: Waits, operation: Operation, end: End, first: Unlike) -> Verdict:

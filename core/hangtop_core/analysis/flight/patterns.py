@@ -53,6 +53,15 @@ MISMATCHED = Pattern(
     0.9,
     ("Compare the call sites", "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective"),
 )
+LET_THROUGH = Pattern(
+    "mismatched-collective",
+    "Ranks issued different operations as a number that is over (F2)",
+    "Same group, same number, different operation, over on all: NCCL compares no calls, and what "
+    "follows may hang although all have issued it alike. Told before that hang. Sizes and types "
+    "of all_reduce, broadcast and reduce are compared, too.",
+    0.85,
+    MISMATCHED.next_steps,
+)
 SIZES = Pattern(
     "mismatched-size",
     "Ranks have issued the same operation with different sizes (F2)",
@@ -105,6 +114,7 @@ PATTERNS = (
     SKIPPED,
     ALONE,
     MISMATCHED,
+    LET_THROUGH,
     SIZES,
     TYPES,
     INVERSION,

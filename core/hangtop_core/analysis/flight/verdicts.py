@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from hangtop_core.analysis.flight import patterns
 from hangtop_core.analysis.flight.circles import circle
 from hangtop_core.analysis.flight.evidence import (
@@ -21,6 +23,7 @@ from hangtop_core.analysis.flight.evidence import (
     verdict,
 )
 from hangtop_core.analysis.flight.joined import from_operations
+from hangtop_core.analysis.flight.letthrough import TIE, let_through
 from hangtop_core.analysis.flight.shift import locate
 from hangtop_core.analysis.frames import where
 
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 
 MANY_ABSENT = 0.25
 """Share of ranks without a dump from which on a missing dump says nothing about its rank."""
+
+FOLLOWS = 0.5
+"""Most that is believed of ranks that stay away where calls of others differed before."""
 
 
 def conclude(waits: Waits) -> list[Verdict]:
@@ -70,9 +76,9 @@ def _from_ranks(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
         main = main_of(collectives)
         issued = sorted(rank for _, members in main.classes for rank in members)
         if len(issued) * 4 <= len(issued) + len(main.missing) and set(main.missing) <= set(ranks):
-            yield _alone(waits, main, issued)
+            yield from _after(waits, main, _alone(waits, main, issued))
         else:
-            yield _missing(waits, ranks, operations, main, victims)
+            yield from _after(waits, main, _missing(waits, ranks, operations, main, victims))
 
 
 def _together(waits: Waits, ranks: Sequence[int]) -> Iterable[tuple[list[int], list[Operation]]]:
@@ -191,29 +197,48 @@ def _stack_step(ranks: Sequence[int]) -> str:
 
 def _from_absent(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
     absent = set(waits.world.absent)
-    found = {
+    lacking = {
         end.nodes[0].source: end
         for end in ends
         if len(end.nodes) == 1 and end.nodes[0].kind == "rank" and end.nodes[0].source in absent
     }
-    if not found or len(absent) > max(1, len(waits.world.ranks) * MANY_ABSENT):
+    if not lacking or len(absent) > max(1, len(waits.world.ranks) * MANY_ABSENT):
         # To blame all whose files were not collected would be no verdict.
         return
     operations = [
         one
         for one in waits.operations.values()
-        if any(n.kind == "rank" and n.source in found for n in waits.edges[one.node])
+        if any(n.kind == "rank" and n.source in lacking for n in waits.edges[one.node])
     ]
     main = main_of(operations)
-    ranks = sorted(found)
+    ranks = sorted(lacking)
     issued = sorted(rank for _, members in main.classes for rank in members)
     text = (
         f"{name(ranks)} left no dump, and {name(issued)} {verb(issued, 'waits', 'wait')} for "
         f"{verb(ranks, 'it', 'them')} in {named(main)}: {verb(ranks, 'it has', 'they have')} died, "
         f"{verb(ranks, 'is', 'are')} stopped or held up, or the dump was not collected"
     )
-    victims = sorted({v for end in found.values() for v in end.victims})
-    yield verdict(patterns.ABSENT, text, ranks, victims, facts(waits, operations, main))
+    victims = sorted({v for end in lacking.values() for v in end.victims})
+    found = facts(waits, operations, main)
+    yield from _after(waits, main, verdict(patterns.ABSENT, text, ranks, victims, found))
+
+
+def _after(waits: Waits, main: Operation, one: Verdict) -> Iterable[Verdict]:
+    """A verdict on ranks that stay away, after the one on calls of others that differed before.
+
+    Whoever got what others have sent for something else may fail by it.
+    """
+    blamed = {culprit.rank for culprit in one.culprits}
+    first = let_through(waits, main, {*one.victims, *main.missing, *main.absent})
+    if (
+        first is None
+        or first.confidence <= TIE
+        or {culprit.rank for culprit in first.culprits} <= blamed
+    ):
+        yield one
+        return
+    yield first
+    yield replace(one, confidence=min(one.confidence, FOLLOWS))
 
 
 def waited(world: World, waits: Waits) -> float | None:

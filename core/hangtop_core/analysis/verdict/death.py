@@ -28,6 +28,7 @@ from hangtop_core.analysis.verdict.owners import ENDS_ALL_S, ends_all
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.startorder import between, fits, neighbours, of_another
 from hangtop_core.analysis.verdict.steps import Command
+from hangtop_core.logs.asynchronous import HOW as ASYNC
 from hangtop_core.logs.ended import CRASHES, status
 from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import size
@@ -252,7 +253,7 @@ def _crashed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         told, code = _about(case, subject, "fault", _CRASHES), subject.rank.process.exit_code
         report = reports.get(subject.number) if code is None else None
         code = code if report is None else status(report)
-        if told is None and code not in _CRASHES:
+        if told is None and (code not in _CRASHES or _by_watchdog(case, subject, code)):
             continue
         how = "crashed"
         if code in _CRASHES:
@@ -271,6 +272,12 @@ def _crashed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             steps=(*core_steps(case, subject.rank, subject.pid), *_bus_steps(subject, code)),
         )
     yield from _absent_ones(case, "fault", "crashed")
+
+
+def _by_watchdog(case: Case, subject: Subject, code: int | None) -> bool:
+    """Whether torch's watchdog has aborted a rank, since NCCL had told it of an error before."""
+    error = case.said.errors.get(subject.number)
+    return code == -signal.SIGABRT and error is not None and error.how == ASYNC
 
 
 def _reports(case: Case) -> dict[int, Record]:
@@ -338,7 +345,8 @@ CRASHED = Rule(
     title="A rank crashed",
     seen="The process was ended by SIGSEGV, SIGBUS, SIGILL, SIGFPE or SIGABRT, by its exit status, "
     "its launcher's report in the log (where nothing else failed before), or the kernel log.",
-    excluded="Killed by another process (SIGKILL, SIGTERM): `rank-exited`.",
+    excluded="Killed by another process (SIGKILL, SIGTERM): `rank-exited`. Aborted by its "
+    "watchdog, which has printed of what error of NCCL.",
     confidence=0.95,
     next_steps=("`hangtop core` on its core file", "PYTHONFAULTHANDLER=1"),
     find=_crashed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.needs import DRIVER, ISSUED, MORE_OR_LESS, More
+from hangtop_core.analysis.verdict.needs import ALIKE, DRIVER, ISSUED, MORE_OR_LESS, More
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +21,7 @@ NEEDS: Mapping[str, tuple[More, ...]] = {
         More("kernel log", "whether a driver reports an error of a GPU"),
     ),
     "mismatched-collective": MORE_OR_LESS,
+    "mismatched-size": ALIKE,
     "gil-held": (More("native stacks", "which C function keeps the GIL"),),
     "io-wait": (
         More("descriptors", "which file it is, and on which server"),
@@ -35,7 +36,6 @@ COMPLETE: Mapping[str, str] = {
     "nccl-ib-error": "the line names the peer; counters of ports are read with every pass",
     "ib-port-down": "the line names the device; states of ports are read with every pass",
     "wrong-interface": "NCCL's own line names the interface that it has chosen",
-    "mismatched-size": "the line has both sizes, and who printed it aborts",
     "shm-too-small": "the line is of the very call that failed for want of it",
     "pin-memory-stuck": "the thread has ended, and left nothing but this line",
     "launch-misconfigured": "NCCL's own line says which of what ranks were told cannot be true",

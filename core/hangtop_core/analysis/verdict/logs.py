@@ -15,7 +15,7 @@ from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import as_host, on
 from hangtop_core.analysis.verdict.storeaway import known_who
 from hangtop_core.analysis.verdict.storetaken import Binder, binder, port_holder
-from hangtop_core.logs.steps import FIRST, HERE, LIVE, STEPS
+from hangtop_core.logs.steps import FIRST, HERE, LIVE, NOT_ALIKE, STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,13 +53,16 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for one in found:
         ranks = {culprit.rank for culprit in one.culprits}
         blamed = tuple(s for s in case.subjects if s.number in ranks)
-        if not ranks and cause in _ABORTS:
+        if not ranks and cause in _ABORTS and _printed_by(case, "G4"):
             # What the C++ runtime prints as it aborts has no rank before it.
             blamed = aborted(case)
         away = [s for s in case.seats if s.rank in ranks and s.unseen is None]
         owner, whose = by_segment(case, one) if not ranks else (None, "")
         blamed = blamed or ((owner,) if owner is not None else ())
         told_why = any(s.activity.kind in GONE for s in blamed) or bool(away or owner)
+        printers = _printed_by(case, "N11") if cause in _ABORTS else frozenset()
+        if printers:
+            told_why |= any(s.activity.kind in GONE and s.number in printers for s in case.subjects)
         notes: list[str] = []
         if cause == "store-port-taken":
             away += [one for one in binds.absent if one not in away]
@@ -74,9 +77,19 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             explained=(*case.waiters, *(_ended(case) if told_why else ())),
             summary=sentence(case, "; ".join([whose or one.summary, *notes]), blamed=blamed),
             evidence=(*one.evidence, *(has.facts if has else ())),
-            steps=(*(has.steps if has else ()), *live_steps(case, cause, blamed)),
+            steps=(
+                *(has.steps if has else ()),
+                *live_steps(case, cause, blamed),
+                *(NOT_ALIKE if printers else ()),
+            ),
             confidence=max(one.confidence, TOLD_WHY) if told_why else one.confidence,
         )
+
+
+def _printed_by(case: Case, code: str) -> frozenset[int | None]:
+    """Ranks that have printed a known line, be it in an exception; None where not told who has."""
+    records = (record for one in case.said.folds for record in one.members)
+    return frozenset(r.rank for r in records if r.fields.get("known", r.code) == code)
 
 
 def live_steps(case: Case, cause: str, blamed: Sequence[Subject]) -> tuple[Step, ...]:
@@ -171,7 +184,8 @@ RULES = (
         "mismatched-size",
         "Ranks exchange what does not fit together",
         "In a log: `Received data size doesn't match expected size`, of gloo, which then aborts. "
-        "Sizes and types are both told in bytes.",
+        "Sizes and types are both told in bytes. Or `message truncated : receiving`, of NCCL, with "
+        "confidence 0.80: which rank is to blame it does not tell.",
         _NOT_FIRST,
         0.9,
     ),

@@ -39,16 +39,19 @@ def by_recorders(case: Case) -> Verdict | None:
     """What recorders conclude first, where all ranks wait for one another.
 
     None where stacks tell more: a rank is elsewhere, was not read, or makes a group; operations
-    differ, be it only in size, that were called from different lines; or the same ranks are in
-    a collective under a condition on the rank.
+    differ, be it only in size, that were called from different lines (and are not over); or the
+    same ranks are in a collective under a condition on the rank.
     """
     seen, making = case.picture, any(s.activity.kind == "new-group" for s in case.waiters)
     if case.suspects or making or seen is None or not seen.diagnosis.verdicts:
         return None
     first, world = seen.diagnosis.verdicts[0], seen.world
-    if first.cause in _ORDER and _under_condition(case, first):
-        return None
     if first.confidence < LOW and len(case.waiting_classes) > 1:
+        return None
+    if _let_through(seen, first):
+        # Where ranks are now says nothing of a call that is over.
+        return None if world.absent or world.blank else first
+    if first.cause in _ORDER and _under_condition(case, first):
         return None
     if first.cause == patterns.INVERSION.cause:
         return first  # those in a circle prove it, whatever others do
@@ -57,6 +60,12 @@ def by_recorders(case: Case) -> Verdict | None:
     if _behind(case, first) or _unrecorded(case, first):
         return None
     return None if first.cause in _DIFFER and _other_lines(case, first) else first
+
+
+def _let_through(seen: Picture, one: Verdict) -> bool:
+    """Whether it is of calls that differed and are over: those under way are alike."""
+    differ = {patterns.LET_THROUGH.cause, *_DIFFER}
+    return one.cause in differ and not any(o.mismatched for o in seen.waits.operations.values())
 
 
 def _behind(case: Case, one: Verdict) -> bool:

@@ -343,6 +343,7 @@ RULES = tuple(
             patterns.SIZES,
             patterns.TYPES,
             patterns.TRANSPORT,
+            patterns.LET_THROUGH,
         ),
     )
 )

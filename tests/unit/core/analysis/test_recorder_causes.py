@@ -74,6 +74,28 @@ def test_it_is_over_on_some() -> None:
     assert found[0].culprits[0].node == "n1"
 
 
+@pytest.mark.parametrize(
+    ("other", "cause"),
+    [
+        ({"op": "all_gather"}, "mismatched-collective"),
+        ({"op": "all_reduce", "sizes": [[64]]}, "mismatched-size"),
+    ],
+)
+def test_what_differed_and_is_over_is_told_wherever_ranks_are_now(
+    other: dict[str, object], cause: str
+) -> None:
+    """Rank 2 is at another line than the others, as where what it has issued hangs it behind."""
+    job = Job(4, with_frames=False).call("all_reduce").call("all_reduce", [0, 1, 3])
+    job.call(ranks=[2], **other).call("all_reduce").call("all_reduce", [0, 1, 3])  # type: ignore[arg-type]
+    job.call("all_reduce", [2], done=False).call("all_reduce", [0, 1, 3], done=False)
+    [one] = judge(waiting(job, {2: c10d("all_reduce", at=77)}))
+    assert (one.cause, [culprit.rank for culprit in one.culprits]) == (cause, [2])
+    assert one.summary.startswith("rank 2 issued ")
+    assert " as #2 on default_pg, where ranks 0-1,3 issued all_reduce [[8]] Float" in one.summary
+    assert "over on ranks 0-1,3, and not on rank 2" in one.summary
+    assert one.victims == (0, 1, 3)
+
+
 def test_without_the_recorder_of_one_rank_nothing_is_ruled_out() -> None:
     job = Job(4).call("all_reduce").call("all_reduce", done=False)
     world = waiting(job)

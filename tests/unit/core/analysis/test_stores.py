@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, Socket
-from hangtop_core.logs.conclude import who
 from hangtop_core.logs.output import Output
+from hangtop_core.logs.telling import who
 from hangtop_core.meters import Meters, Stalled
 from hangtop_core.model import DescriptorTable, Node, Thread
 from hangtop_core.outputs import parse

@@ -211,6 +211,28 @@ def test_who_aborted_is_known_where_nothing_else_tells_why_it_left(
         assert first(run(world, ABORT)) == ("mismatched-size", blamed)
 
 
+TRUNCATED = (
+    "[rank{0}]:[E ProcessGroupNCCL.cpp:612] [Rank {0}] Collective WorkNCCL(SeqNum=4, "
+    "OpType=ALLREDUCE) raised the following async exception: NCCL error: invalid usage\n"
+    "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
+    "NET/Socket : peer 127.0.0.1<7> message truncated : receiving 512 bytes instead of 64\n"
+)
+
+
+@pytest.mark.parametrize("code", [None, 1, -6])
+def test_who_got_from_nccl_what_does_not_fit_is_not_blamed_for_it(code: int | None) -> None:
+    """Neither where it lives nor where it has left, or its watchdog has aborted it."""
+    world = World()
+    world.waiters(3)
+    process = {"exit_code": code, "gone_at": build.HUNG_SINCE} if code is not None else {}
+    state = "exited" if code is not None else "live"
+    world.add(c10d("all_reduce"), FUTEX, process=process, state=state)
+    found = run(world, TRUNCATED.format(3))
+    assert first(found) == ("mismatched-size", [])
+    assert found.verdicts[0].summary.startswith("rank 3")
+    assert "NCCL got 512 bytes from 127.0.0.1<7> where it expected 64" in found.verdicts[0].summary
+
+
 RESTARTED = (
     "[rank2]: Traceback (most recent call last):\n"
     '[rank2]:   File "train.py", line 9, in <module>\n[rank2]: RuntimeError: lost\n'

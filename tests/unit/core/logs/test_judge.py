@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.logs.conclude import conclude, told
+from hangtop_core.logs.conclude import conclude
+from hangtop_core.logs.telling import told
 from support.logs import judged, recording
 from support.verdicts import blamed
 
@@ -291,3 +292,105 @@ def test_that_an_error_was_logged_is_not_told_beside_its_own_traceback(
     assert found.first is not None
     assert found.first.record.text == "ValueError: bad"
     assert [fold.record.text for fold in found.notes] == ["ERROR:train:disk is slow"]
+
+
+def test_ranks_that_exchange_what_does_not_fit_are_known_by_what_nccl_has_warned_of() -> None:
+    """Rank 2 reduced more elements; rank 3, next to it, is the one that prints so."""
+    found = judged(recording("nccl_sizes"))
+    one = conclude(found)[0]
+    assert (one.cause, one.confidence, blamed(one)) == ("mismatched-size", 0.8, [])
+    assert one.victims == (0, 1, 2, 3)
+    assert one.summary == (
+        "rank 3 (node1): NCCL got 1048576 bytes from 127.0.0.1<50336> where it expected 65536: "
+        "ranks have issued different operations or sizes, or differ in NCCL_PROTO, NCCL_ALGO and "
+        "the like"
+    )
+    assert any("hangtop flight" in step for step in one.next_steps)
+    assert any("compare NCCL_* of all ranks" in step for step in one.next_steps)
+    assert "message truncated : receiving 1048576 bytes" in one.evidence[0].text
+    follows = {fold.record.code: fold.ranks for fold in found.follows}
+    assert follows == {"T2": (3,), "T5": (0, 1, 2)}
+
+
+def test_an_exception_tells_what_nccl_has_warned_of_and_not_only_its_first_line() -> None:
+    text = recording("nccl_verb")
+    one = verdict(text)
+    assert (one.cause, one.confidence, blamed(one)) == ("mismatched-size", 0.8, [])
+    raised = "".join(line for line in text.splitlines(True) if ":[rank3]: " in line)
+    one = verdict(raised)
+    assert (one.cause, one.confidence, blamed(one)) == ("mismatched-size", 0.8, [])
+    assert one.summary.startswith("rank 3 (node1): NCCL got 1048576 bytes from 127.0.0.1<57756>")
+    assert one.summary.endswith("; seen at train.py:72 (train_step)")
+
+
+def test_a_rank_that_left_without_a_word_is_the_one_that_has_printed_nothing() -> None:
+    found = judged(recording("nccl_leave"))
+    assert found.unheard == (2,)
+    one = conclude(found)[0]
+    assert (one.cause, one.confidence, blamed(one)) == ("rank-exited", 0.6, [2])
+    assert one.victims == (0, 1, 3)
+    assert one.summary == (
+        "NCCL lost a rank, or the network, as ranks 1,3 say: the connection to localhost<33818> "
+        "was closed: it has ended, or ended the connection. It is none of ranks 0-1,3, who "
+        "follow; rank 2 printed nothing, and most likely left"
+    )
+    assert {fold.record.code: fold.record.part for fold in found.follows} == {
+        "T2": "cascade",
+        "T5": "cascade",
+    }
+
+
+def test_where_no_number_lacks_nobody_is_blamed_for_what_nccl_has_lost() -> None:
+    text = recording("nccl_leave").replace("[rank3]", "[rank2]").replace("Rank 3]", "Rank 2]")
+    one = verdict(text)
+    assert (one.cause, one.confidence, blamed(one)) == ("unknown", 0.3, [])
+    assert one.victims == (0, 1, 2)
+    assert one.summary.endswith("; which one, these logs do not tell")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "unheard"),
+    [((1, 2, 3), (0,)), ((2, 3), ()), ((8, 9, 11), (10,)), ((1, 90), ()), ((3,), ())],
+)
+def test_numbers_that_lack_are_those_below_the_highest_of_a_file(
+    ranks: tuple[int, ...], unheard: tuple[int, ...]
+) -> None:
+    assert judged("".join(f"[rank{rank}]: step\n" for rank in ranks)).unheard == unheard
+
+
+def test_ranks_whose_own_files_are_not_here_may_have_printed_something() -> None:
+    lost = (
+        "[rank{}]: RuntimeError: NCCL error: remote process exited or there was a network error\n"
+    )
+    paths = ("rank_0.log", "rank_1.log", "rank_3.log")
+    found = judged(*(lost.format(rank) for rank in (0, 1, 3)), paths=paths)
+    assert found.unheard == ()
+    assert blamed(conclude(found)[0]) == []
+
+
+def test_a_wait_until_the_timeout_stays_one_also_where_the_watchdog_says_more() -> None:
+    one = verdict(recording("nccl_timeout"))
+    assert (one.cause, one.confidence, blamed(one)) == ("missing-collective", 0.85, [2])
+    assert "rank 2 did not issue a collective #41" in one.summary
+
+
+def test_whose_exception_nccl_tells_of_on_the_others_is_still_told() -> None:
+    found = judged(recording("nccl_skip"))
+    one = conclude(found)[0]
+    assert (one.cause, blamed(one), one.victims) == ("rank-exited", [2], (0, 1, 3))
+    assert one.summary.endswith("at train.py:99 (skip); ranks 0-1,3 lost the connection to it")
+    assert found.survived == ()
+
+
+def test_who_has_begun_as_much_as_the_others_has_come() -> None:
+    """Rank 0 was told by others, and has not given up itself."""
+    told_so = NCCL + "[PG ID 0 PG GUID 0(default_pg) Rank {rank}] Received a dump signal due to a "
+    told_so += "collective timeout from  rank 1 and we will try our best to dump the debug info. "
+    told_so += "Last enqueued NCCL work: 17, last completed NCCL work: 16.This is most likely\n"
+    text = "".join(
+        WATCHDOG.format(rank=r, second=12, seq=17)
+        + STATUS.format(rank=r, second=12, seq=17, enqueued=17, done=16)
+        for r in (1, 2, 3)
+    )
+    one = verdict(text + told_so.format(rank=0, second=13))
+    assert (one.cause, blamed(one), one.victims) == ("all-joined-transport", [], (0, 1, 2, 3))

@@ -1,6 +1,6 @@
-"""Known lines. Those of NCCL, of InfiniBand, of GPUs and of the kernel are written by hand after
-their sources and public reports, with made-up names: no such hardware is at hand. Those of gloo,
-torchrun and Python are printed by real jobs."""
+"""Known lines. Most of NCCL, of InfiniBand, of GPUs and of the kernel are written by hand after
+their sources and public reports, with made-up names. Those of gloo, torchrun and Python are printed
+by real jobs, and so are some of NCCL over sockets: see tests/recordings/logs/nccl_*."""
 
 from __future__ import annotations
 
@@ -77,6 +77,14 @@ SAMPLES: list[tuple[str, str, str, str | None, dict[str, str]]] = [
     ("G3", "timeout", "RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] no error", "port-blocked", {}),
     ("N10", "root", "DistBackendError: NCCL error in: x.cpp:1970, unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.27.5", None, {}),
     ("N10", "root", "DistBackendError: NCCL error in: x.cpp:1970, unhandled cuda error, NCCL version 2.21.5", None, {}),
+    ("N10", "root", "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.", None, {}),
+    ("N11", "root", "NET/Socket : peer 127.0.0.1<50336> message truncated : receiving 1048576 bytes instead of 65536. If you believe your socket network is in a healthy state, there may be a mismatch in collective sizes or environment settings (e.g. NCCL_PROTO, NCCL_ALGO) between ranks", "mismatched-size", {"peer": "127.0.0.1<50336>", "got": "1048576", "wanted": "65536"}),
+    ("N11", "root", "n1:1:2 [0] transport/net_socket.cc:503 NCCL WARN NET/Socket : peer 10.0.0.2<41> message truncated : receiving 512 bytes instead of 256. If you believe your socket network is in healthy state,           there may be a mismatch in collective sizes", "mismatched-size", {"peer": "10.0.0.2<41>"}),
+    ("N11", "root", "NCCL WARN NET/Socket : message truncated : receiving 512 bytes instead of 256", "mismatched-size", {"got": "512"}),
+    ("N11", "root", "NCCL WARN NET/IB : req 0/1 tag 0 peer 10.0.0.2<41> collective mismatch error, local size 512 remote size 256", "mismatched-size", {"peer": "10.0.0.2<41>", "got": "512", "wanted": "256"}),
+    ("N11", "root", "NCCL WARN NET/IB : req 0/1 tag 0 peer 10.0.0.2<41> collective mismatch error local size 512 remote 256 addr 7f rkey 1", "mismatched-size", {"wanted": "256"}),
+    ("N11", "root", "NCCL WARN Message truncated : received 1024 bytes instead of 256", "version-mismatch", {"got": "1024"}),
+    ("N11", "root", "NCCL WARN Message truncated : received 24,8 bytes instead of 16,8", "version-mismatch", {"got": "24,8"}),
     ("N10", "root", "ncclInternalError: internal error - please report this issue to the NCCL developers", None, {}),
     ("N6", "timeout", "n1:1:1 [0] misc/socket.cc:9 NCCL WARN socketPollConnect: Connect to 10.0.0.3<50000> exceeded retries (34)", None, {"peer": "10.0.0.3<50000>"}),
     ("N6", "timeout", "n1:1:1 [0] misc/socket.cc:9 NCCL WARN socketPollConnect: exceeded retries (20000)", None, {}),
@@ -146,7 +154,7 @@ def test_known_lines(
         ),
         (
             "Observed flight recorder dump signal from another rank via TCPStore.",
-            "was told by another rank that a collective has timed out",
+            "was told by another rank that a collective has failed or timed out",
         ),
         ("DataLoader worker (pid 4711) is killed by signal: Killed.",
          "DataLoader worker 4711 has died: Killed"),

@@ -257,3 +257,52 @@ def test_lines_are_counted_as_editors_do(piece: int) -> None:
     text = "\n\n0%\r50%\r100%\nstep\r\n" + TRACEBACK.format(line=13)
     (one,) = errors(parsed(text, piece=piece))
     assert one.order == 5
+
+
+ASYNC = (
+    "[E1127 19:25:26.7 ProcessGroupNCCL.cpp:612] [Rank {0}] Collective WorkNCCL(SeqNum=32, "
+    "OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) raised the following async "
+    "exception: NCCL error: remote process exited or there was a network error, NCCL version 2.28\n"
+)
+LOST = (
+    "ncclRemoteError: A call failed possibly due to a network error.\n"
+    "Last error:\n"
+    "socketProgress: Connection closed by remote peer n{0}<40213>\n"
+)
+RAISED = "Exception raised from check at /a/ProcessGroupNCCL.cpp:2770 (most recent call first):\n"
+FRAMES = "frame #0: c10::Error::Error() + 0x9d\nframe #1: <unknown function> + 0x1\n\n"
+
+
+@pytest.mark.parametrize("prefix", ["", "[default{0}]:"])
+def test_what_nccl_has_told_the_watchdog_is_of_the_rank_whose_message_begins(prefix: str) -> None:
+    text = ""
+    for rank in (3, 1):
+        lines = (f"[rank{rank}]:" + ASYNC + LOST + RAISED + FRAMES).format(rank).splitlines()
+        text += "".join(f"{prefix.format(rank)}{line}\n" for line in lines)
+    text += "".join(f"{prefix.format(rank)}nccl is great\n" for rank in (1, 3))
+    log = parsed(text)
+    records = {r.origin.rank: r for r in log.records if r.code == "N10"}
+    assert [record.fields["peer"] for record in records.values()] == ["n3<40213>", "n1<40213>"]
+    assert list(records) == [3, 1]
+    for rank, one in records.items():
+        assert (one.part, one.how, one.fields["known"]) == ("cascade", "async", "N6")
+        assert one.text.startswith("Collective WorkNCCL(SeqNum=32, ")
+        assert one.text.endswith(
+            f"; Last error: socketProgress: Connection closed by remote peer n{rank}<40213>"
+        )
+        assert len(one.lines) == 7
+    assert {r.code for r in log.records} == {"N10"}
+
+
+def test_what_comes_after_such_a_message_is_of_nobody_again() -> None:
+    text = "[rank3]:" + ASYNC.format(3) + LOST.format(3)
+    text += "CUDA out of memory. Tried to allocate 2.00 GiB\n[rank3]: step 4\nLast error:\nKilled\n"
+    log = parsed(text)
+    assert [(r.code, r.origin.rank) for r in log.records] == [("N10", 3), ("OOM", None)]
+
+
+def test_an_error_of_nccl_that_is_not_known_is_one_of_its_own() -> None:
+    line = ASYNC.format(3).replace("remote process exited or there was a network error", "new")
+    (one,) = parsed(f"[rank3]:{line}Last error:\nNET/X : no such thing\n").records
+    assert (one.part, one.means, one.cause) == ("root", "", None)
+    assert one.text.endswith("; Last error: NET/X : no such thing")
