@@ -47,6 +47,8 @@ REST_S, ASKED_S = 1.0, 10.0
 new; seconds after somebody has asked for something in which it may not."""
 PATIENCE_S = 0.5
 """Seconds between two looks at what is due, at most, where nothing is handed out later."""
+MANY_RANKS = 512
+"""Ranks from which on a verdict takes longer than one may wait for a first sight of them."""
 TURN_S = 0.5
 """Seconds after which what is due (pings, a new picture) does not wait for more to be read."""
 
@@ -82,7 +84,7 @@ class Session(Asking):
         self._news = threading.Lock()
         self._waiting: set[queue.SimpleQueue[None]] = set()
         self._latest: Update | None = None
-        self._subscribers: dict[int, Callable[[Update], None]] = {}
+        self._subscribers: dict[int, tuple[Callable[[Update], None], bool]] = {}
         self._last_subscriber = 0
         self._traces: list[Trace] = []
         self._closing = threading.Event()
@@ -153,15 +155,19 @@ class Session(Asking):
         """The newest update; None before the first."""
         return self._latest
 
-    def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
+    def subscribe(
+        self, callback: Callable[[Update], None], *, unjudged: bool = False
+    ) -> Callable[[], None]:
         """Call ``callback`` with every update, on the session's thread; return how to stop it.
 
-        It must return soon. When it raises, that is logged and it is not called again.
+        It must return soon. When it raises, that is logged and it is not called again. With
+        ``unjudged``, while nodes with many ranks come in, also with what is seen of them before
+        anything is concluded from it: the same snapshot comes once more with that.
         """
         with self._news:
             self._last_subscriber += 1
             number = self._last_subscriber
-            self._subscribers[number] = callback
+            self._subscribers[number] = callback, unjudged
 
         def unsubscribe() -> None:
             with self._news:
@@ -280,6 +286,12 @@ class Session(Asking):
     def _publish(self, now: Moment) -> None:
         began, worked = time.perf_counter(), time.thread_time()
         snapshot = self._collector.store.publish(now.epoch)
+        seen = Update(snapshot, self._judge.before(snapshot))
+        told = self._comes_in(now) and self._tell(seen, unjudged=True)
+        if told and not (self._collector.arrivals.over or self._inbox.empty):
+            # More is known in a moment: what nodes have said goes before what it means.
+            self._rhythm.made(now.mono, time.monotonic(), time.thread_time() - worked)
+            return
         SCREENS.give_way()
         self._collector.rounds.look_closer(snapshot)
         diagnoses = self._judge.judge(snapshot)
@@ -291,15 +303,26 @@ class Session(Asking):
         update = Update(snapshot, diagnoses, round(cost, 4), round(pause, 1))
         with self._news:
             self._latest = update
-            subscribers = list(self._subscribers.items())
         self._wake_waiting()
-        for number, callback in subscribers:
+        self._tell(update)
+
+    def _comes_in(self, now: Moment) -> bool:
+        """Whether nodes come in, and so many that a verdict is not made at once."""
+        arrivals, ranks = self._collector.arrivals, self._collector.store.rank_count
+        return ranks >= MANY_RANKS and (arrivals.over or arrivals.pending(now.mono))
+
+    def _tell(self, update: Update, *, unjudged: bool = False) -> bool:
+        """Hand an update to subscribers, one that is not judged to some; whether to any."""
+        with self._news:
+            some = [one for one in self._subscribers.items() if one[1][1] or not unjudged]
+        for number, (callback, _) in some:
             try:
                 callback(update)
             except Exception:
                 log.exception("a subscriber failed and is not called again")
                 with self._news:
                     self._subscribers.pop(number, None)
+        return bool(some)
 
     def _finish(self) -> None:
         self._collector.close(Moment.now())

@@ -207,15 +207,18 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         if state.paused and state.shown is not None:
             return
         now = self.real_now()
-        if state.shown is not None and 0 <= now - self._shown_at < state.interval - 0.5:
+        judged = state.shown is not None and state.shown.snapshot is update.snapshot
+        due = not 0 <= now - self._shown_at < state.interval - 0.5
+        if state.shown is not None and not (judged or due):
             return
         self._shown_at = now
         state.take(update)
         self._show_picture()
-        if not self._asked_for_job and state.snapshot is not None and _settled(state.snapshot):
+        settled = state.judged and _settled(update.snapshot)
+        if settled and not self._asked_for_job:
             self._asked_for_job = True
             _set_aside()
-            self._first_job(state.snapshot.jobs)
+            self._first_job(update.snapshot.jobs)
 
     def _let_go(self) -> None:
         """Let go of old pictures, between keys."""

@@ -29,7 +29,7 @@ class Bridge:
 
     def start(self) -> None:
         """Begin to forward updates, with the newest one at once."""
-        self._unsubscribe = self._source.subscribe(self._updated)
+        self._unsubscribe = self._source.subscribe(self._updated, unjudged=True)
         if self._source.latest is not None:
             self._updated(self._source.latest)
 

@@ -12,7 +12,7 @@ import pytest
 from hangtop_core import traces
 from hangtop_core.asks import Asks
 from hangtop_core.attach.local import LocalLauncher
-from hangtop_core.attach.timing import Timing
+from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.errors import (
     ClosedError,
     NodeNotReadyError,
@@ -21,8 +21,9 @@ from hangtop_core.errors import (
     UnknownNodeError,
 )
 from hangtop_core.outputs import Wanted
-from hangtop_core.session import Options, Session, Update
+from hangtop_core.session import MANY_RANKS, Options, Session, Update
 from support.judge import judge
+from support.large import Large
 from support.processes import PATIENCE
 
 if TYPE_CHECKING:
@@ -79,6 +80,49 @@ def test_a_subscriber_that_fails_is_dropped_and_the_others_go_on() -> None:
         assert calls.count("broken") == 1
         stop()
         stop()
+
+
+def test_many_ranks_are_seen_before_they_are_judged() -> None:
+    large = Large(MANY_RANKS // 8, hang_at=-1.0)
+    large.hear(0.0)
+    session = Session(Options(), judge)
+    session._collector.store = large.store
+    arrivals, now = session._collector.arrivals, Moment.now()
+    arrivals.expect("the last one", now.mono)
+    seen: list[Update] = []
+    judged: list[Update] = []
+    session.subscribe(seen.append, unjudged=True)
+    session.subscribe(judged.append)
+    session._publish(now)
+    assert [len(one.diagnoses) for one in seen] == [0, 1]
+    assert seen[0].snapshot is seen[1].snapshot
+    assert judged == [session.latest] == seen[1:]
+
+    session._inbox.put(lambda: None)  # more has come, and goes before what this means
+    session._publish(now)
+    assert len(seen) == 3
+    assert seen[2].diagnoses == seen[1].diagnoses, "what was concluded stands meanwhile"
+    assert judged == [session.latest] == seen[1:2]
+
+    arrivals.came("the last one", now.mono)
+    session._publish(now)
+    assert [one.snapshot.tick for one in seen] == [1, 1, 2, 3, 3]
+    arrivals.shown(now.mono - 60.0)
+    session._publish(now)
+    assert [one.snapshot.tick for one in (seen[-1], judged[-1])] == [4, 4]
+    assert len(seen) == 6, "once all are there, each picture comes once"
+
+
+def test_few_ranks_are_judged_at_once() -> None:
+    large = Large(1, hang_at=-1.0)
+    large.hear(0.0)
+    session = Session(Options(), judge)
+    session._collector.store = large.store
+    session._collector.arrivals.expect("the last one", (now := Moment.now()).mono)
+    seen: list[Update] = []
+    session.subscribe(seen.append, unjudged=True)
+    session._publish(now)
+    assert [len(one.diagnoses) for one in seen] == [1]
 
 
 def test_a_diagnosis_that_fails_harms_no_update() -> None:
