@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hangtop_core.asking import Asking
-from hangtop_core.attach.apart import engine
+from hangtop_core.attach.apart import MANY, engine
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.collector import Collector
@@ -285,10 +285,15 @@ class Session(Asking):
 
     def _publish(self, now: Moment) -> None:
         began, worked = time.perf_counter(), time.thread_time()
+        arrivals = self._collector.arrivals
+        comes_in = arrivals.over or arrivals.pending(now.mono)
+        looks = arrivals.over or self._subscribers or self._waiting
+        if comes_in and self._many and not looks:
+            return  # nobody does yet
         snapshot = self._collector.store.publish(now.epoch)
         seen = Update(snapshot, self._judge.before(snapshot))
-        told = self._comes_in(now) and self._tell(seen, unjudged=True)
-        if told and not (self._collector.arrivals.over or self._inbox.empty):
+        told = comes_in and self._many and self._tell(seen, unjudged=True)
+        if told and not (arrivals.over or (snapshot.jobs and self._inbox.empty)):
             # More is known in a moment: what nodes have said goes before what it means.
             self._rhythm.made(now.mono, time.monotonic(), time.thread_time() - worked)
             return
@@ -306,10 +311,10 @@ class Session(Asking):
         self._wake_waiting()
         self._tell(update)
 
-    def _comes_in(self, now: Moment) -> bool:
-        """Whether nodes come in, and so many that a verdict is not made at once."""
-        arrivals, ranks = self._collector.arrivals, self._collector.store.rank_count
-        return ranks >= MANY_RANKS and (arrivals.over or arrivals.pending(now.mono))
+    @property
+    def _many(self) -> bool:
+        """Whether there is so much that a verdict is not made at once."""
+        return len(self._launchers) > MANY or self._collector.store.rank_count >= MANY_RANKS
 
     def _tell(self, update: Update, *, unjudged: bool = False) -> bool:
         """Hand an update to subscribers, one that is not judged to some; whether to any."""

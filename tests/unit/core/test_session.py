@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from hangtop_core import traces
 from hangtop_core.asks import Asks
+from hangtop_core.attach.apart import MANY
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.errors import (
@@ -111,6 +113,36 @@ def test_many_ranks_are_seen_before_they_are_judged() -> None:
     session._publish(now)
     assert [one.snapshot.tick for one in (seen[-1], judged[-1])] == [4, 4]
     assert len(seen) == 6, "once all are there, each picture comes once"
+
+
+def test_nothing_is_judged_for_nobody_while_many_nodes_come_in() -> None:
+    nodes = [LocalLauncher(f"node{number}") for number in range(MANY + 1)]
+    session = Session(Options(), judge, nodes)
+    arrivals, now = session._collector.arrivals, Moment.now()
+    arrivals.expect("the last one", now.mono)
+    session._publish(now)
+    assert session._collector.store.publish(0.0).tick == 1, "nor any picture made"
+    seen: list[Update] = []
+    session.subscribe(seen.append, unjudged=True)
+    session._publish(now)
+    assert [len(one.diagnoses) for one in seen] == [0], "there is no job yet"
+    arrivals.came("the last one", now.mono)
+    session._publish(now)
+    assert [len(one.diagnoses) for one in seen] == [0, 0, 1]
+
+
+def test_who_waits_for_many_nodes_gets_all_pictures() -> None:
+    nodes = [LocalLauncher(f"node{number}") for number in range(MANY + 1)]
+    session = Session(Options(), judge, nodes)
+    session._collector.arrivals.expect("the last one", (now := Moment.now()).mono)
+    waits = threading.Thread(target=session.wait, args=(bool, PATIENCE))
+    waits.start()
+    while not session._waiting:
+        time.sleep(0.01)
+    session._publish(now)
+    waits.join(PATIENCE)
+    assert session.latest is not None
+    assert session.latest.diagnoses
 
 
 def test_few_ranks_are_judged_at_once() -> None:
