@@ -245,6 +245,7 @@ class Session(Asking):
             rests=self._rests,
             behind=self._behind,
             settled=self._judge.settled,
+            growth=self._collector.store.growth,
         )
 
     @property

@@ -296,6 +296,11 @@ class Store:
         """Ranks of all jobs, as of the last snapshot."""
         return self._jobs.rank_count
 
+    @property
+    def growth(self) -> float:
+        """How many times as many processes are known as when the last snapshot was made."""
+        return self._jobs.growth
+
     def odd_ranks(self) -> dict[str, frozenset[int]]:
         """Return by node the pids of ranks whose main stack few others of their job share."""
         return self._jobs.odd_ranks(self.stacks)
