@@ -85,7 +85,7 @@ class JobTable:
         for view in nodes:
             view.adopt()
         members = [
-            jobs.Member(known.node, known.process, known.parent)
+            jobs.Member(known.node, known.process, known.parent, known.told)
             for view in nodes
             for known in view.processes()
             if known.process.role in ("rank", "launcher")

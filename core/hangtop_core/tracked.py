@@ -8,6 +8,7 @@ import msgspec
 
 from hangtop_core.analysis.waking import met_asleep
 from hangtop_core.filerate import IO_NOISE, Way
+from hangtop_core.joining import told_by
 from hangtop_core.lately import Looker
 from hangtop_core.meters import grown, latest, only_waited, sent_back
 from hangtop_core.model import DescriptorTable, Process, Rank, Recorder, StackSample
@@ -69,8 +70,8 @@ class Tracked:
         "cpu_share", "descriptors", "flowed_at", "full_sample_at", "io_moved_at", "left_at",
         "looker", "main_cpu_share", "moved_at", "moving_samples", "node", "numerics",
         "numerics_asked", "parent", "printed_at", "process", "ras", "read_at", "recorder",
-        "recorder_asked", "sample", "serves", "settled", "slept", "way", "whiles", "worked_at",
-        "wrote_at",
+        "recorder_asked", "sample", "serves", "settled", "slept", "told", "way", "whiles",
+        "worked_at", "wrote_at",
     )
     # fmt: on
 
@@ -79,6 +80,7 @@ class Tracked:
         self.process = process
         self.parent = process.launcher_pid or process.ppid
         """What started it; remembered, because an orphan's parent is somebody else."""
+        self.told = told_by(process.env)
         self.moved_at: float | None = None
         self.left_at: float | None = None
         """When the main thread last ran and was not only sent back into its wait."""
@@ -177,6 +179,7 @@ class Tracked:
             self.process = new
             self.slept = met_asleep(new, at) or self.slept
             self.parent = new.launcher_pid or self.parent
+            self.told = self.told if new.env is old.env else told_by(new.env)
             changed = True
         if changed:
             self.touch()
