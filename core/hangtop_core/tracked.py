@@ -51,6 +51,11 @@ WAKE_GRACE = 2.0
 """Seconds after a tool has let go of a process in which that it ran is the tool's doing."""
 
 _NOTHING: Mapping[int, Any] = {}
+_OF_CHILDREN = ("sample", "moved_at", "left_at", "io_moved_at", "much_at", "cpu_share",
+                "descriptors")  # fmt: skip
+_OF_NONE = (_NOTHING,) * len(_OF_CHILDREN)
+"""Most ranks have no children, and thousands of them are made anew each second: they share one
+empty answer, or the garbage collector would have more things of each to look through."""
 
 
 class _Point(msgspec.Struct, frozen=True, gc=False):
@@ -322,7 +327,10 @@ class Tracked:
     def rank(self) -> Rank:
         """Return the rank this process is; the same object until something changes."""
         if self._built is None:
-            children = sorted(self.children.values(), key=lambda c: c.process.pid)
+            children = sorted(self.children.values(), key=_pid) if self.children else ()
+            samples, moved, left, io_moved, much, shares, descriptors = (
+                [_each(children, name) for name in _OF_CHILDREN] if children else _OF_NONE
+            )
             self._built = Rank(
                 rank=self.process.rank if self.process.rank is not None else -1,
                 node=self.node,
@@ -330,13 +338,13 @@ class Tracked:
                 process=self.process,
                 children=tuple(child.process for child in children),
                 sample=self.sample,
-                child_samples=_each(children, "sample"),
-                child_moved_at=_each(children, "moved_at"),
-                child_left_at=_each(children, "left_at"),
-                child_io_moved_at=_each(children, "io_moved_at"),
-                child_much_at=_each(children, "much_at"),
-                child_cpu_share=_each(children, "cpu_share"),
-                child_descriptors=_each(children, "descriptors"),
+                child_samples=samples,
+                child_moved_at=moved,
+                child_left_at=left,
+                child_io_moved_at=io_moved,
+                child_much_at=much,
+                child_cpu_share=shares,
+                child_descriptors=descriptors,
                 descriptors=self.descriptors,
                 recorder=self.recorder,
                 ras=self.ras,
@@ -360,14 +368,12 @@ class Tracked:
         return self._built
 
 
-def _each(children: Sequence[Tracked], name: str) -> Mapping[int, Any]:
-    """One thing of each child that has it, by pid.
+def _pid(known: Tracked) -> int:
+    return known.process.pid
 
-    Most ranks have no children, and thousands of them are made anew each second: they share one
-    empty answer, or the garbage collector would have four more things of each to look through.
-    """
-    if not children:
-        return _NOTHING
+
+def _each(children: Sequence[Tracked], name: str) -> Mapping[int, Any]:
+    """One thing of each child that has it, by pid."""
     return {c.process.pid: got for c in children if (got := getattr(c, name)) is not None}
 
 
