@@ -49,6 +49,10 @@ PATIENCE_S = 0.5
 """Seconds between two looks at what is due, at most, where nothing is handed out later."""
 MANY_RANKS = 512
 """Ranks from which on a verdict takes longer than one may wait for a first sight of them."""
+UNJUDGED_S = 5.0
+"""Seconds in which nothing needs to be concluded while many nodes come in one after the other."""
+DRAWN_S = 0.2
+"""Seconds that a verdict waits at most until what it is about is on the screen."""
 TURN_S = 0.5
 """Seconds after which what is due (pings, a new picture) does not wait for more to be read."""
 
@@ -91,6 +95,7 @@ class Session(Asking):
         self._began: float | None = None
         self._rhythm = Rhythm(options.interval)
         self._asked = self._calm = 0.0
+        self._judged = time.monotonic()
         self._behind = False
         """Whether more has come than could be handled in one turn."""
 
@@ -294,13 +299,16 @@ class Session(Asking):
         snapshot = self._collector.store.publish(now.epoch)
         seen = Update(snapshot, self._judge.before(snapshot))
         told = comes_in and self._many and self._tell(seen, unjudged=True)
-        if told and not (arrivals.over or (snapshot.jobs and self._inbox.empty)):
-            # More is known in a moment: what nodes have said goes before what it means.
+        if told and not (arrivals.over or now.mono > self._judged + UNJUDGED_S):
+            # More is known in a moment: what nodes say goes before what it means.
             self._rhythm.made(now.mono, time.monotonic(), time.thread_time() - worked)
             return
+        if told:
+            SCREENS.rest(DRAWN_S)
         SCREENS.give_way()
         self._collector.rounds.look_closer(snapshot)
         diagnoses = self._judge.judge(snapshot)
+        self._judged = now.mono
         SCREENS.give_way()
         self._collector.rounds.read_logs(snapshot, diagnoses)
         diagnoses = self._needs.take(diagnoses, now.mono)

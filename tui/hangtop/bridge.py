@@ -7,6 +7,7 @@ from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any
 
 from hangtop.messages import Answered, TraceLines, Updated
+from hangtop_core.precedence import SCREENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,6 +44,7 @@ class Bridge:
         with self._lock:
             told, self._waiting = self._waiting is not None, update
         if not told:
+            SCREENS.handed()
             self._post(Updated())
 
     def taken(self) -> Update | None:

@@ -23,7 +23,8 @@ from hangtop_core.errors import (
     UnknownNodeError,
 )
 from hangtop_core.outputs import Wanted
-from hangtop_core.session import MANY_RANKS, Options, Session, Update
+from hangtop_core.precedence import SCREENS
+from hangtop_core.session import DRAWN_S, MANY_RANKS, UNJUDGED_S, Options, Session, Update
 from support.judge import judge
 from support.large import Large
 from support.processes import PATIENCE
@@ -84,7 +85,9 @@ def test_a_subscriber_that_fails_is_dropped_and_the_others_go_on() -> None:
         stop()
 
 
-def test_many_ranks_are_seen_before_they_are_judged() -> None:
+def test_many_ranks_are_seen_before_they_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    rested: list[float] = []
+    monkeypatch.setattr(SCREENS, "rest", rested.append)
     large = Large(MANY_RANKS // 8, hang_at=-1.0)
     large.hear(0.0)
     session = Session(Options(), judge)
@@ -96,19 +99,22 @@ def test_many_ranks_are_seen_before_they_are_judged() -> None:
     session.subscribe(seen.append, unjudged=True)
     session.subscribe(judged.append)
     session._publish(now)
-    assert [len(one.diagnoses) for one in seen] == [0, 1]
-    assert seen[0].snapshot is seen[1].snapshot
-    assert judged == [session.latest] == seen[1:]
+    assert [len(one.diagnoses) for one in seen] == [0], "more is known in a moment"
+    assert (judged, session.latest) == ([], None)
 
-    session._inbox.put(lambda: None)  # more has come, and goes before what this means
+    assert not rested
+
+    session._judged = now.mono - UNJUDGED_S - 1.0
     session._publish(now)
-    assert len(seen) == 3
-    assert seen[2].diagnoses == seen[1].diagnoses, "what was concluded stands meanwhile"
-    assert judged == [session.latest] == seen[1:2]
+    assert [len(one.diagnoses) for one in seen] == [0, 0, 1], "they come in for long"
+    assert rested == [DRAWN_S], "and what was seen goes on the screen first"
+    assert seen[1].snapshot is seen[2].snapshot
+    assert judged == [session.latest] == seen[2:]
 
     arrivals.came("the last one", now.mono)
     session._publish(now)
-    assert [one.snapshot.tick for one in seen] == [1, 1, 2, 3, 3]
+    assert [one.snapshot.tick for one in seen] == [1, 2, 2, 3, 3]
+    assert seen[3].diagnoses == seen[2].diagnoses, "what was concluded stands meanwhile"
     arrivals.shown(now.mono - 60.0)
     session._publish(now)
     assert [one.snapshot.tick for one in (seen[-1], judged[-1])] == [4, 4]
