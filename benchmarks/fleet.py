@@ -22,7 +22,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.apart import ApartEngine
 from hangtop_core.attach.engine import PipeEngine
 from hangtop_core.session import Options, Session
@@ -87,7 +86,7 @@ def main() -> None:
 
 def show(arguments: argparse.Namespace) -> None:
     """The app on a simulated cluster."""
-    from hangtop.app import begin, run_app
+    from hangtop.app import begin, diagnose, run_app
 
     story = Story(
         nodes=(arguments.nodes or [128])[0],
@@ -135,6 +134,8 @@ def row(nodes: int, seconds: float, counter: Counter) -> str:
 
 def phases(nodes: int, seconds: float, counter: Counter) -> dict[str, float]:
     """Attach, watch a job train, see it hang; each begins when the one before is over."""
+    from hangtop_core.analysis.verdict.engine import diagnose  # the app loads it later
+
     out: dict[str, float] = {}
     story = Story(nodes=nodes, hang_at=-1.0)
     with Fleet(story) as fleet:

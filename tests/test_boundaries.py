@@ -72,6 +72,15 @@ def test_headless_commands_never_import_textual(command: str) -> None:
     assert _loaded_after(code).isdisjoint({"textual", "rich", "torch"})
 
 
+def test_the_app_connects_before_it_loads_what_a_first_sight_does_without() -> None:
+    check = "import sys\nassert sys.modules.keys().isdisjoint({})"
+    for module, later in (
+        ("hangtop.cli.screen", ["hangtop_core.analysis.verdict.rules", "textual"]),
+        ("hangtop_core.session", ["hangtop_probe.stacks", "hangtop_probe.secrets"]),
+    ):
+        _loaded_after(f"import {module}\n{check.format(later)}")
+
+
 def test_probe_is_standard_library_and_psutil() -> None:
     loaded = _loaded_after("import hangtop_probe.__main__")
     assert loaded.isdisjoint({"hangtop_core", "hangtop", "msgspec", "textual", "ClusterShell"})

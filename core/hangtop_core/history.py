@@ -46,6 +46,9 @@ class History:
         before = self._pictures[-1] if self._pictures else None
         if before is update:
             return
+        if before is not None and before.snapshot is update.snapshot:
+            self._pictures[-1] = update  # what is concluded from it has come
+            return
         if before is not None and len(self._pictures) == 1 and _is_empty(before):
             # Nobody goes back to when nothing had been seen yet.
             self._pictures, self._costs = [], []

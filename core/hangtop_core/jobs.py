@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
@@ -20,21 +20,22 @@ from hangtop_core.joining import (
     Member,
     Parts,
     joined,
-    master,
     once,
     without_earlier,
     without_older,
-    world_size,
 )
 from hangtop_core.nodesets import unfold
-from hangtop_core.places import Places
+from hangtop_core.places import Places, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hangtop_core.joining import Told
     from hangtop_core.model import Process
 
 __all__ = ["Group", "Member", "group", "job_key"]
+
+T = TypeVar("T")
 
 _HOST = r"[A-Za-z0-9_.-]+(?:\[[0-9,-]+\][A-Za-z0-9_.-]*)?"
 _HOST_LIST = re.compile(rf"{_HOST}(?:,{_HOST})*")
@@ -78,13 +79,14 @@ def group(members: Iterable[Member], places: Places = _NOWHERE) -> tuple[Group, 
     by_key: dict[str, list[Member]] = defaultdict(list)
     launchers: list[Member] = []
     unnumbered: list[Member] = []
+    key_of = _Keys(places).of
     for member in once(members, places):
         if member.process.role == "launcher":
             launchers.append(member)
         elif member.process.role == "rank" and member.process.rank is None:
             unnumbered.append(member)
         elif member.process.role == "rank":
-            by_key[job_key(member, places)].append(member)
+            by_key[key_of(member)].append(member)
     ranks = without_older(without_earlier(by_key))
     of_job, free = _attach(launchers, ranks, places)
     parents = _parents(ranks, of_job)
@@ -107,24 +109,41 @@ def group(members: Iterable[Member], places: Places = _NOWHERE) -> tuple[Group, 
 
 def job_key(member: Member, places: Places) -> str:
     """Return the key of the job a rank belongs to."""
-    node, process = member.node, member.process
+    node, process, told = member.node, member.process, member.told
     env = process.env
     parts: list[str] = []
-    run_id = env.get("TORCHELASTIC_RUN_ID", "")
-    if run_id not in _NO_RUN_ID:
-        parts.append(f"run {run_id}")
-    slurm = env.get("SLURM_JOB_ID")
-    if slurm:
-        parts.append(f"slurm {slurm}")
-    told = master(process)
-    if told is not None:
-        parts.append(places.store(*told, process, node))
-    elif slurm:
+    if (told.run_id or "") not in _NO_RUN_ID:
+        parts.append(f"run {told.run_id}")
+    if told.slurm:
+        parts.append(f"slurm {told.slurm}")
+    if told.store is not None:
+        parts.append(places.store(*told.store, process, node))
+    elif told.slurm:
         parts.append(f"step {env.get('SLURM_STEP_ID', '?')}")
     elif not parts:
         mpi = env.get("PMIX_NAMESPACE") or env.get("OMPI_MCA_ess_base_jobid")
         parts.append(f"mpi {mpi}" if mpi else f"{node} pid {member.starter}")
     return " ".join(parts)
+
+
+class _Keys:
+    """Of the jobs of ranks: nearly all were told the same."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._known: dict[tuple[Told, str | None, int | None], str] = {}
+
+    def of(self, member: Member) -> str:
+        """As `job_key`."""
+        told = member.told
+        if told.store is None:
+            return job_key(member, self._places)
+        here = is_loopback(told.store[0])
+        at = told, member.node if here else None, member.process.net_ns if here else None
+        key = self._known.get(at)
+        if key is None:
+            key = self._known[at] = job_key(member, self._places)
+        return key
 
 
 def _parents(
@@ -183,14 +202,14 @@ def _step_of(member: Member, ranks: dict[str, list[Member]]) -> str | None:
 
     It is no parent of them: slurmd starts them, on the node of srun, too.
     """
-    slurm = member.process.env.get("SLURM_JOB_ID")
+    slurm = member.told.slurm
     if member.process.launcher != "srun" or not slurm:
         return None
     began = member.process.started_at - CLOCKS_S
     steps = [
         (min(one.process.started_at for one in members), key)
         for key, members in ranks.items()
-        if members[0].process.env.get("SLURM_JOB_ID") == slurm
+        if members[0].told.slurm == slurm
     ]
     return min((step for step in steps if step[0] >= began), default=(0.0, None))[1]
 
@@ -207,9 +226,9 @@ def _meets(member: Member, places: Places) -> str | None:
 
 def _told_names(rank: Member, places: Places) -> set[str]:
     """Return what a launcher of these ranks may have been told: run id, address and port."""
-    told = master(rank.process)
+    told = rank.told.store
     store = None if told is None else places.store(*told, rank.process, rank.node)
-    names = (_run(rank.process.env.get("TORCHELASTIC_RUN_ID")), store)
+    names = (_run(rank.told.run_id), store)
     return {name for name in names if name is not None}
 
 
@@ -235,17 +254,19 @@ def _newest(members: list[Member]) -> list[Member]:
 
 def _group(key: str, parts: Parts) -> Group:
     ranks, launchers, unnumbered = parts.ranks, parts.launchers, parts.unnumbered
-    some = [m.process for m in parts.everybody]
-    run_id = _most(p.env.get("TORCHELASTIC_RUN_ID") for p in some)
-    slurm = _most(p.env.get("SLURM_JOB_ID") for p in some)
+    everybody = parts.everybody
+    some = [m.process for m in everybody]
+    run_id = _most([m.told.run_id for m in everybody])
+    slurm = _most([m.told.slurm for m in everybody])
+    master = _most([m.told.store for m in everybody])
     rank_processes = [m.process for m in ranks]
     return Group(
         key=key,
         name=_name(rank_processes, [m.process for m in launchers], some),
-        launcher=_most(p.launcher for p in some),
+        launcher=_most([p.launcher for p in some]),
         id=run_id if run_id and run_id not in _NO_RUN_ID else slurm,
-        world_size=_world_size(rank_processes) or (None if ranks else _announced(launchers)),
-        master=_most(_master_text(p) for p in some),
+        world_size=_most([m.size for m in ranks]) or (None if ranks else _announced(launchers)),
+        master=None if master is None else ":".join(master),
         ranks=tuple(sorted(ranks, key=lambda m: (m.process.rank or 0, m.node, m.process.pid))),
         launchers=tuple(sorted(launchers, key=lambda m: (m.node, m.process.pid))),
         unnumbered=tuple(sorted(unnumbered, key=lambda m: (m.node, m.process.pid))),
@@ -261,25 +282,16 @@ def _hosts(some: Sequence[Process]) -> tuple[str, ...]:
     return tuple(unfold(text)) if _HOST_LIST.fullmatch(text) else ()
 
 
-def _master_text(process: Process) -> str | None:
-    told = master(process)
-    return ":".join(told) if told is not None else None
-
-
 def _order(group: Group) -> tuple[int, float, str]:
     some = (*group.ranks, *group.launchers, *group.unnumbered)
     live = sum(m.process.gone_at is None for m in group.ranks)
     return (-live, -max(m.process.started_at for m in some), group.key)
 
 
-def _most(values: Iterable[str | None]) -> str | None:
-    counted = Counter(value for value in values if value)
-    return counted.most_common(1)[0][0] if counted else None
-
-
-def _world_size(ranks: Sequence[Process]) -> int | None:
-    sizes = Counter(size for size in map(world_size, ranks) if size is not None)
-    return sizes.most_common(1)[0][0] if sizes else None
+def _most(values: Sequence[T | None]) -> T | None:
+    """What most say; nothing, an empty text and 0 do not count."""
+    counted = Counter(values)
+    return next((value for value, _ in counted.most_common() if value), None)
 
 
 def _announced(launchers: Sequence[Member]) -> int | None:

@@ -34,6 +34,8 @@ class JobTable:
         self._ranks: dict[str, list[Tracked]] = {}
         """Those of each group, in its order."""
         self._by_identity: dict[tuple[str, int, int], Tracked] = {}
+        self._seen = 0
+        """How many of them are in the last picture."""
         self._jobs: dict[str, Job] = {}
         self._changed: set[str] = set()
         self._job_of: dict[tuple[str, int, int], str] = {}
@@ -51,6 +53,7 @@ class JobTable:
 
     def publish(self, nodes: Collection[NodeView]) -> tuple[Job, ...]:
         """Return the jobs as they are now."""
+        self._seen = len(self._by_identity)
         if self.regroup:
             self._group(nodes)
         for group in self._groups:
@@ -63,6 +66,11 @@ class JobTable:
     def rank_count(self) -> int:
         """Ranks of all jobs, as of the last picture."""
         return sum(len(group.ranks) for group in self._groups)
+
+    @property
+    def growth(self) -> float:
+        """How many times as many processes there are as in the last picture that had any."""
+        return len(self._by_identity) / self._seen if self._seen else 1.0
 
     def odd_ranks(self, stacks: StackTable) -> dict[str, frozenset[int]]:
         """Return by node the pids of ranks whose main stack few others of their job share."""
@@ -77,7 +85,7 @@ class JobTable:
         for view in nodes:
             view.adopt()
         members = [
-            jobs.Member(known.node, known.process, known.parent)
+            jobs.Member(known.node, known.process, known.parent, known.told)
             for view in nodes
             for known in view.processes()
             if known.process.role in ("rank", "launcher")

@@ -6,6 +6,7 @@ Pure, like `hangtop_core.jobs`, which sorts by what processes say; this looks at
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
@@ -30,23 +31,68 @@ BEFORE_S = 2.0
 """Seconds by which ranks of one launch are started apart without being two jobs."""
 
 
-class Member(NamedTuple):
+class Told(NamedTuple):
+    """What a launcher told a process of its job, by its environment."""
+
+    run_id: str | None
+    slurm: str | None
+    store: tuple[str, str] | None
+    """Address and port."""
+    size: int | None
+    """How many ranks there are."""
+    attempt: str | None
+    """How often its launcher has started ranks anew."""
+
+
+_TOLD = (
+    "TORCHELASTIC_RUN_ID",
+    "SLURM_JOB_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    *launchline.WORLD_SIZES,
+)
+
+
+def told_by(env: Mapping[str, str]) -> Told:
+    """Return what an environment tells; the same object for all that are told the same."""
+    return _told(*map(env.get, _TOLD))
+
+
+@lru_cache(1024)
+def _told(*texts: str | None) -> Told:
+    env = {name: text for name, text in zip(_TOLD, texts, strict=True) if text is not None}
+    address, port = env.get("MASTER_ADDR"), env.get("MASTER_PORT")
+    return Told(
+        env.get("TORCHELASTIC_RUN_ID"),
+        env.get("SLURM_JOB_ID"),
+        (address, port) if address and port else None,
+        launchline.number_in(env, launchline.WORLD_SIZES),
+        env.get("TORCHELASTIC_RESTART_COUNT"),
+    )
+
+
+class Member:
     """One process and where it runs."""
 
-    node: str
-    process: Process
-    parent: int = 0
-    """Pid of what started it, as long as that was known: an orphan's own word is 1."""
+    __slots__ = ("is_started", "node", "process", "starter", "told")
 
-    @property
-    def starter(self) -> int:
+    def __init__(
+        self, node: str, process: Process, parent: int = 0, told: Told | None = None
+    ) -> None:
+        """``parent`` is what started it, as long as that was known: an orphan's own word is 1."""
+        self.node = node
+        self.process = process
+        self.told = told or told_by(process.env)
+        self.starter = starter = parent or process.launcher_pid or process.ppid
         """Pid of what started it, 1 or less when that is not known."""
-        return self.parent or self.process.launcher_pid or self.process.ppid
+        self.is_started = starter > 1 or process.launcher_pid == 1
+        """Whether that is known: pid 1 adopts orphans, but in a container it may be that."""
 
     @property
-    def is_started(self) -> bool:
-        """Whether its starter is known: pid 1 adopts orphans, but in a container it may be that."""
-        return self.starter > 1 or self.process.launcher_pid == 1
+    def size(self) -> int | None:
+        """How many ranks there are, as a rank was told."""
+        return self.told.size if self.told.size is not None else _told_by_call(self.process)
 
 
 class Parts(Struct):
@@ -71,9 +117,13 @@ def master(process: Process) -> tuple[str, str] | None:
 def world_size(process: Process) -> int | None:
     """Return how many ranks there are, as a rank was told."""
     told = launchline.number_in(process.env, launchline.WORLD_SIZES)
+    return told if told is not None else _told_by_call(process)
+
+
+def _told_by_call(process: Process) -> int | None:
     # Who joins as another rank than the job's may join a part of it.
     own = process.rank_source == "mp.spawn" or process.told_rank in (None, process.rank)
-    return process.told_size if told is None and own else told
+    return process.told_size if own else None
 
 
 def size_name(job: Job) -> str:
@@ -141,13 +191,13 @@ def without_older(ranks: Mapping[str, list[Member]]) -> dict[str, list[Member]]:
     """
     found: dict[str, list[Member]] = {}
     for key, members in ranks.items():
-        sizes = {world_size(one.process) for one in members}
+        sizes = {one.size for one in members}
         if len(sizes) == 1:
             found[key] = members
             continue
         own = [size for size in sizes if size is not None and _is_older(members, size)]
         for one in members:
-            size = world_size(one.process)
+            size = one.size
             home = f"{key}{OLDER}{size}" if own and size not in own else key
             found.setdefault(home, []).append(one)
     return found
@@ -155,8 +205,8 @@ def without_older(ranks: Mapping[str, list[Member]]) -> dict[str, list[Member]]:
 
 def _is_older(members: list[Member], size: int) -> bool:
     """Whether those that were told a number of ranks are all there, and began before the others."""
-    some = [one.process for one in members if world_size(one.process) == size]
-    rest = [one.process.started_at for one in members if world_size(one.process) != size]
+    some = [one.process for one in members if one.size == size]
+    rest = [one.process.started_at for one in members if one.size != size]
     whole = {one.rank for one in some} == set(range(size)) if len(some) >= size else False
     return whole and max(one.started_at for one in some) + BEFORE_S < min(rest)
 
@@ -167,8 +217,8 @@ _Attempt = tuple[str, tuple[str, str] | None]
 
 def _attempt(member: Member) -> _Attempt | None:
     """Which attempt of its launcher a rank is of; None where nobody counts."""
-    count = member.process.env.get("TORCHELASTIC_RESTART_COUNT")
-    return None if count is None or not member.is_started else (count, master(member.process))
+    count = member.told.attempt
+    return None if count is None or not member.is_started else (count, member.told.store)
 
 
 class _Part(NamedTuple):
@@ -258,16 +308,15 @@ def _part(key: str, some: Parts, places: Places) -> tuple[object, _Part | None]:
     ]
     if not heads:
         return None, None
-    first = heads[0].process
+    first, told = heads[0].process, heads[0].told
     what = launchline.program(first.cmdline)
     numbers = frozenset(m.process.rank for m in live if m.process.rank is not None)
-    size = world_size(first) if live else launchline.announced_world_size(first.cmdline)
-    meets = master(first) if live else launchline.endpoint(first.cmdline)
+    size = heads[0].size if live else launchline.announced_world_size(first.cmdline)
+    meets = told.store if live else launchline.endpoint(first.cmdline)
     local = first.env.get("LOCAL_WORLD_SIZE") or first.env.get("LOCAL_SIZE")
     if what is None or size is None or meets is None or len(numbers) >= size:
         return None, None
-    env = first.env
-    ids = {env.get("SLURM_JOB_ID"), env.get("TORCHELASTIC_RUN_ID")} - {None, "", "none"}
+    ids = {told.slurm, told.run_id} - {None, "", "none"}
     nodes = frozenset(m.node for m in heads)
     own = is_loopback(meets[0]) or places.node_of(meets[0], heads[0].node) in nodes
     return (bool(live), first.uid, what, size), _Part(
@@ -276,7 +325,7 @@ def _part(key: str, some: Parts, places: Places) -> tuple[object, _Part | None]:
         nodes=nodes,
         starters=frozenset((m.node, m.starter) for m in heads if m.is_started),
         ids=frozenset(one for one in ids if one),
-        slurm=env.get("SLURM_JOB_ID"),
+        slurm=told.slurm,
         started_at=min(m.process.started_at for m in heads),
         own_port=meets[1] if own else None,
         one_node=local == str(size),

@@ -34,6 +34,11 @@ class Judge:
         judged = self._last.values()
         return all(one.state == "hung" and one.verdicts for one in judged) and bool(judged)
 
+    def before(self, snapshot: Snapshot) -> Mapping[str, Diagnosis]:
+        """What was concluded last of jobs of a snapshot: nothing of one that is new."""
+        last = self._last
+        return {job.key: last[job.key] for job in snapshot.jobs if job.key in last}
+
     def judge(self, snapshot: Snapshot) -> Mapping[str, Diagnosis]:
         """Diagnose every job; where that fails the last diagnosis stands, and says since when."""
         found: dict[str, Diagnosis] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os.path
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -48,11 +49,16 @@ def starts_together(launcher: str | None, environs: Iterable[Mapping[str, str]])
     return len(given) == len(set(given))
 
 
-def launch_options(cmdline: Sequence[str]) -> dict[str, str]:
+def launch_options(cmdline: Sequence[str]) -> Mapping[str, str]:
     """Return torchrun's own options, those before the script, dashes as underscores.
 
     Source: torch 2.13 torch/distributed/run.py; ``--rdzv-id 7`` and ``--rdzv-id=7`` both count.
     """
+    return _launch_options(*cmdline)
+
+
+@lru_cache(64)  # nearly all launchers of a job have the same
+def _launch_options(*cmdline: str) -> Mapping[str, str]:
     options: dict[str, str] = {}
     words = iter(cmdline[1:])
     for word in words:

@@ -36,6 +36,15 @@ class Precedence:
         self._first = threading.get_ident()
         self._rests.clear()
 
+    def handed(self) -> None:
+        """Note, on another thread, that the first one is about to get something to do."""
+        if self._first is not None:
+            self._rests.clear()
+
+    def rest(self, most_s: float) -> None:
+        """Wait until the first thread has nothing to do, for so many seconds at most."""
+        self._rests.wait(most_s)
+
     def end(self) -> None:
         """Note that it waits for something to do."""
         self._rests.set()

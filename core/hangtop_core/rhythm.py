@@ -49,10 +49,12 @@ class Rhythm:
         behind: bool = False,
         arriving: bool = False,
         settled: bool = False,
+        growth: float = 1.0,
     ) -> float:
         """Seconds from the end of one picture to the next.
 
         Args:
+            growth: how many times as much the next one is of: the first ones are of few nodes.
             urgent: whether something came that should not wait for the interval.
             settled: whether the job hangs and the verdict is given.
             rests: whether besides nothing came that could change what is concluded.
@@ -61,6 +63,7 @@ class Rhythm:
         """
         cpu, gap = self._cpu, self._interval
         if arriving:
+            cpu *= growth
             gap = max(URGENT_GAP, min(cpu * ARRIVING_SHARE, ARRIVING_S))
         elif urgent:
             gap = min(gap, max(URGENT_GAP, cpu * URGENT_SHARE))
@@ -78,9 +81,15 @@ class Rhythm:
         behind: bool,
         arriving: bool = False,
         settled: bool = False,
+        growth: float = 1.0,
     ) -> float:
         """Seconds from now until the next picture is due; 0 or less when it is."""
         gap = self.gap(
-            urgent=urgent, rests=rests, behind=behind, arriving=arriving, settled=settled
+            urgent=urgent,
+            rests=rests,
+            behind=behind,
+            arriving=arriving,
+            settled=settled,
+            growth=growth,
         )
         return self._ended + gap - now

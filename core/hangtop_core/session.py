@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hangtop_core.asking import Asking
-from hangtop_core.attach.apart import engine
+from hangtop_core.attach.apart import MANY, engine
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.collector import Collector
@@ -47,6 +47,12 @@ REST_S, ASKED_S = 1.0, 10.0
 new; seconds after somebody has asked for something in which it may not."""
 PATIENCE_S = 0.5
 """Seconds between two looks at what is due, at most, where nothing is handed out later."""
+MANY_RANKS = 512
+"""Ranks from which on a verdict takes longer than one may wait for a first sight of them."""
+UNJUDGED_S = 5.0
+"""Seconds in which nothing needs to be concluded while many nodes come in one after the other."""
+DRAWN_S = 0.2
+"""Seconds that a verdict waits at most until what it is about is on the screen."""
 TURN_S = 0.5
 """Seconds after which what is due (pings, a new picture) does not wait for more to be read."""
 
@@ -82,13 +88,14 @@ class Session(Asking):
         self._news = threading.Lock()
         self._waiting: set[queue.SimpleQueue[None]] = set()
         self._latest: Update | None = None
-        self._subscribers: dict[int, Callable[[Update], None]] = {}
+        self._subscribers: dict[int, tuple[Callable[[Update], None], bool]] = {}
         self._last_subscriber = 0
         self._traces: list[Trace] = []
         self._closing = threading.Event()
         self._began: float | None = None
         self._rhythm = Rhythm(options.interval)
         self._asked = self._calm = 0.0
+        self._judged = time.monotonic()
         self._behind = False
         """Whether more has come than could be handled in one turn."""
 
@@ -153,15 +160,19 @@ class Session(Asking):
         """The newest update; None before the first."""
         return self._latest
 
-    def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
+    def subscribe(
+        self, callback: Callable[[Update], None], *, unjudged: bool = False
+    ) -> Callable[[], None]:
         """Call ``callback`` with every update, on the session's thread; return how to stop it.
 
-        It must return soon. When it raises, that is logged and it is not called again.
+        It must return soon. When it raises, that is logged and it is not called again. With
+        ``unjudged``, while nodes with many ranks come in, also with what is seen of them before
+        anything is concluded from it: the same snapshot comes once more with that.
         """
         with self._news:
             self._last_subscriber += 1
             number = self._last_subscriber
-            self._subscribers[number] = callback
+            self._subscribers[number] = callback, unjudged
 
         def unsubscribe() -> None:
             with self._news:
@@ -239,6 +250,7 @@ class Session(Asking):
             rests=self._rests,
             behind=self._behind,
             settled=self._judge.settled,
+            growth=self._collector.store.growth,
         )
 
     @property
@@ -279,10 +291,24 @@ class Session(Asking):
 
     def _publish(self, now: Moment) -> None:
         began, worked = time.perf_counter(), time.thread_time()
+        arrivals = self._collector.arrivals
+        comes_in = arrivals.over or arrivals.pending(now.mono)
+        looks = arrivals.over or self._subscribers or self._waiting
+        if comes_in and self._many and not looks:
+            return  # nobody does yet
         snapshot = self._collector.store.publish(now.epoch)
+        seen = Update(snapshot, self._judge.before(snapshot))
+        told = comes_in and self._many and self._tell(seen, unjudged=True)
+        if told and not (arrivals.over or now.mono > self._judged + UNJUDGED_S):
+            # More is known in a moment: what nodes say goes before what it means.
+            self._rhythm.made(now.mono, time.monotonic(), time.thread_time() - worked)
+            return
+        if told:
+            SCREENS.rest(DRAWN_S)
         SCREENS.give_way()
         self._collector.rounds.look_closer(snapshot)
         diagnoses = self._judge.judge(snapshot)
+        self._judged = now.mono
         SCREENS.give_way()
         self._collector.rounds.read_logs(snapshot, diagnoses)
         diagnoses = self._needs.take(diagnoses, now.mono)
@@ -291,15 +317,26 @@ class Session(Asking):
         update = Update(snapshot, diagnoses, round(cost, 4), round(pause, 1))
         with self._news:
             self._latest = update
-            subscribers = list(self._subscribers.items())
         self._wake_waiting()
-        for number, callback in subscribers:
+        self._tell(update)
+
+    @property
+    def _many(self) -> bool:
+        """Whether there is so much that a verdict is not made at once."""
+        return len(self._launchers) > MANY or self._collector.store.rank_count >= MANY_RANKS
+
+    def _tell(self, update: Update, *, unjudged: bool = False) -> bool:
+        """Hand an update to subscribers, one that is not judged to some; whether to any."""
+        with self._news:
+            some = [one for one in self._subscribers.items() if one[1][1] or not unjudged]
+        for number, (callback, _) in some:
             try:
                 callback(update)
             except Exception:
                 log.exception("a subscriber failed and is not called again")
                 with self._news:
                     self._subscribers.pop(number, None)
+        return bool(some)
 
     def _finish(self) -> None:
         self._collector.close(Moment.now())

@@ -14,7 +14,7 @@ import msgspec
 
 from hangtop_core import cgroups, kernelline, nodeclock
 from hangtop_core.attach import messages
-from hangtop_core.attach.fields import pid_of, read_changes, read_node
+from hangtop_core.attach.fields import pid_of, read_changes, read_node, read_whole
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
 from hangtop_core.attach.strings import read_strings
 from hangtop_core.jobtable import JobTable
@@ -132,10 +132,17 @@ class Store:
     def _set(
         self, view: NodeView, pid: str, raw: object, at: float, before: float, complain: Complain
     ) -> None:
+        number = pid_of(pid)
+        if number is not None and number not in view.live:
+            new = read_whole(raw, view.strings, view.node.name, view.skew)
+            if new is not None:
+                if new.denied and view.node.shell is not None:
+                    new = msgspec.structs.replace(new, denied=from_afar(new.denied))
+                self._add(view, number, new, at, complain)
+                return
         changes, wrong = read_changes(raw, view.strings)
         for text in wrong:
             complain(f"process {pid[:12]}: {text}")
-        number = pid_of(pid)
         if number is None or not changes:
             return
         if changes.get("denied") and view.node.shell is not None:
@@ -150,7 +157,7 @@ class Store:
             last = known.process.meters if known is not None else Meters()
             changes["meters"] = msgspec.structs.replace(last, **changes["meters"])
         if known is None:
-            self._add(view, number, changes, at, complain)
+            self._add_part(view, number, changes, at, complain)
             return
         if known.apply(changes, at, before):
             tell = self._moved if changes.keys() <= {"pid", "meters"} else self.touched
@@ -159,20 +166,26 @@ class Store:
         if not _IDENTITY.isdisjoint(changes):
             self._jobs.regroup = True
 
-    def _add(
+    def _add_part(
         self, view: NodeView, pid: int, changes: dict[str, Any], at: float, complain: Complain
     ) -> None:
-        if len(view.live) >= MAX_PROCESSES:
-            if not view.left_out:
-                complain(f"more than {MAX_PROCESSES} processes: the others are left out")
-            view.left_out.add(pid)
-            return
+        """Add a process of which not all could be read."""
         try:
             process = Process(node=view.node.name, **changes)
         except TypeError:
             if pid not in view.left_out:
                 view.left_out.add(pid)
                 complain(f"process {pid}: not whole")
+            return
+        self._add(view, pid, process, at, complain)
+
+    def _add(
+        self, view: NodeView, pid: int, process: Process, at: float, complain: Complain
+    ) -> None:
+        if len(view.live) >= MAX_PROCESSES:
+            if not view.left_out:
+                complain(f"more than {MAX_PROCESSES} processes: the others are left out")
+            view.left_out.add(pid)
             return
         if process.pid != pid:
             complain(f"process {pid}: says its pid is {process.pid}")
@@ -282,6 +295,11 @@ class Store:
     def rank_count(self) -> int:
         """Ranks of all jobs, as of the last snapshot."""
         return self._jobs.rank_count
+
+    @property
+    def growth(self) -> float:
+        """How many times as many processes are known as when the last snapshot was made."""
+        return self._jobs.growth
 
     def odd_ranks(self) -> dict[str, frozenset[int]]:
         """Return by node the pids of ranks whose main stack few others of their job share."""

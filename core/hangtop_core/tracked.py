@@ -8,6 +8,7 @@ import msgspec
 
 from hangtop_core.analysis.waking import met_asleep
 from hangtop_core.filerate import IO_NOISE, Way
+from hangtop_core.joining import told_by
 from hangtop_core.lately import Looker
 from hangtop_core.meters import grown, latest, only_waited, sent_back
 from hangtop_core.model import DescriptorTable, Process, Rank, Recorder, StackSample
@@ -50,6 +51,11 @@ WAKE_GRACE = 2.0
 """Seconds after a tool has let go of a process in which that it ran is the tool's doing."""
 
 _NOTHING: Mapping[int, Any] = {}
+_OF_CHILDREN = ("sample", "moved_at", "left_at", "io_moved_at", "much_at", "cpu_share",
+                "descriptors")  # fmt: skip
+_OF_NONE = (_NOTHING,) * len(_OF_CHILDREN)
+"""Most ranks have no children, and thousands of them are made anew each second: they share one
+empty answer, or the garbage collector would have more things of each to look through."""
 
 
 class _Point(msgspec.Struct, frozen=True, gc=False):
@@ -69,8 +75,8 @@ class Tracked:
         "cpu_share", "descriptors", "flowed_at", "full_sample_at", "io_moved_at", "left_at",
         "looker", "main_cpu_share", "moved_at", "moving_samples", "node", "numerics",
         "numerics_asked", "parent", "printed_at", "process", "ras", "read_at", "recorder",
-        "recorder_asked", "sample", "serves", "settled", "slept", "way", "whiles", "worked_at",
-        "wrote_at",
+        "recorder_asked", "sample", "serves", "settled", "slept", "told", "way", "whiles",
+        "worked_at", "wrote_at",
     )
     # fmt: on
 
@@ -79,6 +85,7 @@ class Tracked:
         self.process = process
         self.parent = process.launcher_pid or process.ppid
         """What started it; remembered, because an orphan's parent is somebody else."""
+        self.told = told_by(process.env)
         self.moved_at: float | None = None
         self.left_at: float | None = None
         """When the main thread last ran and was not only sent back into its wait."""
@@ -177,6 +184,7 @@ class Tracked:
             self.process = new
             self.slept = met_asleep(new, at) or self.slept
             self.parent = new.launcher_pid or self.parent
+            self.told = self.told if new.env is old.env else told_by(new.env)
             changed = True
         if changed:
             self.touch()
@@ -319,7 +327,10 @@ class Tracked:
     def rank(self) -> Rank:
         """Return the rank this process is; the same object until something changes."""
         if self._built is None:
-            children = sorted(self.children.values(), key=lambda c: c.process.pid)
+            children = sorted(self.children.values(), key=_pid) if self.children else ()
+            samples, moved, left, io_moved, much, shares, descriptors = (
+                [_each(children, name) for name in _OF_CHILDREN] if children else _OF_NONE
+            )
             self._built = Rank(
                 rank=self.process.rank if self.process.rank is not None else -1,
                 node=self.node,
@@ -327,13 +338,13 @@ class Tracked:
                 process=self.process,
                 children=tuple(child.process for child in children),
                 sample=self.sample,
-                child_samples=_each(children, "sample"),
-                child_moved_at=_each(children, "moved_at"),
-                child_left_at=_each(children, "left_at"),
-                child_io_moved_at=_each(children, "io_moved_at"),
-                child_much_at=_each(children, "much_at"),
-                child_cpu_share=_each(children, "cpu_share"),
-                child_descriptors=_each(children, "descriptors"),
+                child_samples=samples,
+                child_moved_at=moved,
+                child_left_at=left,
+                child_io_moved_at=io_moved,
+                child_much_at=much,
+                child_cpu_share=shares,
+                child_descriptors=descriptors,
                 descriptors=self.descriptors,
                 recorder=self.recorder,
                 ras=self.ras,
@@ -357,14 +368,12 @@ class Tracked:
         return self._built
 
 
-def _each(children: Sequence[Tracked], name: str) -> Mapping[int, Any]:
-    """One thing of each child that has it, by pid.
+def _pid(known: Tracked) -> int:
+    return known.process.pid
 
-    Most ranks have no children, and thousands of them are made anew each second: they share one
-    empty answer, or the garbage collector would have four more things of each to look through.
-    """
-    if not children:
-        return _NOTHING
+
+def _each(children: Sequence[Tracked], name: str) -> Mapping[int, Any]:
+    """One thing of each child that has it, by pid."""
     return {c.process.pid: got for c in children if (got := getattr(c, name)) is not None}
 
 

@@ -7,7 +7,9 @@ import asyncio
 import msgspec
 import pytest
 
+from hangtop.application import KEYS_S
 from hangtop.screens.dialogs import Reader
+from hangtop.screens.turns import PAUSE_S
 from hangtop.widgets.line_table import LineTable
 from support.player import app_for, keys, later, picture, player_of
 from support.record import load
@@ -31,6 +33,28 @@ async def test_pause_holds_the_picture_and_goes_on() -> None:
         text = await keys(pilot, "p")
         assert "No training job found" in text
         assert "live" in text.splitlines()[0]
+
+
+async def test_turns_are_apart_only_while_somebody_presses_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        delays: list[float] = []
+        loop = asyncio.get_running_loop()
+
+        def soon() -> float:
+            with monkeypatch.context() as patched:
+                patched.setattr(loop, "call_later", lambda delay, *_: delays.append(delay))
+                app.soon(lambda: None)
+            return delays[-1]
+
+        assert soon() == 0.0
+        await keys(pilot, "j")
+        assert soon() == PAUSE_S
+        app._keyed_at -= KEYS_S
+        assert soon() == 0.0
 
 
 async def test_tasks_begin_in_turn_whatever_the_python() -> None:

@@ -73,6 +73,21 @@ async def test_what_is_under_a_dialog_and_the_choice_itself_go_on() -> None:
         assert "missing-collective" not in page.pane("verdict").render_line(0).text
 
 
+async def test_the_worst_job_is_shown_once_it_is_known_which_that_is() -> None:
+    judged = two_jobs("progressing")
+    unjudged = replace(judged, diagnoses={})
+    app = app_for(unjudged)
+    async with app.run_test(size=SIZE) as pilot:
+        text = await keys(pilot)
+        assert "a first judgement follows" in text
+        assert "JOBS ON THESE NODES" not in text
+        app.state.interval = 60.0
+        player_of(app).play(judged)
+        assert "JOBS ON THESE NODES" in await keys(pilot), "it is of the picture that is shown"
+        assert app.state.job_key == load("skip").snapshot.jobs[0].key
+        assert app.state.history.pictures == (judged,)
+
+
 async def test_parts_of_a_job_are_no_choice() -> None:
     update = two_jobs("progressing")
     starting = replace(update.snapshot.jobs[0], ranks=())

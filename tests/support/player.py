@@ -51,7 +51,9 @@ class Player:
         for callback in list(self._callbacks):
             callback(update)
 
-    def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
+    def subscribe(
+        self, callback: Callable[[Update], None], *, unjudged: bool = False
+    ) -> Callable[[], None]:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 

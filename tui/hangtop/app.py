@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from hangtop.source import Source
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.capture import Capture
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job, Snapshot
 
 TEXTUAL_SETTINGS = {
     "TEXTUAL_FPS": "30",
@@ -38,6 +40,13 @@ def begin() -> None:
     """
     gc.disable()
     SCREENS.begin()
+
+
+def diagnose(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
+    """Judge a job as `engine.diagnose`; a first sight of ranks does not wait for all rules."""
+    from hangtop_core.analysis.verdict import engine
+
+    return engine.diagnose(snapshot, job, hang_after)
 
 
 def _load() -> None:

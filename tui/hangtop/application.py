@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App
+from textual.events import InputEvent
 
 from hangtop.actions import key_name, page_names
 from hangtop.bridge import Bridge
@@ -41,6 +42,7 @@ from hangtop_core.history import History
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from textual.events import Event
     from textual.screen import Screen
     from textual.timer import Timer
 
@@ -56,6 +58,8 @@ SETTLE_S = 0.3
 SWITCH_S = 0.0005
 """Seconds after which a thread that works lets the others run. A key takes a dozen turns, and with
 Python's own 0.005 it took 80 ms and more while the recorders of 1,024 ranks were put together."""
+KEYS_S = 2.0
+"""Seconds after a key in which others may follow: while they do, each gets its pauses."""
 START_S = 10.0
 """Seconds after which the start counts as over in any case."""
 
@@ -138,6 +142,8 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         """The pane of it."""
         self._told_at = 0.0
         self._shown_at = 0.0
+        self._keyed_at = 0.0
+        """When (monotonic) the last key was pressed."""
         self._asked_for_job = False
         self._settling: Timer | None = None
         self.bridge = Bridge(source, self.post_message)
@@ -207,15 +213,18 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         if state.paused and state.shown is not None:
             return
         now = self.real_now()
-        if state.shown is not None and 0 <= now - self._shown_at < state.interval - 0.5:
+        judged = state.shown is not None and state.shown.snapshot is update.snapshot
+        due = not 0 <= now - self._shown_at < state.interval - 0.5
+        if state.shown is not None and not (judged or due):
             return
         self._shown_at = now
         state.take(update)
         self._show_picture()
-        if not self._asked_for_job and state.snapshot is not None and _settled(state.snapshot):
+        settled = state.judged and _settled(update.snapshot)
+        if settled and not self._asked_for_job:
             self._asked_for_job = True
             _set_aside()
-            self._first_job(state.snapshot.jobs)
+            self._first_job(update.snapshot.jobs)
 
     def _let_go(self) -> None:
         """Let go of old pictures, between keys."""
@@ -223,12 +232,19 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             self.soon(self._let_go)
 
     def soon(self, work: Callable[[], object]) -> None:
-        """Do something in a moment, after keys that wait.
+        """Do something in a moment, after keys that wait; at once where nobody presses any.
 
         By no timer of Textual: one whose task begins later than it would fire never does (textual
         8.2 textual/timer.py, `skip`), and a few milliseconds are soon over on a busy machine.
         """
-        asyncio.get_running_loop().call_later(PAUSE_S, self.call_later, work)
+        keyed = time.monotonic() - self._keyed_at < KEYS_S
+        asyncio.get_running_loop().call_later(keyed * PAUSE_S, self.call_later, work)
+
+    async def on_event(self, event: Event) -> None:
+        """Note when somebody uses the app, before anything comes of it."""
+        if isinstance(event, InputEvent):
+            self._keyed_at = time.monotonic()
+        await super().on_event(event)
 
     def _first_job(self, jobs: Sequence[Job]) -> None:
         """Let the user choose when there is a choice, or when the job asked for is not there."""

@@ -7,6 +7,7 @@ from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any
 
 from hangtop.messages import Answered, TraceLines, Updated
+from hangtop_core.precedence import SCREENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ class Bridge:
 
     def start(self) -> None:
         """Begin to forward updates, with the newest one at once."""
-        self._unsubscribe = self._source.subscribe(self._updated)
+        self._unsubscribe = self._source.subscribe(self._updated, unjudged=True)
         if self._source.latest is not None:
             self._updated(self._source.latest)
 
@@ -43,6 +44,7 @@ class Bridge:
         with self._lock:
             told, self._waiting = self._waiting is not None, update
         if not told:
+            SCREENS.handed()
             self._post(Updated())
 
     def taken(self) -> Update | None:

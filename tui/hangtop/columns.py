@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from hangtop.spans import Line, Span, cells, fit
 
-    from hangtop.spans import Line
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 T = TypeVar("T")
 
@@ -40,3 +40,31 @@ class Order:
 
     column: str | None = None
     inverted: bool = False
+
+
+class Drawn:
+    """The cells of a row in view, how wide they are, and the line that was made of them last."""
+
+    def __init__(self, row: Sequence[Line]) -> None:
+        self.cells = row
+        self.sizes = list(map(cells, row))
+        self._made: tuple[Any, Line] | None = None
+
+    def line(
+        self,
+        start: Line,
+        layout: Sequence[tuple[Column[Any], int]],
+        numbers: Mapping[str, int],
+        width: int,
+    ) -> Line:
+        """The row behind ``start``, in columns of these widths; ``numbers`` tells their cells."""
+        asked = start, layout, width
+        if self._made is None or self._made[0] != asked:
+            spans = list(start)
+            for count, (column, size) in enumerate(layout):
+                if count:
+                    spans.append(Span(" "))
+                cell = self.cells[numbers[column.key]]
+                spans += fit(cell, size, align=column.align, keep_end=column.keep_end)
+            self._made = asked, fit(tuple(spans), width)
+        return self._made[1]

@@ -40,7 +40,9 @@ class Offline:
         self.commands = commands
         self._why = why
 
-    def subscribe(self, callback: Callable[[Any], None]) -> Callable[[], None]:
+    def subscribe(
+        self, callback: Callable[[Any], None], *, unjudged: bool = False
+    ) -> Callable[[], None]:
         """Nothing will ever come."""
         return lambda: None
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from hangtop import clipboard, pager, palette
 from hangtop.actions import page_names
-from hangtop.keep import capture
 from hangtop.screens.dialogs import Choice, Palette, Reader
 from hangtop.spans import Line, plain_lines
 from hangtop.stopping import Stopping
@@ -274,6 +273,8 @@ class Handlers(Stopping):
 
     def do_capture(self) -> None:
         """Everything that is known, and the history, into a file: on a thread."""
+        from hangtop.keep import capture  # no first screen waits for how that is done
+
         capture(self._app)
 
     def do_pager(self) -> None:

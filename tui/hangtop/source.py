@@ -31,8 +31,13 @@ class Source(Protocol):
     def commands(self) -> Iterable[Any]:
         """Records of what was run on nodes."""
 
-    def subscribe(self, callback: Callable[[Any], None], /) -> Callable[[], None]:
-        """Call back with every update, on the source's own thread; returns how to stop."""
+    def subscribe(
+        self, callback: Callable[[Any], None], /, *, unjudged: bool = ...
+    ) -> Callable[[], None]:
+        """Call back with every update, on the source's own thread; returns how to stop.
+
+        With `unjudged` also before anything is concluded from a snapshot, where that takes long.
+        """
 
     def sample(
         self, pids: Mapping[str, Sequence[int]] | None = None, *, mode: Any = ...

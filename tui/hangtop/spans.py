@@ -44,12 +44,14 @@ def line(*parts: Part) -> Line:
     spans: list[Span] = []
     for part in parts:
         if isinstance(part, str):
-            spans.append(Span(_printable(part)))
+            if text := _printable(part):
+                spans.append(Span(text))
         elif len(part) == 2 and isinstance(part[0], str):
-            spans.append(Span(_printable(part[0]), str(part[1])))
+            if text := _printable(part[0]):
+                spans.append(Span(text, str(part[1])))
         else:
-            spans.extend(span for span in part if isinstance(span, Span))
-    return tuple(span for span in spans if span.text)
+            spans += [span for span in part if isinstance(span, Span) and span.text]
+    return tuple(spans)
 
 
 def counted(found: Iterable[Word], role: Callable[[Word], str]) -> Line:
@@ -86,7 +88,11 @@ def plain_lines(lines: Iterable[Line]) -> str:
 
 def cells(spans: Line) -> int:
     """How many terminal cells a line takes."""
-    return sum(cell_len(span.text) for span in spans)
+    return sum([_width(span.text) for span in spans])
+
+
+def _width(text: str) -> int:
+    return len(text) if text.isascii() and text.isprintable() else cell_len(text)
 
 
 def crop(spans: Line, width: int, *, keep_end: bool = False) -> Line:

@@ -124,6 +124,11 @@ class State:
         return self.snapshot.job(self.job_key) or self.snapshot.job(None)
 
     @property
+    def judged(self) -> bool:
+        """Whether anything was concluded yet of what is shown."""
+        return self.shown is not None and bool(self.shown.diagnoses)
+
+    @property
     def pause(self) -> float:
         """Seconds after which another picture is to come at the latest."""
         return max(self.shown.pause_s if self.shown is not None else 1.0, self.interval)
@@ -163,10 +168,15 @@ class State:
         self.settle_on_job()
 
     def settle_on_job(self) -> None:
-        """Stay with the job that is shown, whatever else starts; its key may become another."""
+        """Stay with the job that is shown, whatever else starts; its key may become another.
+
+        Of several the worst is shown, once it is known which that is.
+        """
         if self.shown is None or not self.shown.snapshot.jobs:
             return
         snapshot = self.shown.snapshot
+        if self.live and self.job_key is None and len(snapshot.jobs) > 1 and not self.judged:
+            return
         job = self._job_asked_for(snapshot)
         if job is None and self.job_key is not None:
             job = snapshot.job(self.job_key)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 
-import psutil
 from textual.drivers.linux_driver import LinuxDriver
 
 CLEAR = "\x1b[2J\x1b[H"
@@ -44,6 +43,8 @@ def has_shell() -> bool:
     Nobody does where `ssh -t`, tmux, a container or srun has started hangtop without one: there the
     first ancestor outside of its process group belongs to another session, or cannot be seen.
     """
+    import psutil  # no first screen waits for it
+
     group, session = os.getpgrp(), os.getsid(0)
     # With hidepid other users' processes are hidden; one's own shell is not.
     with contextlib.suppress(psutil.Error, OSError):

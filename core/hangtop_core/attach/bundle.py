@@ -24,8 +24,7 @@ from msgspec import Struct
 import hangtop_probe
 from hangtop_core.attach.launcher import Ending
 from hangtop_core.text import Text, clean
-from hangtop_probe import boot, cachedir, node, pynvml_path
-from hangtop_probe.probe import MODULES
+from hangtop_probe import boot, cachedir, pynvml_path
 from hangtop_probe.relay import PARTS
 
 if TYPE_CHECKING:
@@ -174,6 +173,8 @@ def _source(asked: frozenset[str] | None = None) -> dict[str, bytes]:
     found: dict[str, bytes] = cachedir.read_tree(str(PACKAGE))
     if asked is None:
         return found
+    from hangtop_probe.probe import MODULES  # all of the probe: its text is sent without
+
     names, more = {"__init__.py"}, [*_ALWAYS, *(MODULES[op] for op in asked)]
     while more:
         name = f"{more.pop()}.py"
@@ -258,6 +259,8 @@ def _end(one: ast.stmt | ast.expr) -> tuple[int, int]:
 
 @functools.cache
 def _py_spy() -> str | None:
+    from hangtop_probe import node  # much of the probe
+
     found = node.find_py_spy()
     return os.path.realpath(found) if found is not None else None
 

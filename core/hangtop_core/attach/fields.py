@@ -18,7 +18,7 @@ from hangtop_core.model import Node, Process
 from hangtop_core.text import Text, clean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 FEW = 8
@@ -59,14 +59,32 @@ class Fields:
         return good
 
 
-_PROCESS = Fields(
-    {
-        **{item.name: item.type for item in msgspec.structs.fields(Process) if item.name != "node"},
-        "denied": tuple[Text, Text | None] | None,  # why, and a fix as `hangtop_probe.fixes` has it
-        "meters": MetersPart,
-        "threads": list[ThreadRow],
-    }
+def _default(item: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
+    """How `msgspec.defstruct` takes what a field is where it is not told; nothing where it is."""
+    if item.default_factory is not msgspec.NODEFAULT:
+        return (msgspec.field(default_factory=item.default_factory),)
+    return () if item.default is msgspec.NODEFAULT else (item.default,)
+
+
+_TOLD = {
+    **{item.name: item.type for item in msgspec.structs.fields(Process) if item.name != "node"},
+    "denied": tuple[Text, Text | None] | None,  # why, and a fix as `hangtop_probe.fixes` has it
+    "threads": list[ThreadRow],
+}
+_PROCESS = Fields({**_TOLD, "meters": MetersPart})
+_WHOLE: Any = msgspec.defstruct(
+    "Whole",
+    [
+        (item.name, _TOLD[item.name], *_default(item))
+        for item in msgspec.structs.fields(Process)
+        if item.name in _TOLD
+    ],
+    gc=False,
 )
+"""A process as it is told for the first time: the fields of `Process`, in their order."""
+_process: Callable[..., Process] = Process
+_AT = {name: place for place, name in enumerate(_WHOLE.__struct_fields__)}
+_STARTED, _DENIED, _THREADS = _AT["started_at"], _AT["denied"], _AT["threads"]
 _OWN = frozenset(
     {
         "load1",
@@ -98,6 +116,22 @@ _NODE = Fields({i.name: i.type for i in msgspec.structs.fields(Node) if i.name i
 def pid_of(key: str) -> int | None:
     """Return the process id that a key of `set` or `gone` is, or None when it is none."""
     return int(key) if key.isdecimal() and len(key) < 11 else None
+
+
+def read_whole(raw: object, strings: Mapping[int, str], node: str, skew: float) -> Process | None:
+    """Return a process that is told for the first time; None unless all of it is good.
+
+    What `read_changes` does, but all at once: thousands come with the start.
+    """
+    try:
+        told = list(msgspec.structs.astuple(msgspec.convert(raw, _WHOLE)))
+        told[_THREADS] = threads(told[_THREADS], strings)
+    except (*MISFITS, KeyError):
+        return None
+    told[_STARTED] -= skew
+    if told[_DENIED] is not None:
+        told[_DENIED] = fixes.denied(*told[_DENIED])
+    return _process(*told, node)
 
 
 def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any], list[str]]:

@@ -36,6 +36,15 @@ def test_an_hour_is_kept_coarse_and_the_last_minutes_whole() -> None:
     assert gaps[-1] > gaps[len(gaps) // 2]
 
 
+def test_what_is_concluded_from_a_picture_later_takes_its_place() -> None:
+    history, update = History(), load("skip")
+    unjudged = replace(update, diagnoses={})
+    for one in (at(update, 1), unjudged, update):
+        history.add(one)
+    assert history.pictures[1:] == (update,)
+    assert history.near(update, -1) is history.pictures[0]
+
+
 def test_of_a_large_job_few_are_kept() -> None:
     history, update = History(), load("skip")
     job = update.snapshot.jobs[0]

@@ -46,6 +46,29 @@ def test_others_wait_until_the_first_one_has_nothing_to_do() -> None:
     thread.join()
 
 
+def test_what_is_handed_to_the_first_one_counts_before_it_begins() -> None:
+    first = Precedence()
+    first.handed()
+    first.rest(30.0)  # nobody goes first
+    first.begin()
+    first.end()
+    first.handed()
+    passed = threading.Event()
+
+    def work() -> None:
+        first.rest(60.0)
+        passed.set()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert not passed.wait(0.2)
+    first.begin()
+    assert not passed.wait(0.2)
+    first.end()
+    assert passed.wait(30)
+    thread.join()
+
+
 def test_who_gives_way_has_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     first, now = Precedence(), [100.0]
 

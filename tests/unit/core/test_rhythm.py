@@ -50,3 +50,9 @@ def test_while_nodes_come_in_few_show_that_they_do() -> None:
     assert rhythm(0.005).gap(arriving=True) == pytest.approx(0.2)
     assert rhythm(0.1).gap(urgent=True, arriving=True) == pytest.approx(4.0)
     assert rhythm(0.3).gap(arriving=True) == pytest.approx(5.0), "and not never"
+    assert rhythm(0.01).gap(arriving=True, growth=8.0) == pytest.approx(3.2), "by what it costs now"
+    assert rhythm(0.01).gap(urgent=True, growth=8.0) == pytest.approx(0.2)
+    wait = rhythm(0.01).wait(
+        100.0, urgent=False, rests=False, behind=False, arriving=True, growth=8.0
+    )
+    assert wait == pytest.approx(0.01 + 3.2)

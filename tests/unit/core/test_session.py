@@ -5,14 +5,16 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from hangtop_core import traces
 from hangtop_core.asks import Asks
+from hangtop_core.attach.apart import MANY
 from hangtop_core.attach.local import LocalLauncher
-from hangtop_core.attach.timing import Timing
+from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.errors import (
     ClosedError,
     NodeNotReadyError,
@@ -21,8 +23,10 @@ from hangtop_core.errors import (
     UnknownNodeError,
 )
 from hangtop_core.outputs import Wanted
-from hangtop_core.session import Options, Session, Update
+from hangtop_core.precedence import SCREENS
+from hangtop_core.session import DRAWN_S, MANY_RANKS, UNJUDGED_S, Options, Session, Update
 from support.judge import judge
+from support.large import Large
 from support.processes import PATIENCE
 
 if TYPE_CHECKING:
@@ -79,6 +83,84 @@ def test_a_subscriber_that_fails_is_dropped_and_the_others_go_on() -> None:
         assert calls.count("broken") == 1
         stop()
         stop()
+
+
+def test_many_ranks_are_seen_before_they_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    rested: list[float] = []
+    monkeypatch.setattr(SCREENS, "rest", rested.append)
+    large = Large(MANY_RANKS // 8, hang_at=-1.0)
+    large.hear(0.0)
+    session = Session(Options(), judge)
+    session._collector.store = large.store
+    arrivals, now = session._collector.arrivals, Moment.now()
+    arrivals.expect("the last one", now.mono)
+    seen: list[Update] = []
+    judged: list[Update] = []
+    session.subscribe(seen.append, unjudged=True)
+    session.subscribe(judged.append)
+    session._publish(now)
+    assert [len(one.diagnoses) for one in seen] == [0], "more is known in a moment"
+    assert (judged, session.latest) == ([], None)
+
+    assert not rested
+
+    session._judged = now.mono - UNJUDGED_S - 1.0
+    session._publish(now)
+    assert [len(one.diagnoses) for one in seen] == [0, 0, 1], "they come in for long"
+    assert rested == [DRAWN_S], "and what was seen goes on the screen first"
+    assert seen[1].snapshot is seen[2].snapshot
+    assert judged == [session.latest] == seen[2:]
+
+    arrivals.came("the last one", now.mono)
+    session._publish(now)
+    assert [one.snapshot.tick for one in seen] == [1, 2, 2, 3, 3]
+    assert seen[3].diagnoses == seen[2].diagnoses, "what was concluded stands meanwhile"
+    arrivals.shown(now.mono - 60.0)
+    session._publish(now)
+    assert [one.snapshot.tick for one in (seen[-1], judged[-1])] == [4, 4]
+    assert len(seen) == 6, "once all are there, each picture comes once"
+
+
+def test_nothing_is_judged_for_nobody_while_many_nodes_come_in() -> None:
+    nodes = [LocalLauncher(f"node{number}") for number in range(MANY + 1)]
+    session = Session(Options(), judge, nodes)
+    arrivals, now = session._collector.arrivals, Moment.now()
+    arrivals.expect("the last one", now.mono)
+    session._publish(now)
+    assert session._collector.store.publish(0.0).tick == 1, "nor any picture made"
+    seen: list[Update] = []
+    session.subscribe(seen.append, unjudged=True)
+    session._publish(now)
+    assert [len(one.diagnoses) for one in seen] == [0], "there is no job yet"
+    arrivals.came("the last one", now.mono)
+    session._publish(now)
+    assert [len(one.diagnoses) for one in seen] == [0, 0, 1]
+
+
+def test_who_waits_for_many_nodes_gets_all_pictures() -> None:
+    nodes = [LocalLauncher(f"node{number}") for number in range(MANY + 1)]
+    session = Session(Options(), judge, nodes)
+    session._collector.arrivals.expect("the last one", (now := Moment.now()).mono)
+    waits = threading.Thread(target=session.wait, args=(bool, PATIENCE))
+    waits.start()
+    while not session._waiting:
+        time.sleep(0.01)
+    session._publish(now)
+    waits.join(PATIENCE)
+    assert session.latest is not None
+    assert session.latest.diagnoses
+
+
+def test_few_ranks_are_judged_at_once() -> None:
+    large = Large(1, hang_at=-1.0)
+    large.hear(0.0)
+    session = Session(Options(), judge)
+    session._collector.store = large.store
+    session._collector.arrivals.expect("the last one", (now := Moment.now()).mono)
+    seen: list[Update] = []
+    session.subscribe(seen.append, unjudged=True)
+    session._publish(now)
+    assert [len(one.diagnoses) for one in seen] == [1]
 
 
 def test_a_diagnosis_that_fails_harms_no_update() -> None:

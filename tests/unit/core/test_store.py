@@ -29,6 +29,17 @@ def test_a_job_with_its_ranks_launcher_and_children(bench: Bench) -> None:
     assert not bench.wrong
 
 
+def test_how_much_more_there_is_than_in_the_last_picture(bench: Bench) -> None:
+    bench.publish()
+    bench.fold(0, process(100, 0))
+    assert bench.store.growth == 1.0, "that was of nobody"
+    bench.publish()
+    bench.fold(1, process(101, 1), process(102, 2), process(103, 3))
+    assert bench.store.growth == 4.0
+    bench.publish()
+    assert bench.store.growth == 1.0
+
+
 @pytest.mark.parametrize(("shell", "fix"), [(None, "sudo hangtop"), ("ssh n1", "hangtop --sudo")])
 def test_root_on_another_node_is_reached_by_an_option(
     bench: Bench, shell: str | None, fix: str

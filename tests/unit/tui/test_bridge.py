@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hangtop.bridge import Bridge
+from hangtop_core.precedence import SCREENS
 from support.player import Player, later
 from support.record import load
 
@@ -22,3 +23,15 @@ def test_pictures_that_nobody_takes_do_not_pile_up() -> None:
     assert bridge.taken() is None
     player.play(update)
     assert len(posted) == 2
+
+
+def test_who_waits_for_the_screens_waits_for_a_picture_that_is_on_its_way() -> None:
+    bridge = Bridge(player := Player(None), lambda _: None)
+    bridge.start()
+    SCREENS.begin()
+    SCREENS.end()
+    try:
+        player.play(load("skip"))
+        assert not SCREENS._rests.is_set()
+    finally:
+        SCREENS.end()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from textual.app import App, ComposeResult
@@ -68,6 +70,59 @@ async def test_only_changed_lines_are_refreshed(monkeypatch: pytest.MonkeyPatch)
         far = [replace(one, count=555) if one.key == "k00090" else one for one in changed]
         table.set_items(far)
         assert seen == []
+
+
+@dataclass
+class Renewed:
+    """A row that stays the same object."""
+
+    key: str
+    text: str
+    count: int = 0
+    looks: object = None
+    heading: None = None
+
+
+async def test_a_row_that_was_renewed_is_measured_and_drawn_anew() -> None:
+    app = Harness()
+    async with app.run_test(size=(60, 10)):
+        table: LineTable[Any] = table_of(app)
+        data = [Renewed(f"k{number:05d}", "short") for number in range(80)]
+        table.set_items(data)
+        data[2].text = data[70].text = "quite a long text"
+        data[2].looks = data[70].looks = object()
+        table.set_items(list(data))
+        assert "quite a long text" in rows_of(table)[4]
+        assert table._whole["text"] == len("quite a long text")
+        data[2].text, data[2].looks = "short", object()
+        table.set_items(list(data))
+        assert table._whole["text"] == len("quite a long text"), "there is one out of view"
+        assert "quite" not in rows_of(table)[4]
+
+
+async def test_rows_of_others_and_headings_in_the_same_number_are_noticed() -> None:
+    table: LineTable[Any] = LineTable(
+        "T", pane_id="t", columns=COLUMNS, key=attrgetter("key"), heading=attrgetter("heading")
+    )
+
+    class Alone(App[None]):
+        def compose(self) -> ComposeResult:
+            yield table
+
+    async with Alone().run_test(size=(60, 10)):
+        data: list[Any] = [Renewed(f"k{number:05d}", "short") for number in range(8)]
+        table.set_items(data)
+        table.select("k00003")
+        other = Renewed("k00100", "another one")
+        table.set_items([*data[:3], other, *data[4:]])
+        assert table.select("k00100")
+        assert not table.select("k00003")
+        head = SimpleNamespace(key="head", heading=line("HEADING"))
+        table.set_items([data[0], head, *data[2:]])
+        table.set_order(Order("key", inverted=True))
+        assert [one.key for one in table.items][:3] == ["k00000", "head", "k00007"]
+        table.set_items([*data[1:], data[0]])
+        assert [one.key for one in table.items][-1] == "k00000"
 
 
 async def test_what_is_refreshed_is_what_differs() -> None:

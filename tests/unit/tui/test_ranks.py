@@ -79,6 +79,7 @@ def test_rows_that_are_kept_are_those_that_would_be_made_anew(
         anew = RankRows().take(shown, changed, blames, now)
         assert texts(found) == texts(anew)
         assert [row.order for row in found] == sorted(row.order for row in anew)
+        assert [row.level for row in found] == [kept.judged(row.rank)[2] for row in found]
 
 
 def test_a_picture_costs_what_is_new_in_it() -> None:
@@ -104,7 +105,9 @@ def renewed(nodes: int) -> tuple[int, int]:
     for place in range(0, 40, 10):
         some[place] = replace(some[place], cpu_share=0.5)
     shown, changed = with_ranks(snapshot, some)
+    looked = [row.looks for row in rows.rows]
     anew = operations(lambda: RankRows().take(shown, changed, diagnosis, EPOCH))
     new = operations(lambda: rows.take(shown, changed, diagnosis, EPOCH + 2))
     assert (rows.made, rows.sorted) == (8 * nodes + 4, 1), "nobody has moved"
+    assert sum(row.looks is not old for row, old in zip(rows.rows, looked, strict=True)) == 4
     return new, anew

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from hangtop.app import begin, prepare, run_app
+from hangtop.app import begin, diagnose, prepare, run_app
 from hangtop.cli import config
 from hangtop.cli.again import again
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.targets import launchers, slurm_target
-from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.errors import NoJobError
 from hangtop_core.session import Session

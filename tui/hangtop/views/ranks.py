@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import compress
+from operator import is_not
 from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
@@ -36,7 +38,7 @@ CALM = 3
 class RankRow:
     """One rank; what the table shows of it is worked out when it is looked at."""
 
-    __slots__ = ("_table", "key", "level", "rank", "stack")
+    __slots__ = ("_table", "key", "level", "looks", "rank", "stack")
 
     heading = None
     """It stands under headings, and is none; see `groups.Group`."""
@@ -44,10 +46,16 @@ class RankRow:
     def __init__(self, table: RankRows, rank: Rank, key: str) -> None:
         self._table = table
         self.key = key
+        self.take(rank, class_of(rank))
+
+    def take(self, rank: Rank, stack: str) -> None:
+        """Be of the same process in another picture, with its main thread on this stack."""
         self.rank = rank
-        self.stack = class_of(rank)
-        self.level = table.judged(rank)[2]
+        self.stack = stack
+        self.level = self._table.level(rank)
         """How suspicious: 0 for culprits, then odd states, then what could not be read."""
+        self.looks = object()
+        """Another one whenever its cells may be others; see `LineTable`."""
 
     @property
     def idle(self) -> float | None:
@@ -106,17 +114,19 @@ class RankRows:
         self.sharing: Counter[str] = Counter()
         """Ranks on each stack."""
         self.made = self.sorted = 0
-        """How many rows were ever made, and how often all were sorted."""
+        """How many rows were ever made or renewed, and how often all were sorted."""
         self._stacks: Mapping[str, tuple[Frame, ...]] = {}
         self._blamed: Mapping[tuple[str, int | None], str] = {}
         self._victims: frozenset[int] = frozenset()
         self._rows: list[RankRow] = []
         """As in `Job.ranks`."""
+        self._ranks: list[Rank] = []
+        """Those of the rows."""
         self._order: list[RankRow] = []
         self._places: list[int] = []
         """Of each of `_rows` in `_order`."""
         self._turned: set[str] = set()
-        """Nodes of which all rows are still to be made anew."""
+        """Nodes of which all rows are still to be renewed."""
         self._moves = False
         """Whether rows are still to be sorted."""
         self._doing: dict[str, tuple[tuple[Frame, ...], tuple[str, str]]] = {}
@@ -156,36 +166,41 @@ class RankRows:
         self._turned.clear()
 
     def _begin(self, ranks: Sequence[Rank]) -> None:
+        self._ranks = list(ranks)
         self._rows = [RankRow(self, rank, rank_key(rank)) for rank in ranks]
         self.made += len(ranks)
         self.sharing = Counter(row.stack for row in self._rows)
         self._sort()
 
     def _renew(self, ranks: Sequence[Rank]) -> Iterator[None]:
-        """Make rows of ranks that differ; sort only where one of them has to move.
+        """Renew rows of ranks that differ; sort only where one of them has to move.
 
         All rows of nodes that have fallen silent, or answer again, or where others are blamed.
         """
         rows, turned = self._rows, self._turned
-        changed = {i for i, one in enumerate(ranks) if rows[i].rank is not one}
+        changed = set(compress(range(len(ranks)), map(is_not, ranks, self._ranks)))
         yield
         if turned:
             changed.update(i for i, one in enumerate(ranks) if one.node in turned)
         for count, index in enumerate(changed, 1):
             if count % PART == 0:
                 yield
-            old, rank = rows[index], ranks[index]
-            before, after = old.rank.process, rank.process
-            same = (before.pid, before.start) == (after.pid, after.start)
-            key = old.key if same and old.rank.node == rank.node else rank_key(rank)
-            new = rows[index] = RankRow(self, rank, key)
+            row, rank = rows[index], ranks[index]
+            was, stack, level = row.rank, row.stack, row.level
+            before, after = was.process, rank.process
+            same = before.pid == after.pid and before.start == after.start
+            if same and was.node == rank.node:
+                row.take(rank, stack if was.sample is rank.sample else class_of(rank))
+            else:
+                row = rows[index] = RankRow(self, rank, rank_key(rank))
+                self._order[self._places[index]] = row
+            self._ranks[index] = rank
             self.made += 1
-            self._order[self._places[index]] = new
-            if new.stack != old.stack:
-                self.sharing[old.stack] -= 1
-                self.sharing[new.stack] += 1
+            if row.stack != stack:
+                self.sharing[stack] -= 1
+                self.sharing[row.stack] += 1
                 self._moves = True
-            elif new.level != old.level or rank.rank != old.rank.rank:
+            elif row.level != level or rank.rank != was.rank:
                 self._moves = True
         if self._moves:
             yield
@@ -203,6 +218,16 @@ class RankRows:
             self._places[index] = place
         self._moves = False
         self.sorted += 1
+
+    def level(self, rank: Rank) -> int:
+        """How suspicious a rank is, as `judged` says: at once of the many nothing is said of."""
+        state, sample = rank.state, rank.sample
+        calm = (
+            state not in ODD_STATES
+            and (sample is None or sample.failure is None)
+            and not (self._blamed or self.quiet or rank.process.denied or rank.numerics)
+        )
+        return CALM if calm else self.judged(rank)[2]
 
     def judged(self, rank: Rank) -> tuple[str, str, int]:
         """What is said of a rank, in which role, and how suspicious that makes it."""

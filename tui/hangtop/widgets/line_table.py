@@ -6,12 +6,13 @@ are sorted, filtered and renewed under it. On narrow screens columns drop by pri
 
 from __future__ import annotations
 
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, is_not
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from textual.message import Message
 
-from hangtop.columns import Column, Order
+from hangtop.columns import Column, Drawn, Order
 from hangtop.spans import EMPTY, Line, Span, cells, fit, line, plain, wrap_all
 from hangtop.widgets.line_pane import LinePane
 
@@ -68,6 +69,8 @@ class LineTable(LinePane, Generic[T]):
         self.empty: Sequence[Line] = ()
         """Shown when there is no row: what was looked for, and what was found instead."""
         self._given: Sequence[T] = ()
+        self._flat = True
+        """Whether none of them is a heading."""
         self._accept: Callable[[T], bool] | None = None
         self._none: Line = EMPTY
         """Shown when there are rows, and none is accepted."""
@@ -76,11 +79,11 @@ class LineTable(LinePane, Generic[T]):
         self._items: list[T] = []
         self._keys: list[str] = []
         self._places: dict[str, int] = {}
-        self._sizes: dict[str, tuple[T, list[int]]] = {}
-        """How wide the cells are of rows that are not in view, by key, as long as a row is the
-        same."""
-        self._cells: dict[int, list[Line]] = {}
-        """The cells of the rows in view, by place."""
+        self._sizes: dict[str, tuple[object, list[int]]] = {}
+        """How wide the cells are of rows that are not in view, by key, as long as a row, or what it
+        `looks` like, is the same object."""
+        self._drawn: dict[int, Drawn] = {}
+        """The rows in view, by place."""
         self._widths: dict[str, int] = {}
         self._whole: dict[str, int] = {}
         """What columns would need to cut nothing at all."""
@@ -102,6 +105,9 @@ class LineTable(LinePane, Generic[T]):
 
     def set_items(self, items: Sequence[T], empty: Sequence[Line] = ()) -> None:
         """Show these rows; cursor, order, marks and filter stay."""
+        same = self._flat and len(items) == len(self._given)
+        new = compress(items, map(is_not, items, self._given)) if same else items
+        self._flat = self._heading is None or not any(map(self._heading, new))
         self._given = items
         self.empty = empty
         self._arrange()
@@ -125,11 +131,12 @@ class LineTable(LinePane, Generic[T]):
         return None if self._heading is None else self._heading(item)
 
     def _arrange(self) -> None:
-        place = self.cursor
+        place, before = self.cursor, self._items
         items = self._items = self._in_order()
-        keys = list(map(self.key_of, items))
-        if keys != self._keys:
-            self._keys, self._places = keys, {key: index for index, key in enumerate(keys)}
+        new = compress(range(len(items)), map(is_not, items, before))
+        if len(items) != len(before) or any(self.key_of(items[i]) != self._keys[i] for i in new):
+            self._keys = list(map(self.key_of, items))
+            self._places = {key: index for index, key in enumerate(self._keys)}
         if items and (self.cursor_key not in self._places or not self.chosen):
             key = self.key_of(items[min(place, len(items) - 1) if self.chosen else 0])
             moved = key != self.cursor_key
@@ -141,9 +148,8 @@ class LineTable(LinePane, Generic[T]):
 
     def _in_order(self) -> list[T]:
         """What is to be shown; quick for many rows of which little is asked."""
-        flat = self._heading is None or not any(map(self._heading, self._given))
         plain_order = self.order.column is None and not self.order.inverted
-        if flat and plain_order and self._accept is None:
+        if self._flat and plain_order and self._accept is None:
             return list(self._given)
         return [item for part in self._parts() for item in part]
 
@@ -273,19 +279,20 @@ class LineTable(LinePane, Generic[T]):
     def _present(self) -> list[int]:
         """The widest cell of each column, of the first rows and those in view."""
         in_view = self._items[self.top : self.top + self.size.height]
-        self._cells = {
-            place: [column.cell(item) for column in self.columns]
-            for place, item in enumerate(in_view, self.top)
-            if self.heading_of(item) is None
-        }
-        sizes = [list(map(cells, row)) for row in self._cells.values()]
+        drawn, self._drawn = self._drawn, {}
+        for place, item in enumerate(in_view, self.top):
+            if self.heading_of(item) is None:
+                row = [column.cell(item) for column in self.columns]
+                same = (one := drawn.get(place)) is not None and one.cells == row
+                self._drawn[place] = one if one is not None and same else Drawn(row)
+        sizes = [one.sizes for one in self._drawn.values()]
         before, self._sizes = self._sizes, {}
         for key, item in zip(self._keys[:SAMPLED_ROWS], self._items[:SAMPLED_ROWS], strict=True):
             if self.heading_of(item) is not None:
                 continue
-            known = before.get(key)
-            if known is None or known[0] is not item:
-                known = (item, [cells(column.cell(item)) for column in self.columns])
+            known, looks = before.get(key), getattr(item, "looks", item)
+            if known is None or known[0] is not looks:
+                known = (looks, [cells(column.cell(item)) for column in self.columns])
             self._sizes[key] = known
             sizes.append(known[1])
         return [max(size) for size in zip(*sizes, strict=True)] or [0] * len(self.columns)
@@ -340,19 +347,14 @@ class LineTable(LinePane, Generic[T]):
         item = self._items[index]
         key = self.key_of(item)
         here = key == self.cursor_key
-        mark = "✔" if key in self.marks else " "
-        spans: list[Span] = [Span("▸" if here else " ", "focus"), Span(mark, "info")]
-        heading = self.heading_of(item)
-        drawn = self._cells.get(index)
-        for count, (column, size) in enumerate(self._layout if heading is None else ()):
-            if count:
-                spans.append(Span(" "))
-            cell = column.cell(item) if drawn is None else drawn[self._numbers[column.key]]
-            spans += fit(cell, size, align=column.align, keep_end=column.keep_end)
-        if heading is not None:
-            spans += heading
         overlay = ("cursor" if self.has_focus else "resting") if here else ""
-        return fit(tuple(spans), width), overlay
+        mark = "✔" if key in self.marks else " "
+        start = (Span("▸" if here else " ", "focus"), Span(mark, "info"))
+        heading = self.heading_of(item)
+        if heading is not None:
+            return fit((*start, *heading), width), overlay
+        row = self._drawn.get(index) or Drawn([column.cell(item) for column in self.columns])
+        return row.line(start, self._layout, self._numbers, width), overlay
 
     def text_lines(self) -> list[Line]:
         """All rows, every column at its natural width."""
