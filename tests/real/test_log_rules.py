@@ -148,9 +148,9 @@ def test_watchdogs_tell_who_has_begun_less(job: Talking) -> None:
     state += "work: 17, last completed work: 16"
     told = "Received a dump signal due to a collective timeout from  rank 0 and we will try our "
     told += "best to dump the debug info. Last enqueued NCCL work: 16, last completed NCCL work: 16"
+    job.say(1, watchdog(1, told + ".This is most likely caused by incorrect usages"))
     for rank in (0, 2):
         job.say(rank, watchdog(rank, timeout), watchdog(rank, state))
-    job.say(1, watchdog(1, told + ".This is most likely caused by incorrect usages"))
     found = job.verdict("missing-collective", 1)
     assert (
         "did not issue allreduce #17 of group default_pg that ranks 0,2 wait for" in found.summary

@@ -25,6 +25,7 @@ SAME = {
     "stopped": "stopped-verdict",
     "lock": "lock-rank",
     "nodes": "cluster-nodes",
+    "gpus": "nccl-skip-gpus",
 }
 """What the pages of docs/ show, and the picture of these tests that is the same."""
 ALONE = {"nodes", "recorder"}

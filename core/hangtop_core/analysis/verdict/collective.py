@@ -142,10 +142,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if one is None and any(seat.unseen for seat in case.seats):
         confidence = min(confidence, UNOBSERVED)
     if starting:
-        than = "not through with init_process_group, which others have left"
-        why = "Their connections may not have been made, as where the store has keys of old ranks"
-    if starting and all(s.activity.op is None for s in starting):
-        than, why = "in TCPStore, in which others are not", "Its host waits there for all ranks"
+        than, why = _joining(starting)
     yield Hit(
         subjects=tuple(minority),
         summary=(
@@ -162,6 +159,16 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective on the next run",
         ),
         confidence=confidence,
+    )
+
+
+def _joining(starting: Sequence[Subject]) -> tuple[str, str]:
+    """What ranks that still join are in, and why."""
+    if all(s.activity.op is None for s in starting):
+        return "in TCPStore, in which others are not", "Its host waits there for all ranks"
+    return (
+        "not through with init_process_group, which others have left",
+        "Their connections may not have been made, as where the store has keys of old ranks",
     )
 
 
