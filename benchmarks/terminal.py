@@ -50,6 +50,8 @@ LINK_B = 20_000
 PATIENCE_S = 240.0
 REST_S = ((30.0, 45.0), (60.0, 120.0))
 """Seconds after the verdict between which nothing happens."""
+SHOWN = re.compile(r" (\d+)-(\d+) of (\d+) ")
+"""Which rows of a table can be seen, in its border."""
 PEER = """
 import sys
 from textual.app import App
@@ -169,11 +171,28 @@ def press(shown: Terminal, seconds: float) -> list[float]:
         shown.read_for(0.15)
         while shown.waiting():
             shown.read(0.0)
-        os.write(shown.master, b"j" if len(took) % 20 < 10 else b"k")
+        down = len(took) % 20 < 10
+        # The cursor stays on its rank, which may have been sorted to where that key does nothing.
+        os.write(shown.master, b"j" if down != at_end(shown.text, down) else b"k")
         began = time.monotonic()
         shown.read(5.0)
         took.append((time.monotonic() - began) * 1000)
     return took
+
+
+def at_end(text: str, down: bool) -> bool:
+    """Whether the cursor of the last table on the screen is on its last row, or its first one."""
+    lines = text.split("\n")
+    borders = [(n, m) for n, line in enumerate(lines) if (m := SHOWN.search(line))]
+    marks = [n for n, line in enumerate(lines) if "▸" in line]
+    if not borders or not marks:
+        return False
+    border, found = borders[-1]
+    first, last, of = map(int, found.groups())
+    rows = last - first + 1
+    return marks[-1] == (border - 1 if down else border - rows) and (
+        last == of if down else first == 1
+    )
 
 
 def slowly(shown: Terminal, seconds: float) -> float:
