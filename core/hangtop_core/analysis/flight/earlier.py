@@ -14,17 +14,16 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Struct
 
 from hangtop_core.analysis.flight.shift import Shift, locate
 from hangtop_core.analysis.flight.trace import P2P, PART
-from hangtop_core.analysis.flight.waits import Classes, minority
+from hangtop_core.analysis.flight.unlike import Differing
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
     from hangtop_core.analysis.flight.trace import Call, Trace
-    from hangtop_core.analysis.flight.waits import Waits
+    from hangtop_core.analysis.flight.waits import Classes, Waits
     from hangtop_core.analysis.flight.world import Entry, World
 
 LOOKED_BACK = 512
@@ -39,28 +38,16 @@ _SHAPE = bytes(flag & (P2P | PART) for flag in range(256))
 Key = tuple[str, ...]
 
 
-class Earlier(Struct, frozen=True):
+class Earlier(Differing, frozen=True, kw_only=True):
     """The first number of a group, over on all, as which ranks issued different operations."""
 
     seq: int
-    classes: Classes
-    """One entry of each kind with its ranks, the most frequent first."""
     again: int
     """How many times they differed, with numbers in between at which they did not."""
     oldest: bool
     """Whether no number before it is held: they may have differed before, too."""
     shift: Shift | None
     """Where the sequences part, where those of the others fit after a step left out or added."""
-
-    @property
-    def odd(self) -> tuple[int, ...]:
-        """The ranks that differ from most."""
-        return minority(self.classes)
-
-    @property
-    def tied(self) -> bool:
-        """Whether there is no majority."""
-        return len(self.classes[0][1]) == len(self.classes[1][1])
 
 
 def earlier(waits: Waits, index: int) -> Earlier | None:
@@ -100,7 +87,13 @@ def earlier(waits: Waits, index: int) -> Earlier | None:
         shift = locate(world, classes[1][1][0], index, classes[0][1])
     fits = shift is not None and shift.how != "differs"
     times = 1 + sum(after - before > 1 for before, after in pairwise(sorted(differ)))
-    return Earlier(seq, classes, times, seq == min(common) > 1, shift if fits else None)
+    return Earlier(
+        classes,
+        seq=seq,
+        again=times,
+        oldest=seq == min(common) > 1,
+        shift=shift if fits else None,
+    )
 
 
 def _classes(world: World, index: int, seq: int) -> Classes:

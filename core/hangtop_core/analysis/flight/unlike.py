@@ -33,13 +33,11 @@ _BYTES = {
 """Bytes of one element by the names that recorders have for types."""
 
 
-class Unlike(Struct, frozen=True):
-    """The first collective of a group in which ranks differ, and only in the data type."""
+class Differing(Struct, frozen=True):
+    """A collective of a group in which ranks differ."""
 
     classes: Classes
     """One entry of each kind with its ranks, the most frequent first."""
-    agreed: bool
-    """Whether ranks have issued the same since then, before they came apart."""
 
     @property
     def odd(self) -> tuple[int, ...]:
@@ -50,6 +48,13 @@ class Unlike(Struct, frozen=True):
     def tied(self) -> bool:
         """Whether there is no majority."""
         return len(self.classes[0][1]) == len(self.classes[1][1])
+
+
+class Unlike(Differing, frozen=True):
+    """The first collective of a group in which ranks differ, and only in the data type."""
+
+    agreed: bool
+    """Whether ranks have issued the same since then, before they came apart."""
 
 
 def unlike(world: World, operation: Operation) -> Unlike | None:
