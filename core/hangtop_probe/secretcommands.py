@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Dict, Iterator, Sequence, Tuple
 
-from .procfs import words
-
 _WORDS = r"\b(?:\s{1,4}[^\s|;&]{1,200}){0,9}?\s{1,4}"
 """Words of the same command between its name and the option."""
 _VALUE = r"[^\s'\"-][^\s'\"]*"
@@ -18,7 +16,7 @@ _STDIN = (
 )
 
 COMMANDS: Tuple[Tuple[Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
-    (tuple(words(hints)), re.compile(r"((?:%s)%s)%s" % (before, _QUOTE, value)))
+    (tuple(hints.split()), re.compile(r"((?:%s)%s)%s" % (before, _QUOTE, value)))
     for hints, before, value in (
         (
             "sshpass mongo mysql mariadb cqlsh influx twine 7z login",
@@ -74,10 +72,15 @@ COMMANDS: Tuple[Tuple[Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
             "pass bindpw key token secret KEY TOKEN SECRET PASS Pass Key Token Secret API",
             r"(?i:(?<![A-Za-z0-9])(?:password|passphrase|passcode|bindpw"
             r"|(?:api|secret|access)[ _-]key"
-            r"|(?:access|api|auth|client|signing)[ _-](?:token|secret)))"
+            r"|[A-Za-z0-9]{2,30}[ _-](?:token|secret)))"
             r"(?:\s{1,4}(?:is\s{1,4})?|\s{0,4}[:=]\s{0,4}"
             r"|\s{1,2}\[[^\]\n]{0,40}\]\s{0,2}:\s{1,4}|\sfor\s\S{1,100}:\s{1,4})",
             r"(?![{<(\[])(?=[^\s\d]{0,100}\d)(?=[^\sA-Za-z]{0,100}[A-Za-z])[^\s'\",;]{6,}",
+        ),
+        (
+            "secret token SECRET TOKEN",
+            r"(?i:(?<![A-Za-z0-9])[a-z]{0,20}(?:secret|token)\s{1,3})",
+            r"(?=[A-Za-z_+/=-]{0,99}\d)(?=[0-9_+/=-]{0,99}[A-Za-z])[A-Za-z0-9_+=-]{20,400}(?![\w./:])",
         ),
         (
             "wandb api hf comet neptune login key auth",
@@ -103,7 +106,7 @@ def hidden(arguments: Sequence[str]) -> Dict[int, int]:
 
 def forms(text: str) -> "Iterator[re.Pattern[str]]":
     """Return those of the forms that the text may have: looking for one is slow."""
-    return (form for hints, form in COMMANDS if any(hint in text for hint in hints))
+    return (form for hints, form in COMMANDS if any(map(text.__contains__, hints)))
 
 
 def _note(found: Dict[int, int], arguments: Sequence[str], start: int) -> None:
