@@ -70,16 +70,25 @@ COMMANDS: Tuple[Tuple[Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
         ),
         (
             "pass bindpw key token secret KEY TOKEN SECRET PASS Pass Key Token Secret API",
-            r"(?i:(?<![A-Za-z0-9])(?:password|passphrase|passcode|bindpw"
+            r"(?i:(?<![A-Za-z0-9])(?:[\w-]{0,24}?passw(?:or)?d|passphrase|passcode|bindpw"
             r"|(?:api|secret|access)[ _-]key"
-            r"|[A-Za-z0-9]{2,30}[ _-](?:token|secret)))"
-            r"(?:\s{1,4}(?:is\s{1,4})?|\s{0,4}[:=]\s{0,4}"
+            r"|(?:access|api|auth|client|signing|bot|session|refresh|service|user|hub|deploy|slack|github"
+            r"|gitlab|hf|wandb)[ _-](?:token|secret)))"
+            r"(?:['\"]?\]?\s{1,24}(?:is\s{1,4})?['\"]?|\s{0,4}[:=]\s{0,4}"
             r"|\s{1,2}\[[^\]\n]{0,40}\]\s{0,2}:\s{1,4}|\sfor\s\S{1,100}:\s{1,4})",
             r"(?![{<(\[])(?=[^\s\d]{0,100}\d)(?=[^\sA-Za-z]{0,100}[A-Za-z])[^\s'\",;]{6,}",
         ),
         (
-            "secret token SECRET TOKEN",
-            r"(?i:(?<![A-Za-z0-9])[a-z]{0,20}(?:secret|token)\s{1,3})",
+            "pass pwd key PASS PWD KEY Pass Key",
+            r"(?i:(?:pass(?:word|wd|phrase)|pwd|(?:api|access|secret)[ _-]?key)['\"]?\]?\s{1,24})"
+            r"(?=['\"])",
+            r"(?:(?<=')[^'\n]{1,400}(?=')|(?<=\")[^\"\n]{1,400}(?=\"))",
+        ),
+        (
+            "secret token pass pwd key SECRET TOKEN PASS PWD KEY Secret Token Pass Key",
+            r"(?i:(?<![A-Za-z0-9])[\w-]{0,32}?"
+            r"(?:secret|token|pass(?:word|wd)?|pwd|(?:api|access|secret)[ _-]?key)"
+            r"['\"]?\]?\s{1,24}['\"]?)",
             r"(?=[A-Za-z_+/=-]{0,99}\d)(?=[0-9_+/=-]{0,99}[A-Za-z])[A-Za-z0-9_+=-]{20,400}(?![\w./:])",
         ),
         (

@@ -13,26 +13,31 @@ TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
             "M N O",
             r"(?<![\w-])[MNO][A-Za-z\d_-]{23,27}\.[A-Za-z\d_-]{6}\.[A-Za-z\d_-]{27,40}(?![\w-])",
         ),
+        (
+            "API key",
+            ":",
+            r"(?<!\d)\d{8,10}:(?=[a-z0-9_-]{0,34}[A-Z])(?=[A-Z0-9_-]{0,34}[a-z])[\w-]{35}(?![\w-])",
+        ),
         ("API key", "AKC", r"(?<![\w.-])AKC[A-Za-z0-9]{10,}(?!\w)"),
-        ("API key", "AP", r"(?<![\w.-])AP[\dA-F](?=[A-Za-z]{0,60}\d)[A-Za-z0-9]{8,}(?!\w)"),
+        ("API key", "AP", r"(?<![\w.-])AP(?=[A-Za-z]{0,60}\d)[\dA-F][A-Za-z0-9]{8,}(?!\w)"),
         ("token of Hugging Face", "hf_ api_org_", r"(?:hf|api_org)_[A-Za-z0-9]{16,}"),
         (
             "token of GitHub or GitLab",
             "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- glrt- glcbt- glptt-",
-            r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}"
+            r"gh[pousr]_[A-Za-z0-9_]{16,}|github_pat_[A-Za-z0-9_]{20,}"
             r"|gl(?:pat|dt|rt|cbt|ptt)-[A-Za-z0-9_-]{16,}",
         ),
         (
             "API key",
             "sk- sk_ rk- rk_ pk_ wandb_v r8_ gsk_ dapi SG. hvs. hvb. dop_v1_ doo_v1_ "
-            "dor_v1_ dckr_pat_ lin_api_ :AA AGE-SECRET-KEY-1 SK key- pcsk_ xai- pplx- lsv2_ "
+            "dor_v1_ dckr_pat_ lin_api_ AGE-SECRET-KEY-1 SK key- pcsk_ xai- pplx- lsv2_ "
             "glsa_ glc_ sbp_ ntn_ secret_ shp dp. pul- tskey- PMAK- NRAK- "
             "tgp_v1_ csk- atlasv1.",
             r"(?<![A-Za-z0-9])(?:[sr]k[-_]|pk_)[A-Za-z0-9_-]{16,}|wandb_v\d_[A-Za-z0-9_]{16,}"
             r"|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|dapi[0-9a-f]{32}"
             r"|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|hv[sb]\.[A-Za-z0-9_-]{20,}"
             r"|do[opr]_v1_[0-9a-f]{32,}|dckr_pat_[A-Za-z0-9_-]{20,}|lin_api_[A-Za-z0-9]{30,}"
-            r"|(?<!\d)\d{8,10}:AA[A-Za-z0-9_-]{33}|AGE-SECRET-KEY-1[A-Z0-9]{40,}"
+            r"|AGE-SECRET-KEY-1[A-Z0-9]{40,}"
             r"|(?<![A-Za-z0-9])(?:SK|key-)[0-9a-f]{32}(?![0-9a-f])"
             r"|(?<![A-Za-z0-9_])(?:(?:pcsk_|xai-|pplx-|ntn_|secret_|csk-)[A-Za-z0-9_]{32,}"
             r"|(?:lsv2_(?:pt|sk)_|gls?[ac]_|tgp_v1_)[A-Za-z0-9_=-]{32,}"
@@ -43,8 +48,8 @@ TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
         (
             "token of Slack or Discord",
             "xox xapp- hooks.slack discord",
-            r"xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}"
-            r"|hooks\.slack(?:-gov)?\.com/(?:services|workflows)/[A-Za-z0-9/_-]{16,}"
+            r"xox[a-z]-[A-Za-z0-9-]{3,}|xapp-[A-Za-z0-9-]{10,}"
+            r"|hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/[A-Za-z0-9/_-]{5,}"
             r"|discord(?:app)?\.com/api/webhooks/[A-Za-z0-9/_-]{16,}",
         ),
         (

@@ -8,17 +8,19 @@ MAX_NAME = 256
 """Characters of the name of an option or a variable; what is longer is none, and costs time."""
 
 SENSITIVE = (
-    r"(?:pass(?:word|wd|phrase|code|key)?|pswd|pwd|pw|secret|token|jwt"
-    r"|(?:api|access|account|private|signing|encryption|master|licen[cs]e|subscription|deploy|service|ssh|hmac"
-    r"|webhook|shared|ingest(?:ion)?|integration|routing|write|admin)[-_]?key|(?<=-)key(?![\w-])"
+    r"(?:pass(?:word|wort|wd|phrase|code|key)?|contrase[nñ]a|senha|pswd|pwd|pw|secret|token|jwt"
+    r"|(?:api|access|account|priv(?:ate)?|client|db|database|signing|encryption|master|licen[cs]e"
+    r"|subscription|deploy|service|ssh|hmac|webhook|shared|ingest(?:ion)?|integration|routing|write|admin)[-_]?key|(?<=-)key(?![\w-])"
     r"|auth(?:orization)?|cred(?:ential)?s?|cookie|bearer|signature|dsn|psk|bindpw"
     r"|key[-_]data|j?sessionid|phpsessid|csrftoken)"
 )
 """What such a name has in it, where it is no word of its own."""
 _SECRET_NAME = re.compile(r"(?:^|[-_.])%s(?:$|[-_.])" % SENSITIVE, re.IGNORECASE)
 _GLUED_NAME = re.compile(
-    r"(?:pass(?:word|wd|phrase)|secret|(?:api|auth|access|identity|refresh|session|bot|bearer|user)token)$",
-    re.I,
+    r"(?:pass(?:word|wd|phrase)|p(?:s|ass)?wd|secret|(?:api|access|secret)key"
+    r"|(?:api|db|user|root|admin|pg|sql|ssh|smtp|ldap|key|store)p(?:ass|w)"
+    r"|(?:api|auth|access|identity|refresh|session|bot|bearer|user)token)$",
+    re.IGNORECASE,
 )
 """`PGPASSWORD`."""
 _KEY_NAME = re.compile(r"(?:^|[-_.])key$|[a-z]key$", re.IGNORECASE)

@@ -43,7 +43,6 @@ _CONNECTION = re.compile(
     re.IGNORECASE,
 )
 """In a connection string, where a value goes on to the next semicolon."""
-_PUTTY = re.compile(r"(Private-(?:Lines:\s\d{1,4}\s|MAC:\s))(?:[A-Za-z0-9+/=]{8,76}\s{0,2}){1,200}")
 _SCHEME = re.compile(
     r"(\bauthorization['\"]?\s{0,2}[:=,]\s{0,2}b?['\"]?[a-z][a-z-]{2,20}\s{1,2})"
     r"(?=[^\s'\"]{0,200}\d)[^\s'\"]{6,}(?:,[^\n]{1,400})?",
@@ -77,7 +76,6 @@ _PLACES: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
         ("header of a request", "authorization", _SCHEME),
         ("header of a request", "bearer", _BEARER),
         ("password", ";", _CONNECTION),
-        ("private key", "private-lines private-mac", _PUTTY),
         ("named value", "</ &lt;", _ELEMENT),
         ("password", "identified", _IDENTIFIED),
         ("password", "login", _NETRC),

@@ -42,6 +42,8 @@ _HINTS = (
     "psk",
     "sess",
     "jwt",
+    "contrase",
+    "senha",
 )
 """What is in every text that `SENSITIVE` or a header is in, in small letters."""
 _LONG = re.compile(r"[A-Za-z0-9/+]{40}")
@@ -56,8 +58,13 @@ _OF_CODE = frozenset(("pass", "token", "auth", "signature"))
 _NUMBER = re.compile(r"\d[\d.]*(?:/\d+|[mun]?s|[kKMGT]i?B?|min|h|x|%|st|nd|rd|th)?[.)\]]*$")
 _ORDINARY = re.compile(r"[A-Za-z][a-z]{0,15}[.!?:)]{0,2}$")
 _CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]")
+_DRAWN = re.compile(r"(?=\D{0,99}\d)[A-Za-z0-9_+/=-]{16,}$")
+"""No name of a variable."""
 _PEM = r"-{4,5} ?%s [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}"
-_PRIVATE_KEY = re.compile(r"%s[\s\S]*?(?:%s|\Z)" % (_PEM % "BEGIN", _PEM % "END"))
+_PRIVATE_KEY = re.compile(
+    r"%s[\s\S]*?(?:%s|\Z)|Private-Lines: \d{1,4}\s[\s\S]*?(?:Private-MAC: \S+|\Z)"
+    % (_PEM % "BEGIN", _PEM % "END")
+)
 _KEY_END = re.compile(_PEM % "END")
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/=]{16,76}$")
 MAX_KEY_LINES = 200
@@ -82,7 +89,7 @@ _NEXT_LINE = (
 """To a value that is alone on the next line, and is no code and no part of a mapping or a list."""
 _NAMED_PART = r"[\w.-]{1,64}['\"]?\s{0,2}[:=]"
 _INLINE = re.compile(
-    r"((?:^|[{before}]|{colour})-{{0,2}}[\w.-]{{0,64}}{name}[\w.-]{{0,64}}\\{{0,3}}['\"]?(?:\(\)|\])?(?:{colour})?\s{{0,4}}"
+    r"((?:^|[{before}]|{colour})-{{0,2}}[\w.-]{{0,64}}{name}[\w.-]{{0,64}}\\{{0,3}}['\"]?(?:\(\)|\])?(?:{colour})?\s{{0,24}}"
     r"(?:[=:-]>|:=|==?|::?|\u2192)[^\S\n\x1c]{{0,24}}(?:{colour})?{next_line}"
     r"(?![{{\[(]{{1,4}}(?:\s|$|['\"]?{part})|[\w.-]{{0,64}}{name}['\"]?:\s)"
     r"\\{{0,3}}(?:[bf](?=['\"]))?(?=\S))"
@@ -159,7 +166,7 @@ def mask_text(value: str, note: Note = _ignore) -> str:
     if escaped:
         for written, char in _ESCAPED:
             value = value.replace(written, char)
-    if "PRIVATE KEY" in value:
+    if "PRIVATE KEY" in value or "Private-Lines: " in value:
         value = _mask_private_keys(value, note)
     if "@" in value or "%40" in value:
         value = _URL_LOGIN.sub(login, value)
@@ -297,7 +304,7 @@ def _is_code(told: str, value: str) -> bool:
     """Whether it is a line such as `kept[token] = node` or `def get_secret() -> Secret:`."""
     if told.endswith("()"):
         return value.endswith(":") or _CODE.match(value) is not None
-    return told.endswith("]")
+    return told.endswith("]") and not _DRAWN.match(value)
 
 
 def _is_of_a_sentence(match: "re.Match[str]", name: str, value: str) -> bool:

@@ -12,17 +12,17 @@ from typing import Tuple
 _PREFIXES = """
     ATATT3 ATBB ATCTT3 bkaj_ bkct_ bkua_ CCIPAT_ CCIPRJ_ CFPAT- CLOJARS_ dckr_oat_ duffel_live_
     duffel_test_ esecret_ figd_ fio-u- FLWSECK- FLWSECK_TEST- GR1348941 glagent- glcbt- gldt-
-    glffct- glft- glimt- gloas- glpat- glptt- glrt- glsoat- glwt- HRKU- jina_ KGAT_ lin_oauth_
+    glffct- glft- glimt- gloas- glpat- glptt- glrt- glsoat- glwt- HRKU- KGAT_ lin_oauth_
     nvapi- pscale_oauth_ pscale_pw_ pscale_tkn_ sb_secret_ sbp_ sgp_ shippo_live_ shippo_test_
-    sntryi_ sntrys_ sntryu_ sq0atp- sq0csp- sq0idp- tk-us- tvly- whsec_ xaat- xapt- xkeysib-
+    sntryi_ sntrys_ sntryu_ sq0atp- sq0idp- tk-us- tvly- whsec_ xaat- xapt- xkeysib-
     xsmtpsib- bce-v3/
 """
-"""What keys of one maker each begin with; 20 characters or more follow, with a digit in them."""
+"""What keys of one maker each begin with, and no word; 20 characters or more follow."""
 _SHORT_PREFIXES = """
-    aio_ EZAK EZTK flb_live_ fo1_ fpk_ fw_ hcaik_ hcxik_ ico- ion_ napi_ nfp_ npg_ odt_ p8e- pa-
-    pat_ phx_ pnb_ pnu_ rdme_ re_ rnd_ rpa_ shltm_ slk_ sqa_ sqp_ squ_ tfp_ vcp_ vcst_
+    aio_ EZAK EZTK flb_live_ fo1_ fpk_ fw_ hcaik_ hcxik_ ico- jina_ ion_ napi_ nfp_ npg_ odt_ p8e-
+    pa- pat_ phx_ pnb_ pnu_ rdme_ re_ rnd_ rpa_ shltm_ slk_ sqa_ sqp_ squ_ tfp_ vcp_ vcst_
 """
-"""Words may begin so, too: of these 20 letters and digits follow without anything between."""
+"""Words may begin so, too: 20 letters and digits follow without anything between, one a digit."""
 _OTHERS = """
     hf_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ sk- sk_ rk_ r8_ gsk_ dapi SG\\. hvs\\. dop_v1_
     dckr_pat_ lin_api_ pcsk_ xai- pplx- lsv2_ glsa_ glc_ ntn_ shpat_ tskey- PMAK- xox[a-z]-
@@ -35,7 +35,7 @@ _MIXED = r"(?=[a-z0-9_-]{0,60}[A-Z])(?=[A-Z0-9_-]{0,60}[a-z])"
 _FORMS = (
     (
         _PREFIXES,
-        r"(?:%s)(?=[A-Za-z_=-]{0,99}\d)[A-Za-z0-9_=+/-]{20,}" % "|".join(_PREFIXES.split()),
+        r"(?:%s)[A-Za-z0-9_=+/-]{20,}" % "|".join(_PREFIXES.split()),
     ),
     (
         _SHORT_PREFIXES,
@@ -55,7 +55,9 @@ _FORMS = (
     ("cmVmd ABSK ops_", r"(?:cmVmd|ABSK|ops_eyJ)[A-Za-z0-9+/]{50,}"),
     ("EAA", r"EAA(?:A[\w-]{50,60}|[A-Z][A-Za-z0-9]{90,})"),
     ("v1.0-", r"v1\.0-[a-f0-9]{24,64}-[a-f0-9]{100,}"),
-    ("softlayer.com", r"api\.softlayer\.com/soap/v3(?:\.1)?/[a-zA-Z0-9]{64}"),
+    ("softlayer", r"api.softlayer.com/soap/v3(?:.1)?/[a-zA-Z0-9]{64}"),
+    ("sq0csp-", r"sq0csp-[\w\\-]{43}"),
+    ("AC SK", r"(?:AC|SK)(?=[a-z]{0,31}\d)[a-z0-9]{32}(?!\w)"),
     ("_mmk", r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk(?!\w)"),
     ("A3-", r"A3-[A-Z0-9]{6}-[A-Z0-9]{5,11}(?:-[A-Z0-9]{5,6}){3,4}"),
     ("-us", r"[0-9a-z]{32}-us\d{1,2}(?!\w)"),
