@@ -11,7 +11,7 @@ from typing import Tuple
 
 _PREFIXES = """
     ATATT3 ATBB ATCTT3 bkaj_ bkct_ bkua_ CCIPAT_ CCIPRJ_ CFPAT- CLOJARS_ dckr_oat_ duffel_live_
-    duffel_test_ esecret_ figd_ fio-u- FLWSECK- FLWSECK_TEST- GR1348941 glagent- glcbt- gldt-
+    duffel_test_ esecret_ fo1_ figd_ fio-u- FLWSECK- FLWSECK_TEST- GR1348941 glagent- glcbt- gldt-
     glffct- glft- glimt- gloas- glpat- glptt- glrt- glsoat- glwt- HRKU- KGAT_ lin_oauth_
     nvapi- pscale_oauth_ pscale_pw_ pscale_tkn_ sb_secret_ sbp_ sgp_ shippo_live_ shippo_test_
     sntryi_ sntrys_ sntryu_ sq0atp- sq0idp- tk-us- tvly- whsec_ xaat- xapt- xkeysib-
@@ -19,7 +19,7 @@ _PREFIXES = """
 """
 """What keys of one maker each begin with, and no word; 20 characters or more follow."""
 _SHORT_PREFIXES = """
-    aio_ EZAK EZTK flb_live_ fo1_ fpk_ fw_ hcaik_ hcxik_ ico- jina_ ion_ napi_ nfp_ npg_ odt_ p8e-
+    aio_ EZAK EZTK flb_live_ fpk_ fw_ hcaik_ hcxik_ ico- jina_ ion_ napi_ nfp_ npg_ odt_ p8e-
     pa- pat_ phx_ pnb_ pnu_ rdme_ re_ rnd_ rpa_ shltm_ slk_ sqa_ sqp_ squ_ tfp_ vcp_ vcst_
 """
 """Words may begin so, too: 20 letters and digits follow without anything between, one a digit."""
@@ -72,7 +72,7 @@ _FORMS = (
     ("1000.", r"1000\.[0-9a-f]{30,34}\.[0-9a-f]{30,34}"),
     ("00D", r"00D[A-Za-z0-9]{12,15}![A-Za-z0-9._]{80,}"),
     ("1//0", r"1//0[A-Za-z0-9_-]{40,}"),
-    ("ey", r"eyJ(?=[A-Za-z]{0,200}\d)[A-Za-z0-9+/_-]{60,}={0,2}(?![\w.])"),
+    ("ey", r"eyJ(?=[A-Za-z]{0,200}\d)[A-Za-z0-9+/_-]{60,}={0,2}(?!\w|\.\w)"),
     ("y0_ y1_ t1. AQVN", r"(?:y[01]_|t1\.|AQVN)%s[A-Za-z0-9_-]{34,}" % _MIXED),
 )
 

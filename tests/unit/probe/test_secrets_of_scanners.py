@@ -62,7 +62,8 @@ def is_natural(text: str, secret: str) -> bool:
     """Whether quotes and brackets have a partner, and it is no path and no word of a sentence."""
     bare = re.sub(r"'[^'\"\[\] ]*'|\"[^'\"\[\] ]*\"", "", text)
     paired = not re.search("['\"]", bare) and text.count("[") == text.count("]")
-    given = "://" in text or (bare != text and re.search("[:=]", text))
+    quoted = any(f"{quote}{secret}{quote}" in text for quote in "'\"")
+    given = "://" in text or (quoted and re.search("[:=]", text))
     paired = paired and "\\" not in text
     return bool(paired and secret[0] != "/" and (given or re.search(r"\d", secret)))
 
