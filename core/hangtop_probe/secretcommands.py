@@ -75,7 +75,7 @@ COMMANDS: Tuple[Tuple[Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
             r"|(?:access|api|auth|client|signing|bot|session|refresh|service|user|hub|deploy|slack|github"
             r"|gitlab|hf|wandb)[ _-](?:token|secret)))"
             r"(?:['\"]?\]?\s{1,24}(?:is\s{1,4})?['\"]?|\s{0,4}[:=]\s{0,4}"
-            r"|\s{1,2}\[[^\]\n]{0,40}\]\s{0,2}:\s{1,4}|\sfor\s\S{1,100}:\s{1,4})",
+            r"|\s{1,2}\[[^\]\n]{0,40}\]\s{0,2}:\s{1,4}|\sfor\s(?:\S{1,60}\s)?\S{1,100}:\s{1,4})",
             r"(?![{<(\[])(?=[^\s\d]{0,100}\d)(?=[^\sA-Za-z]{0,100}[A-Za-z])[^\s'\",;]{6,}",
         ),
         (

@@ -123,10 +123,10 @@ _HEX = re.compile(r"[0-9a-f]{32,}|[0-9A-F]{32,}|[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[
 MIN_RANDOM = 20
 """Characters of a word that is a secret under any name."""
 PREFIXED = re.compile(
-    r"(?<![\w./+@-])([A-Za-z][A-Za-z0-9]{1,11}[_.-](?:[A-Za-z0-9]{1,10}[_-]){0,2})"
+    r"(?<![\w./+@-])(?:[A-Za-z][A-Za-z0-9]{1,11}[_.-](?:[A-Za-z0-9]{1,10}[_-]){0,2}|(?<![=:'\"])(?=\w{32}))"
     r"([A-Za-z0-9]{20,400})(?![\w/+]|[.-]\w)"
 )
-"""A short word and a long one behind it, as most makers write their keys."""
+"""A short word and a long one behind it, as most makers write their keys, or a longer one alone."""
 _CLASSES = str.maketrans(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/_-",
     "a" * 26 + "A" * 26 + "0" * 10 + "/" * 4,

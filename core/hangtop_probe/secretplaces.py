@@ -29,14 +29,19 @@ _PGPASS = re.compile(
     r"((?:^|(?<=[\s'\"]))[\w.*-]{1,255}:(?:543\d|6432|\*):[\w*-]{1,64}:[\w.@*-]{1,64}:)[^\s:'\"]{3,}"
 )
 _AUTHORIZATION = re.compile(
-    r"(authorization\\{0,3}['\"]?\s{0,2}(?:[=-]>|[:=,])\s{0,2}\[?b?\\{0,3}['\"]?"
+    r"(authorization\\{0,3}['\"]?\s{0,2}(?:[=-]>|[:=,])\\?\s{0,2}\[?b?\\{0,3}['\"]?"
     r"(?:bearer|basic|token|api-?key|bot|negotiate|ntlm|oauth|jwt|key|geniekey|ssws|splunk|flyv1|mac|hawk"
-    r"|[a-z][a-z0-9]{2,9}-hmac-sha\d{3}|aws)\s{1,4})"
+    r"|[a-z][a-z0-9]{2,9}-hmac-sha\d{3}|aws)\\?\s{1,4})"
     r"[^\s'\"\\]*[^\s'\"\\,;)\]}>](?:,\s?\w{1,24}=[^\n'\"]{1,400})?",
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"((?<!\w)b?['\"]bearer\s{1,2})[^\s'\"]{1,4000}(?=['\"])", re.IGNORECASE)
 """All there is between quotes."""
+_PAIR = re.compile(
+    r"(auth(?:=\(|\()\s?['\"][^'\"\n]{0,100}['\"]\s?,\s?b?['\"])[^'\"\n]{1,400}(?=['\"])",
+    re.IGNORECASE,
+)
+"""A user and a password, as they are given to a request."""
 _CONNECTION = re.compile(
     r"((?:^|[;'\"])\s?(?:[\w-]{1,40}\s){0,2}[\w-]{0,40}?(?:password|pwd|(?:account|access)key|secret)\s?=\s?)"
     r"(?:\{[^}\n]{1,200}\}|[^;'\"\n]{1,400}(?=;))",
@@ -75,6 +80,7 @@ _PLACES: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
         ("header of a request", "authorization", _AUTHORIZATION),
         ("header of a request", "authorization", _SCHEME),
         ("header of a request", "bearer", _BEARER),
+        ("argument", "auth=( auth(", _PAIR),
         ("password", ";", _CONNECTION),
         ("named value", "</ &lt;", _ELEMENT),
         ("password", "identified", _IDENTIFIED),

@@ -253,7 +253,7 @@ def _mask_random(match: "re.Match[str]", note: Note) -> str:
 
 
 def _mask_prefixed(match: "re.Match[str]", note: Note) -> str:
-    if not is_random("", match.group(2)):
+    if not is_random("", match.group(1)):
         return match.group(0)
     note("API key")
     return MASK

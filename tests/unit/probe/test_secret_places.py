@@ -45,11 +45,11 @@ SCHEMES = (
 
 
 @pytest.mark.parametrize("form", AUTHORIZATION)
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_what_authorizes_is_masked_however_short(form: str, scheme: str) -> None:
-    text = form.format(f"{scheme} {SHORT}")
-    assert MASK in mask_text(text)
-    assert SHORT not in mask_text(text)
+def test_what_authorizes_is_masked_however_short(form: str) -> None:
+    for scheme in SCHEMES:
+        text = form.format(f"{scheme} {SHORT}")
+        assert MASK in mask_text(text)
+        assert SHORT not in mask_text(text)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +90,9 @@ def test_headers_whose_names_tell_are_masked(name: str, form: str) -> None:
         "Set-Cookie: sid=zq; Path=/; HttpOnly",
         "{'Cookie': 'theme=dark; sid=zq'}",
         "auth = 'Bearer zq'",
+        "curl -H Authorization:\\ Bearer\\ zq https://host/x",
+        "get(url, auth=('ada', 'zq'))",
+        "HTTPBasicAuth('ada', 'zq')",
         'headers.append("bearer zq")',
         "Authorization: AWS4-HMAC-SHA256 Credential=AK/2/s3, SignedHeaders=host, Signature=zqzq",
     ],
@@ -149,6 +152,7 @@ def test_connection_strings_and_addresses_are_masked(text: str) -> None:
         "contraseña: hunter, senha=hunter, passwort: hunter",
         "dbpass=hunter fooToken: hunter clientSecret: hunter jwt=hunter creds=hunter",
         "password            : hunter",
+        "passphrase for key '/home/ada/x': hunter2",
         "password 'hunter', api_key \"hunter\"",
     ],
 )
