@@ -14,8 +14,6 @@ import signal
 import time
 from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from .secrets import mask_name
-
 PROC = "/proc"
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -93,6 +91,8 @@ def parse_stat(data: bytes) -> Optional[Stat]:
         image = int(fields[45]) if len(fields) > 45 else 0
     except ValueError:
         return None
+    from .secrets import mask_name  # takes long to load, and the app begins without
+
     name, state = mask_name(text(data[left + 1 : right])), text(fields[0][:1])
     return Stat(
         pid,

@@ -155,13 +155,6 @@ def mask_text(value: str, note: Note = _ignore) -> str:
             note("login in a URL")
         return MASK
 
-    def token(kind: str) -> Callable[["re.Match[str]"], str]:
-        def masked(match: "re.Match[str]") -> str:
-            note(kind)
-            return MASK
-
-        return masked
-
     escaped = "\\" in value and not any(char in value for _, char in _ESCAPED)
     if escaped:
         for written, char in _ESCAPED:
@@ -184,6 +177,26 @@ def mask_text(value: str, note: Note = _ignore) -> str:
         value = _CALL.sub(lambda call: call[1] + _GIVEN.sub(tail("argument"), call[2]), value)
     for form in secretcommands.forms(value):
         value = form.sub(tail("option"), value)
+    value = _mask_tokens(value, note)
+    if _LONG_WORD.search(value):
+        value = PREFIXED.sub(lambda match: _mask_prefixed(match, note), value)
+    value = RANDOM.sub(lambda match: _mask_random(match, note), value)
+    if escaped:
+        for written, char in _ESCAPED:
+            value = value.replace(char, written)
+    return value
+
+
+def _mask_tokens(value: str, note: Note) -> str:
+    """Mask what is known by its form wherever it stands."""
+
+    def token(kind: str) -> Callable[["re.Match[str]"], str]:
+        def masked(match: "re.Match[str]") -> str:
+            note(kind)
+            return MASK
+
+        return masked
+
     if secrettokens.LONG.search(value):
         for hints, form in secrettokens.FORMS:
             if any(map(value.__contains__, hints)):
@@ -192,12 +205,6 @@ def mask_text(value: str, note: Note = _ignore) -> str:
     for kind, hints, form in TOKENS:
         if any(map(value.__contains__, hints)) if hints else long:
             value = form.sub(token(kind), value)
-    if _LONG_WORD.search(value):
-        value = PREFIXED.sub(lambda match: _mask_prefixed(match, note), value)
-    value = RANDOM.sub(lambda match: _mask_random(match, note), value)
-    if escaped:
-        for written, char in _ESCAPED:
-            value = value.replace(char, written)
     return value
 
 
