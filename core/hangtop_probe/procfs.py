@@ -12,8 +12,9 @@ import contextlib
 import os
 import signal
 import time
-from functools import lru_cache
 from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+from .processname import masked
 
 PROC = "/proc"
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -76,14 +77,6 @@ def number(data: bytes) -> Optional[int]:
         return None
 
 
-@lru_cache(maxsize=4096)
-def _masked(name: bytes) -> str:
-    """Return the name of a process or a thread without secrets."""
-    from .secrets import mask_name  # takes long to load, and the app begins without
-
-    return mask_name(text(name))
-
-
 def parse_stat(data: bytes) -> Optional[Stat]:
     """Parse /proc/PID/stat. The name may itself hold blanks and brackets."""
     left, right = data.find(b"("), data.rfind(b")")
@@ -100,7 +93,7 @@ def parse_stat(data: bytes) -> Optional[Stat]:
         image = int(fields[45]) if len(fields) > 45 else 0
     except ValueError:
         return None
-    name, state = _masked(data[left + 1 : right]), text(fields[0][:1])
+    name, state = masked(text(data[left + 1 : right])), text(fields[0][:1])
     return Stat(
         pid,
         name,

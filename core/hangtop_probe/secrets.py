@@ -208,7 +208,6 @@ def _mask_tokens(value: str, note: Note) -> str:
     return value
 
 
-@lru_cache(maxsize=4096)
 def mask_name(name: str) -> str:
     """Mask the name of a process or a thread, of which the kernel keeps the first 15 characters."""
     masked = mask_text(name)
