@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from . import procfs, syscalls
+from . import processname, procfs, syscalls
 from .printed import Printed
 
 if TYPE_CHECKING:
@@ -191,5 +191,5 @@ def thread_names(pid: int) -> Dict[int, str]:
     for tid in procfs.numbers(base)[:MAX_THREADS]:
         data = procfs.read("%s%d/comm" % (base, tid))
         if data is not None:
-            names[tid] = procfs.text(data.strip())
+            names[tid] = processname.masked(procfs.text(data.strip()))
     return names

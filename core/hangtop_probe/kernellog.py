@@ -12,7 +12,7 @@ import re
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import fixes, procfs
+from . import fixes, procfs, secrets
 
 PATH = "/dev/kmsg"
 MAX_LINES = 64
@@ -101,7 +101,7 @@ def parse(record: bytes, began: float) -> Optional[Tuple[float, str]]:
     since = procfs.number(fields[2])
     if since is None or since > _MAX_SINCE:
         return None
-    text = procfs.text(body.split(b"\n", 1)[0])[:MAX_TEXT]
+    text = secrets.mask_text(procfs.text(body.split(b"\n", 1)[0])[:MAX_TEXT])
     return round(began + since / 1e6, 2), text
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List
 
+from .secrets import mask_value
+
 if TYPE_CHECKING:
     from .requests import Message
     from .stacks import Row, Sample
@@ -21,10 +23,22 @@ def passes(rows: List[Row]) -> bool:
 
 def ordered(pid: int, result: Sample, wants: bool) -> List[Message]:
     """Main thread first; of variables that only we wanted, the other ends of sends and receives."""
-    kept = result.threads
-    if not wants:
-        kept = [dict(one, locals=_ends(result.stacks[one["stack"]], one["locals"])) for one in kept]
+    if wants:
+        kept = [dict(one, locals=_masked(one["locals"])) for one in result.threads]
+    else:
+        kept = [
+            dict(one, locals=_ends(result.stacks[one["stack"]], one["locals"]))
+            for one in result.threads
+        ]
     return sorted(kept, key=lambda t: t["tid"] != pid and t["name"] != "MainThread")
+
+
+def _masked(variables: List[List[Message]]) -> List[List[Message]]:
+    """By frame, with what looks like a secret in their values masked."""
+    return [
+        [dict(one, value=mask_value(one["name"], one["value"])) for one in frame]
+        for frame in variables
+    ]
 
 
 def _ends(rows: List[Row], variables: List[List[Message]]) -> List[List[Message]]:

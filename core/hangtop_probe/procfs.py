@@ -14,6 +14,8 @@ import signal
 import time
 from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
+from .processname import masked
+
 PROC = "/proc"
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -91,7 +93,7 @@ def parse_stat(data: bytes) -> Optional[Stat]:
         image = int(fields[45]) if len(fields) > 45 else 0
     except ValueError:
         return None
-    name, state = text(data[left + 1 : right]), text(fields[0][:1])
+    name, state = masked(text(data[left + 1 : right])), text(fields[0][:1])
     return Stat(
         pid,
         name,

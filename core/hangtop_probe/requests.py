@@ -7,6 +7,8 @@ import time
 from contextlib import nullcontext
 from typing import Any, Callable, ContextManager, Dict, List, Optional
 
+from .secrets import mask_text
+
 FIRST_CREDIT = 64
 _NOBODY = nullcontext()
 Message = Dict[str, Any]
@@ -41,7 +43,7 @@ def pids_of(message: Message) -> List[int]:
 
 def failure(kind: str, text: str, fix: Optional[str] = None) -> Message:
     """Return why something did not come; ``fix`` is one of `fixes`, or None."""
-    return {"kind": kind, "text": text, "fix": fix}
+    return {"kind": kind, "text": mask_text(text), "fix": fix}
 
 
 class Request:

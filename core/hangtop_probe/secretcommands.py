@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Dict, Iterator, Sequence, Tuple
 
-from .procfs import words
-
 _WORDS = r"\b(?:\s{1,4}[^\s|;&]{1,200}){0,9}?\s{1,4}"
 """Words of the same command between its name and the option."""
 _VALUE = r"[^\s'\"-][^\s'\"]*"
@@ -18,7 +16,7 @@ _STDIN = (
 )
 
 COMMANDS: Tuple[Tuple[Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
-    (tuple(words(hints)), re.compile(r"((?:%s)%s)%s" % (before, _QUOTE, value)))
+    (tuple(hints.split()), re.compile(r"((?:%s)%s)%s" % (before, _QUOTE, value)))
     for hints, before, value in (
         (
             "sshpass mongo mysql mariadb cqlsh influx twine 7z login",
@@ -72,12 +70,26 @@ COMMANDS: Tuple[Tuple[Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
         ),
         (
             "pass bindpw key token secret KEY TOKEN SECRET PASS Pass Key Token Secret API",
-            r"(?i:(?<![A-Za-z0-9])(?:password|passphrase|passcode|bindpw"
+            r"(?i:(?<![A-Za-z0-9])(?:[\w-]{0,24}?passw(?:or)?d|passphrase|passcode|bindpw"
             r"|(?:api|secret|access)[ _-]key"
-            r"|(?:access|api|auth|client|signing)[ _-](?:token|secret)))"
-            r"(?:\s{1,4}(?:is\s{1,4})?|\s{0,4}[:=]\s{0,4}"
-            r"|\s{1,2}\[[^\]\n]{0,40}\]\s{0,2}:\s{1,4}|\sfor\s\S{1,100}:\s{1,4})",
+            r"|(?:access|api|auth|client|signing|bot|session|refresh|service|user|hub|deploy|slack|github"
+            r"|gitlab|hf|wandb)[ _-](?:token|secret)))"
+            r"(?:['\"]?\]?\s{1,24}(?:is\s{1,4})?['\"]?|\s{0,4}[:=]\s{0,4}"
+            r"|\s{1,2}\[[^\]\n]{0,40}\]\s{0,2}:\s{1,4}|\sfor\s(?:\S{1,60}\s)?\S{1,100}:\s{1,4})",
             r"(?![{<(\[])(?=[^\s\d]{0,100}\d)(?=[^\sA-Za-z]{0,100}[A-Za-z])[^\s'\",;]{6,}",
+        ),
+        (
+            "pass pwd key PASS PWD KEY Pass Key",
+            r"(?i:(?:pass(?:word|wd|phrase)|pwd|(?:api|access|secret)[ _-]?key)['\"]?\]?\s{1,24})"
+            r"(?=['\"])",
+            r"(?:(?<=')[^'\n]{1,400}(?=')|(?<=\")[^\"\n]{1,400}(?=\"))",
+        ),
+        (
+            "secret token pass pwd key SECRET TOKEN PASS PWD KEY Secret Token Pass Key",
+            r"(?i:(?<![A-Za-z0-9])[\w-]{0,32}?"
+            r"(?:secret|token|pass(?:word|wd)?|pwd|(?:api|access|secret)[ _-]?key)"
+            r"['\"]?\]?\s{1,24}['\"]?)",
+            r"(?=[A-Za-z_+/=-]{0,99}\d)(?=[0-9_+/=-]{0,99}[A-Za-z])[A-Za-z0-9_+=-]{20,400}(?![\w./:])",
         ),
         (
             "wandb api hf comet neptune login key auth",
@@ -103,7 +115,7 @@ def hidden(arguments: Sequence[str]) -> Dict[int, int]:
 
 def forms(text: str) -> "Iterator[re.Pattern[str]]":
     """Return those of the forms that the text may have: looking for one is slow."""
-    return (form for hints, form in COMMANDS if any(hint in text for hint in hints))
+    return (form for hints, form in COMMANDS if any(map(text.__contains__, hints)))
 
 
 def _note(found: Dict[int, int], arguments: Sequence[str], start: int) -> None:

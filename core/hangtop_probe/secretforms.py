@@ -5,32 +5,42 @@ from __future__ import annotations
 import re
 from typing import Tuple
 
-from .procfs import words
-
 TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
-    (kind, tuple(words(hints)), re.compile(form))
+    (kind, tuple(hints.split()), re.compile(form))
     for kind, hints, form in (
+        (
+            "token of Slack or Discord",
+            "M N O",
+            r"(?<![\w-])[MNO][A-Za-z\d_-]{23,27}\.[A-Za-z\d_-]{6}\.[A-Za-z\d_-]{27,40}(?![\w-])",
+        ),
+        (
+            "API key",
+            ":",
+            r"(?<!\d)\d{8,10}:(?=[a-z0-9_-]{0,34}[A-Z])(?=[A-Z0-9_-]{0,34}[a-z])[\w-]{35}(?![\w-])",
+        ),
+        ("API key", "AKC", r"(?<![\w.-])AKC[A-Za-z0-9]{10,}(?!\w)"),
+        ("API key", "AP", r"(?<![\w.-])AP(?=[A-Za-z]{0,60}\d)[\dA-F][A-Za-z0-9]{8,}(?!\w)"),
         ("token of Hugging Face", "hf_ api_org_", r"(?:hf|api_org)_[A-Za-z0-9]{16,}"),
         (
             "token of GitHub or GitLab",
             "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- glrt- glcbt- glptt-",
-            r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}"
+            r"gh[pousr]_[A-Za-z0-9_]{16,}|github_pat_[A-Za-z0-9_]{20,}"
             r"|gl(?:pat|dt|rt|cbt|ptt)-[A-Za-z0-9_-]{16,}",
         ),
         (
             "API key",
-            "sk- sk_ rk- rk_ pk_ wandb_v r8_ gsk_ nvapi- dapi SG. hvs. hvb. dop_v1_ doo_v1_ "
-            "dor_v1_ dckr_pat_ lin_api_ :AA AGE-SECRET-KEY-1 SK key- pcsk_ xai- pplx- lsv2_ "
-            "glsa_ glc_ sbp_ ntn_ secret_ shp dp. pul- tskey- PMAK- ATATT3 xkeysib- NRAK- "
-            "figd_ tgp_v1_ csk- atlasv1.",
+            "sk- sk_ rk- rk_ pk_ wandb_v r8_ gsk_ dapi SG. hvs. hvb. dop_v1_ doo_v1_ "
+            "dor_v1_ dckr_pat_ lin_api_ AGE-SECRET-KEY-1 SK key- pcsk_ xai- pplx- lsv2_ "
+            "glsa_ glc_ sbp_ ntn_ secret_ shp dp. pul- tskey- PMAK- NRAK- "
+            "tgp_v1_ csk- atlasv1.",
             r"(?<![A-Za-z0-9])(?:[sr]k[-_]|pk_)[A-Za-z0-9_-]{16,}|wandb_v\d_[A-Za-z0-9_]{16,}"
-            r"|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|nvapi-[A-Za-z0-9_-]{30,}|dapi[0-9a-f]{32}"
+            r"|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|dapi[0-9a-f]{32}"
             r"|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|hv[sb]\.[A-Za-z0-9_-]{20,}"
             r"|do[opr]_v1_[0-9a-f]{32,}|dckr_pat_[A-Za-z0-9_-]{20,}|lin_api_[A-Za-z0-9]{30,}"
-            r"|(?<!\d)\d{8,10}:AA[A-Za-z0-9_-]{33}|AGE-SECRET-KEY-1[A-Z0-9]{40,}"
+            r"|AGE-SECRET-KEY-1[A-Z0-9]{40,}"
             r"|(?<![A-Za-z0-9])(?:SK|key-)[0-9a-f]{32}(?![0-9a-f])"
             r"|(?<![A-Za-z0-9_])(?:(?:pcsk_|xai-|pplx-|ntn_|secret_|csk-)[A-Za-z0-9_]{32,}"
-            r"|(?:lsv2_(?:pt|sk)_|gls?[ac]_|tgp_v1_|figd_|xkeysib-|ATATT3)[A-Za-z0-9_=-]{32,}"
+            r"|(?:lsv2_(?:pt|sk)_|gls?[ac]_|tgp_v1_)[A-Za-z0-9_=-]{32,}"
             r"|(?:sbp_|pul-)[0-9a-f]{40}|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|tskey-[a-z]{2,9}-[A-Za-z0-9-]{16,}"
             r"|dp\.(?:pt|st|sa|ct|scim|audit)\.[A-Za-z0-9._-]{40,}|PMAK-[0-9a-f]{24}-[0-9a-f]{34}"
             r"|NRAK-[A-Z0-9]{27})|\.atlasv1\.[A-Za-z0-9_-]{60,}",
@@ -38,8 +48,8 @@ TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
         (
             "token of Slack or Discord",
             "xox xapp- hooks.slack discord",
-            r"xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}"
-            r"|hooks\.slack(?:-gov)?\.com/(?:services|workflows)/[A-Za-z0-9/_-]{16,}"
+            r"xox[a-z]-[A-Za-z0-9-]{3,}|xapp-[A-Za-z0-9-]{10,}"
+            r"|hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/[A-Za-z0-9/_-]{5,}"
             r"|discord(?:app)?\.com/api/webhooks/[A-Za-z0-9/_-]{16,}",
         ),
         (
@@ -55,21 +65,21 @@ TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
         ),
         (
             "hash of a password",
-            "$1$ $5$ $6$ $y$ $2a$ $2b$ $2y$ $argon2",
-            r"\$(?:[156y]|2[aby]|argon2\w{1,2})\$[A-Za-z0-9./$=,+]{20,200}",
+            "$1$ $5$ $6$ $7$ $8$ $9$ $y$ $2a$ $2b$ $2y$ $argon2 $krb5",
+            r"\$(?:[1-9y]|2[aby]|argon2\w{1,2}|krb5\w{2,6})\$[A-Za-z0-9./$=,+:@*-]{20,2000}",
         ),
         ("secret of Azure", "Q~", r"[A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,34}"),
         (
             "key of 60 characters or more",
             "",
             r"(?<![A-Za-z0-9/+=_.-])(?=[a-z0-9]{0,60}[A-Z])(?=[A-Z0-9]{0,60}[a-z])"
-            r"(?=[A-Za-z]{0,60}[0-9])[A-Za-z0-9]{60,}(?![A-Za-z0-9/+_.-])",
+            r"(?=[A-Za-z]{0,60}[0-9])[A-Za-z0-9]{60,}(?![A-Za-z0-9/+_-]|\.\w)",
         ),
         (
             "key of 40 characters",
             "",
             r"(?<![A-Za-z0-9/+=_.-])(?=[a-z0-9/+]{0,39}[A-Z])(?=[A-Z0-9/+]{0,39}[a-z])"
-            r"(?=[A-Za-z/+]{0,39}[0-9])[A-Za-z0-9+][A-Za-z0-9/+]{39}(?![A-Za-z0-9/+=_.-])",
+            r"(?=[A-Za-z/+]{0,39}[0-9])[A-Za-z0-9+][A-Za-z0-9/+]{39}(?![A-Za-z0-9/+=_-]|\.\w)",
         ),
         (
             "key of Google",
@@ -84,7 +94,7 @@ TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
         (
             "JSON web token",
             "eyJ",
-            r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*",
+            r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}={0,2}\.[A-Za-z0-9_-]{10,}={0,2}(?:\.[A-Za-z0-9_.-]*)?",
         ),
         ("key of 40 hex digits", "", r"(?<![/\w])[0-9a-f]{40}(?![/\w])"),
     )
@@ -95,7 +105,7 @@ AWS 40 characters. With each what is in every text that has one, for looking is 
 RANDOM = re.compile(
     r"((?:^|[\s,;{(\[&?>=])['\"\\]{0,4}([\w.-]{1,64})"
     r"(?:['\"\]\\]{0,4}\s{0,2}(?:[=:-]>|:=|==?|:|\u2192)\s{0,2}b?['\"\\]{0,4}|\(b?['\"])"
-    r"|^b?['\"])([A-Za-z0-9+/_-]{20,400}={0,2})(?![\w.:/+@-])"
+    r"|^b?['\"])([A-Za-z0-9+/_-]{16,400}={0,2})(?![\w.:/+@-])"
 )
 """What is assigned to a name or given to what is called so, or is all there is between quotes."""
 _NO_SECRET = re.compile(
@@ -104,12 +114,19 @@ _NO_SECRET = re.compile(
 )
 """Names of what only looks so, and tells one thing from another."""
 _TELLING = re.compile(
-    r"(?:^|[-_.])(?:api|auth|key|wandb|hf|comet|neptune|login)\d{0,2}(?:$|[-_.])", re.IGNORECASE
+    r"(?:^|[-_.])(?:api|auth|key|pat|wandb|hf|comet|neptune|login)\d{0,2}(?:$|[-_.])|[a-z]key\d{0,2}$",
+    re.IGNORECASE,
 )
 """Names that make a secret of what else would be a digest, or a word."""
 _NO_KEY = re.compile(r"cache|public|sort|group|store|primary|foreign|hash|partition", re.IGNORECASE)
-_HEX = re.compile(r"[0-9a-f]{32,}|[0-9A-F]{32,}")
-_SMALL = re.compile(r"[a-z0-9]{24,}")
+_HEX = re.compile(r"[0-9a-f]{32,}|[0-9A-F]{32,}|[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+MIN_RANDOM = 20
+"""Characters of a word that is a secret under any name."""
+PREFIXED = re.compile(
+    r"(?<![\w./+@-])(?:[A-Za-z][A-Za-z0-9]{1,11}[_.-](?:[A-Za-z0-9]{1,10}[_-]){0,2}|(?<![=:'\"])(?=\w{32}))"
+    r"([A-Za-z0-9]{20,400})(?![\w/+]|[.-]\w)"
+)
+"""A short word and a long one behind it, as most makers write their keys, or a longer one alone."""
 _CLASSES = str.maketrans(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/_-",
     "a" * 26 + "A" * 26 + "0" * 10 + "/" * 4,
@@ -128,10 +145,7 @@ def is_random(name: str, word: str) -> bool:
     if parted or classes.count("0") < 2 or _NO_SECRET.search(name):
         return False
     changes = sum(map(str.__ne__, classes, classes[1:]))
-    if (
-        _TELLING.search(name)
-        and not _NO_KEY.search(name)
-        and (_HEX.fullmatch(word) or (_SMALL.fullmatch(word) and changes >= len(word) / 5))
-    ):
-        return True
-    return "a" in classes and "A" in classes and changes >= 0.45 * len(classes)
+    if _TELLING.search(name) and not _NO_KEY.search(name):
+        return _HEX.fullmatch(word) is not None or changes >= len(word) / 8
+    mixed = "a" in classes and "A" in classes
+    return mixed and len(word) >= MIN_RANDOM and changes >= 0.45 * len(classes)

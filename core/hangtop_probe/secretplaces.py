@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Iterator, Tuple
 
-from .procfs import words
 from .secretnames import SENSITIVE
 
 _QUERY = re.compile(
@@ -29,6 +28,26 @@ _COOKIE_OF = re.compile(r"(<Cookie\s[\w.-]{1,64}=)[^\s>]+")
 _PGPASS = re.compile(
     r"((?:^|(?<=[\s'\"]))[\w.*-]{1,255}:(?:543\d|6432|\*):[\w*-]{1,64}:[\w.@*-]{1,64}:)[^\s:'\"]{3,}"
 )
+_AUTHORIZATION = re.compile(
+    r"(authorization\\{0,3}['\"]?\s{0,2}(?:[=-]>|[:=,])\\?\s{0,2}\[?b?\\{0,3}['\"]?"
+    r"(?:bearer|basic|token|api-?key|bot|negotiate|ntlm|oauth|jwt|key|geniekey|ssws|splunk|flyv1|mac|hawk"
+    r"|[a-z][a-z0-9]{2,9}-hmac-sha\d{3}|aws)\\?\s{1,4})"
+    r"[^\s'\"\\]*[^\s'\"\\,;)\]}>](?:,\s?\w{1,24}=[^\n'\"]{1,400})?",
+    re.IGNORECASE,
+)
+_BEARER = re.compile(r"((?<!\w)b?['\"]bearer\s{1,2})[^\s'\"]{1,4000}(?=['\"])", re.IGNORECASE)
+"""All there is between quotes."""
+_PAIR = re.compile(
+    r"(auth(?:=\(|\()\s?['\"][^'\"\n]{0,100}['\"]\s?,\s?b?['\"])[^'\"\n]{1,400}(?=['\"])",
+    re.IGNORECASE,
+)
+"""A user and a password, as they are given to a request."""
+_CONNECTION = re.compile(
+    r"((?:^|[;'\"])\s?(?:[\w-]{1,40}\s){0,2}[\w-]{0,40}?(?:password|pwd|(?:account|access)key|secret)\s?=\s?)"
+    r"(?:\{[^}\n]{1,200}\}|[^;'\"\n]{1,400}(?=;))",
+    re.IGNORECASE,
+)
+"""In a connection string, where a value goes on to the next semicolon."""
 _SCHEME = re.compile(
     r"(\bauthorization['\"]?\s{0,2}[:=,]\s{0,2}b?['\"]?[a-z][a-z-]{2,20}\s{1,2})"
     r"(?=[^\s'\"]{0,200}\d)[^\s'\"]{6,}(?:,[^\n]{1,400})?",
@@ -50,7 +69,7 @@ _IN_A_PATH = re.compile(
 _CHANNEL = re.compile(r"(://(?:[\w.-]{0,64}\.)?conda[\w.-]{0,64}(?::\d{1,5})?/t/)[\w-]{8,}")
 
 _PLACES: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
-    (kind, tuple(words(hints)), form)
+    (kind, tuple(hints.split()), form)
     for kind, hints, form in (
         ("signature or token in a URL", "? & ; %3f %26", _QUERY),
         ("key in a URL", "://", _IN_A_PATH),
@@ -58,7 +77,11 @@ _PLACES: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
         ("header of a request", "digest", _DIGEST),
         ("header of a request", "cookie", _COOKIE),
         ("header of a request", "<cookie", _COOKIE_OF),
+        ("header of a request", "authorization", _AUTHORIZATION),
         ("header of a request", "authorization", _SCHEME),
+        ("header of a request", "bearer", _BEARER),
+        ("argument", "auth=( auth(", _PAIR),
+        ("password", ";", _CONNECTION),
         ("named value", "</ &lt;", _ELEMENT),
         ("password", "identified", _IDENTIFIED),
         ("password", "login", _NETRC),
@@ -70,4 +93,4 @@ _PLACES: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
 
 def places(lower: str) -> Iterator[Tuple[str, "re.Pattern[str]"]]:
     """Return kinds and forms that a text may have; the secret follows the first group."""
-    return ((kind, form) for kind, hints, form in _PLACES if any(hint in lower for hint in hints))
+    return ((kind, form) for kind, hints, form in _PLACES if any(map(lower.__contains__, hints)))

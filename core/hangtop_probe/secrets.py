@@ -11,35 +11,61 @@ import re
 from functools import lru_cache
 from typing import Callable, Iterable, List, Tuple
 
-from . import secretcommands, secretplaces
-from .procfs import words
-from .secretforms import RANDOM, TOKENS, is_random
-from .secretnames import PLAIN_VALUE, SENSITIVE, is_secret, is_secret_name
+from . import secretcommands, secretplaces, secrettokens
+from .secretforms import PREFIXED, RANDOM, TOKENS, is_random
+from .secretnames import PLAIN_REPR, PLAIN_VALUE, SENSITIVE, is_secret, is_secret_name
 
 Note = Callable[[str], object]
 
 MASK = "***"
+KERNEL_NAME = 15
 MAX_ARGUMENT = 512
 MAX_ARGUMENTS = 128
 MIN_SECRET = 3
 """Characters: what is shorter is not taken for a secret after a word such as `pass`."""
 
-_HINTS = tuple(words("pass pw secret token key auth credential cookie bear sig dsn basic psk sess"))
+_HINTS = (
+    "pass",
+    "pw",
+    "pswd",
+    "pwd",
+    "secret",
+    "token",
+    "key",
+    "auth",
+    "cred",
+    "cookie",
+    "bear",
+    "sig",
+    "dsn",
+    "basic",
+    "psk",
+    "sess",
+    "jwt",
+    "contrase",
+    "senha",
+)
 """What is in every text that `SENSITIVE` or a header is in, in small letters."""
 _LONG = re.compile(r"[A-Za-z0-9/+]{40}")
+_LONG_WORD = re.compile(r"[A-Za-z0-9]{20}")
 """What is in every text with a token that has no hints below."""
-_WORD_NAMES = frozenset(words("pass token auth signature cookie credential credentials"))
+_WORD_NAMES = frozenset(
+    ("pass", "token", "auth", "signature", "cookie", "credential", "credentials")
+)
 """Names that are also words of sentences and of code: `forward pass: 12ms`, `token = next(it)`."""
-_OF_CODE = frozenset(words("pass token auth signature"))
+_OF_CODE = frozenset(("pass", "token", "auth", "signature"))
 """Of which there are lists in code and in what it prints: `tokens=["Hello"]`."""
 _NUMBER = re.compile(r"\d[\d.]*(?:/\d+|[mun]?s|[kKMGT]i?B?|min|h|x|%|st|nd|rd|th)?[.)\]]*$")
 _ORDINARY = re.compile(r"[A-Za-z][a-z]{0,15}[.!?:)]{0,2}$")
 _CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]")
+_DRAWN = re.compile(r"(?=\D{0,99}\d)[A-Za-z0-9_+/=-]{16,}$")
+"""No name of a variable."""
+_PEM = r"-{4,5} ?%s [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}"
 _PRIVATE_KEY = re.compile(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-    r"[\s\S]*?(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"
+    r"%s[\s\S]*?(?:%s|\Z)|Private-Lines: \d{1,4}\s[\s\S]*?(?:Private-MAC: \S+|\Z)"
+    % (_PEM % "BEGIN", _PEM % "END")
 )
-_KEY_END = re.compile(r"-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_END = re.compile(_PEM % "END")
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/=]{16,76}$")
 MAX_KEY_LINES = 200
 # Every repetition before the value is bounded: text of a stranger must not cost quadratic time.
@@ -63,8 +89,8 @@ _NEXT_LINE = (
 """To a value that is alone on the next line, and is no code and no part of a mapping or a list."""
 _NAMED_PART = r"[\w.-]{1,64}['\"]?\s{0,2}[:=]"
 _INLINE = re.compile(
-    r"((?:^|[{before}]|{colour})-{{0,2}}[\w.-]{{0,64}}{name}[\w.-]{{0,64}}\\{{0,3}}['\"]?(?:\(\)|\])?(?:{colour})?\s{{0,4}}"
-    r"(?:[=:-]>|:=|==?|::?|\u2192)[^\S\n\x1c]{{0,4}}(?:{colour})?{next_line}"
+    r"((?:^|[{before}]|{colour})-{{0,2}}[\w.-]{{0,64}}{name}[\w.-]{{0,64}}\\{{0,3}}['\"]?(?:\(\)|\])?(?:{colour})?\s{{0,24}}"
+    r"(?:[=:-]>|:=|==?|::?|\u2192)[^\S\n\x1c]{{0,24}}(?:{colour})?{next_line}"
     r"(?![{{\[(]{{1,4}}(?:\s|$|['\"]?{part})|[\w.-]{{0,64}}{name}['\"]?:\s)"
     r"\\{{0,3}}(?:[bf](?=['\"]))?(?=\S))"
     r"(['\"]?)(?:(?<=')[^'\n]{{1,400}}(?=')|(?<=\")[^\"\n]{{1,400}}(?=\")"
@@ -129,18 +155,11 @@ def mask_text(value: str, note: Note = _ignore) -> str:
             note("login in a URL")
         return MASK
 
-    def token(kind: str) -> Callable[["re.Match[str]"], str]:
-        def masked(match: "re.Match[str]") -> str:
-            note(kind)
-            return MASK
-
-        return masked
-
     escaped = "\\" in value and not any(char in value for _, char in _ESCAPED)
     if escaped:
         for written, char in _ESCAPED:
             value = value.replace(written, char)
-    if "PRIVATE KEY" in value:
+    if "PRIVATE KEY" in value or "Private-Lines: " in value:
         value = _mask_private_keys(value, note)
     if "@" in value or "%40" in value:
         value = _URL_LOGIN.sub(login, value)
@@ -148,7 +167,7 @@ def mask_text(value: str, note: Note = _ignore) -> str:
     lower = value.lower()
     for kind, form in secretplaces.places(lower):
         value = form.sub(tail(kind), value)
-    if any(word in lower for word in _HINTS):
+    if any(map(lower.__contains__, _HINTS)):
         value = _HEADER.sub(lambda match: _mask_header(match, note), value)
         value = _SEVERAL.sub(lambda match: _mask_several(match, note), value)
         value = _INLINE.sub(lambda match: _mask_inline(match, note), value)
@@ -158,15 +177,51 @@ def mask_text(value: str, note: Note = _ignore) -> str:
         value = _CALL.sub(lambda call: call[1] + _GIVEN.sub(tail("argument"), call[2]), value)
     for form in secretcommands.forms(value):
         value = form.sub(tail("option"), value)
-    long = _LONG.search(value) is not None
-    for kind, hints, form in TOKENS:
-        if any(hint in value for hint in hints) if hints else long:
-            value = form.sub(token(kind), value)
+    value = _mask_tokens(value, note)
+    if _LONG_WORD.search(value):
+        value = PREFIXED.sub(lambda match: _mask_prefixed(match, note), value)
     value = RANDOM.sub(lambda match: _mask_random(match, note), value)
     if escaped:
         for written, char in _ESCAPED:
             value = value.replace(char, written)
     return value
+
+
+def _mask_tokens(value: str, note: Note) -> str:
+    """Mask what is known by its form wherever it stands."""
+
+    def token(kind: str) -> Callable[["re.Match[str]"], str]:
+        def masked(match: "re.Match[str]") -> str:
+            note(kind)
+            return MASK
+
+        return masked
+
+    if secrettokens.LONG.search(value):
+        for hints, form in secrettokens.FORMS:
+            if any(map(value.__contains__, hints)):
+                value = form.sub(token("API key"), value)
+    long = _LONG.search(value) is not None
+    for kind, hints, form in TOKENS:
+        if any(map(value.__contains__, hints)) if hints else long:
+            value = form.sub(token(kind), value)
+    return value
+
+
+def mask_name(name: str) -> str:
+    """Mask the name of a process or a thread, of which the kernel keeps the first 15 characters."""
+    masked = mask_text(name)
+    if masked == name and len(name) == KERNEL_NAME:
+        return secrettokens.BEGUN.sub(MASK, name)
+    return masked
+
+
+def mask_value(name: str, value: str) -> str:
+    """Mask the value of a variable as Python writes it: all of it where the name tells."""
+    if name != "key" and is_secret_name(name):
+        return value if PLAIN_REPR.fullmatch(value) else MASK
+    masked = mask_text("%s=%s" % (name, value))
+    return masked[len(name) + 1 :] if masked.startswith(name + "=") else MASK
 
 
 @lru_cache(maxsize=4096)
@@ -201,6 +256,13 @@ def _mask_random(match: "re.Match[str]", note: Note) -> str:
         return match.group(0)
     note("random value")
     return match.group(1) + MASK
+
+
+def _mask_prefixed(match: "re.Match[str]", note: Note) -> str:
+    if not is_random("", match.group(1)):
+        return match.group(0)
+    note("API key")
+    return MASK
 
 
 def _mask_header(match: "re.Match[str]", note: Note) -> str:
@@ -248,7 +310,7 @@ def _is_code(told: str, value: str) -> bool:
     """Whether it is a line such as `kept[token] = node` or `def get_secret() -> Secret:`."""
     if told.endswith("()"):
         return value.endswith(":") or _CODE.match(value) is not None
-    return told.endswith("]")
+    return told.endswith("]") and not _DRAWN.match(value)
 
 
 def _is_of_a_sentence(match: "re.Match[str]", name: str, value: str) -> bool:

@@ -17,7 +17,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Mapping, NamedTuple, Optional
 
 from . import wire
-from .requests import Cancelled, Message, Refused, Request
+from .requests import Cancelled, Message, Refused, Request, failure
 
 SILENCE = 60.0
 """Seconds without any message from the head after which the probe ends."""
@@ -254,14 +254,13 @@ class Server:
         except Refused as refused:
             request.fail(refused.message())
         except Exception as error:  # whatever goes wrong is an answer, never a traceback
-            request.fail({"kind": "error", "text": describe(error), "fix": None})
+            request.fail(failure("error", describe(error)))
         finally:
             with self._lock:
                 self._requests.pop(request.id, None)
 
     def _say_error(self, ident: int, kind: str, text: str) -> None:
-        error = {"kind": kind, "text": text, "fix": None}
-        self.writer.send({"id": ident, "err": error}, True)
+        self.writer.send({"id": ident, "err": failure(kind, text)}, True)
 
 
 def describe(error: BaseException) -> str:

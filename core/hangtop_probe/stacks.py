@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequenc
 
 from . import fixes, learned, node, otherends, permission, procfs, rest, sources, table, tracing
 from .requests import Message, Refused, Request, clock, failure, pids_of
+from .secrets import mask_name, mask_path
 from .tools import MAX_OUTPUT, Done, Tools
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def parse(data: bytes) -> Sample:
         threads.append(
             {
                 "tid": tid if isinstance(tid, int) else None,
-                "name": name[:MAX_NAME] if isinstance(name, str) else None,
+                "name": mask_name(name)[:MAX_NAME] if isinstance(name, str) else None,
                 "active": bool(thread.get("active")),
                 "gil": bool(thread.get("owns_gil")),
                 "stack": key,
@@ -111,6 +112,11 @@ def _row(frame: Message) -> Row:
     # Of a program that runs, a frame may be read while it changes.
     line = min(max(int(frame.get("line") or 0), 0), MAX_LINE)
     return [name[:MAX_NAME], file[:MAX_NAME], str(short)[:MAX_NAME], line, native, None, None, None]
+
+
+def _masked(rows: Sequence[Row]) -> List[Row]:
+    """Return frames with masked paths, for the head: lines of code are read by the real ones."""
+    return [[row[0], *map(mask_path, row[1:3]), *row[3:]] for row in rows]
 
 
 def _locals(frame: Message) -> List[Message]:
@@ -218,7 +224,7 @@ class Sampler:
         def make() -> Message:
             if len(self._told) > _MAX_TOLD:
                 self._told.clear()
-            new = {k: rows for k, rows in result.stacks.items() if k not in self._told}
+            new = {k: _masked(rows) for k, rows in result.stacks.items() if k not in self._told}
             self._told.update(new)
             piece["stacks"] = new
             return piece

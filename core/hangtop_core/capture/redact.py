@@ -20,8 +20,8 @@ from hangtop_core import nodesets
 from hangtop_core.capture import fields, form
 from hangtop_core.places import is_loopback
 from hangtop_probe.procfs import words
-from hangtop_probe.secretnames import is_secret_name
-from hangtop_probe.secrets import MASK, mask_arguments, mask_text
+from hangtop_probe.secretnames import PLAIN_REPR, is_secret_name
+from hangtop_probe.secrets import MASK, mask_arguments, mask_text, mask_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,7 +38,6 @@ MAX_DONE = 200_000
 _TEXTS = frozenset({str, list, tuple, dict})
 _ARGUMENTS = frozenset({"cmdline"})
 _NAMED = frozenset({"env"})
-_PLAIN_LOCAL = re.compile(r"(?:-?[0-9][0-9_.eE+-]*|True|False|None|b?['\"]{2}|\[\]|\{\}|\(\))?")
 
 _PATH = re.compile(
     r"(?<![\w/.~:-])(?:~|\.{1,2})?(?:/[\w.@%+,=#-]+)+/?|(?<![\w.@%+-])[\w.@%+-]+(?:/[\w.@%+-]+)+"
@@ -217,17 +216,17 @@ class Redactor:
 
     def _variable(self, name: str, value: Any) -> Any:
         if isinstance(value, str) and value != MASK and _is_secret_name(name):
-            if _PLAIN_LOCAL.fullmatch(value):
+            if PLAIN_REPR.fullmatch(value):
                 return value
             self._note("variable")
             return MASK
         return value
 
     def _local(self, name: str, value: str) -> str:
-        if value == MASK or not is_secret_name(name) or _PLAIN_LOCAL.fullmatch(value):
-            return value
-        self._note("local variable")
-        return MASK
+        masked = mask_value(name, value)
+        if masked != value:
+            self._note("local variable")
+        return masked
 
     def _note(self, kind: str) -> None:
         self._counts[kind] += 1

@@ -29,7 +29,7 @@ def test_garbage_is_no_line(record: bytes) -> None:
 
 
 def test_text_of_others_is_bounded_and_decodes() -> None:
-    line = kernellog.parse(b"6,1,0,-;\xff\x1b[2J" + b"x" * 9000, 0.0)
+    line = kernellog.parse(b"6,1,0,-;\xff\x1b[2J " + b"x" * 9000, 0.0)
     assert line is not None
     assert line[1].startswith("\\xff\x1b[2J"), "cleaned on the head"
     assert len(line[1]) == kernellog.MAX_TEXT
