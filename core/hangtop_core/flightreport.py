@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.picture import (
         FileProblem,
         FlightDiagnosis,
+        FlightState,
         GroupState,
         Picture,
         Waiting,
@@ -50,9 +51,7 @@ def flight_text(diagnosis: FlightDiagnosis, width: int, limit: int = 0) -> str:
     for number, verdict in enumerate(diagnosis.verdicts[: limit or total], 1):
         lines += ["", *verdict_lines(verdict, number, total, width)]
     if diagnosis.state == "hung" and not total:
-        few = "too few recorders" if diagnosis.flight.recorders else "too few dumps"
-        what = f": {few}" if diagnosis.flight.absent else ""
-        lines += ["", f"No cause could be told{what}."]
+        lines += ["", f"No cause could be told{_why_no_cause(diagnosis.flight)}."]
     if limit and total > limit:
         lines += ["", f"{plural(total - limit, 'more verdict')} (--mismatch_cap)"]
     lines += ["", *_groups(diagnosis.flight.groups, width)]
@@ -63,6 +62,15 @@ def flight_text(diagnosis: FlightDiagnosis, width: int, limit: int = 0) -> str:
     lines += _files(diagnosis.flight.problems, width)
     lines += _read(diagnosis.flight.recorders, width)
     return "\n".join(lines) + "\n"
+
+
+def _why_no_cause(flight: FlightState) -> str:
+    """What stands in the way of a verdict, with the colon before it; empty where nothing does."""
+    if flight.unreadable:
+        whose = "ranks" if len(flight.unreadable) > 1 else "rank"
+        return f": the recorder of {whose} {fold(flight.unreadable)} cannot be read"
+    few = "too few recorders" if flight.recorders else "too few dumps"
+    return f": {few}" if flight.absent else ""
 
 
 def _head(diagnosis: FlightDiagnosis) -> str:
@@ -82,6 +90,8 @@ def _head(diagnosis: FlightDiagnosis) -> str:
             state = "PROGRESSING"
         if not seen:
             return f"NOT KNOWN: no recorder of {size} ranks could be read"
+    elif flight.unreadable and not seen:
+        return f"NOT KNOWN: no dump of {plural(size or 0, 'rank')} could be read"
     what = "recorders" if flight.recorders else "dumps"
     return f"{state}: {what} of {seen}{of} ranks, {entries} (format {versions}{libraries})"
 
@@ -138,7 +148,8 @@ def _without(one: Waiting) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "", one.missing
     yield "differ: ", one.differ
     yield "over on ", one.over
-    yield "no dump: ", one.absent
+    yield "no dump: ", tuple(rank for rank in one.absent if rank not in one.unreadable)
+    yield "unreadable: ", one.unreadable
     yield "unsure: ", one.unsure
 
 
@@ -180,7 +191,8 @@ def _files(problems: Sequence[FileProblem], width: int) -> Iterator[str]:
     yield "Files"
     for one in problems[:SHOWN_PROBLEMS]:
         path = shorten_path(clean(one.path, 400), width // 2)
-        text = f"{path} {clean(one.why, 200)}"
+        whose = f" (rank {one.rank})" if one.rank is not None else ""
+        text = f"{path}{whose} {clean(one.why, 200)}"
         yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
     if len(problems) > SHOWN_PROBLEMS:
         yield f"  {len(problems) - SHOWN_PROBLEMS} more (--json has all)"

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
 
 MANY_ABSENT = 0.25
-"""Share of ranks without a dump from which on a missing dump says nothing about its rank."""
+"""Share of ranks without a dump from which on a missing dump says nothing about its rank.
+
+Dumps that cannot be read are no missing dumps: their ranks are never named for want of one.
+"""
 
 FOLLOWS = 0.5
 """Most that is believed of ranks that stay away where calls of others differed before."""
@@ -196,7 +199,7 @@ def _stack_step(ranks: Sequence[int]) -> str:
 
 
 def _from_absent(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
-    absent = set(waits.world.absent)
+    absent = set(waits.world.without_dump)
     lacking = {
         end.nodes[0].source: end
         for end in ends

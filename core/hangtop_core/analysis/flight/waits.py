@@ -259,7 +259,7 @@ def _collective(
         member = group.by_rank.get(rank)
         if member is None or rank in entries:
             continue
-        if member.newest is None:
+        if member.newest is None or (member.newest < seq and world.lacks_entries(rank)):
             unsure.append(rank)
         elif member.newest < seq:
             missing.append(rank)

@@ -106,11 +106,14 @@ class Entry(Struct, frozen=True):
 class World:
     """The traces of one job. Ranks without a trace are known by the groups they belong to."""
 
-    def __init__(self, traces: Iterable[Trace], ranks: Iterable[int] = ()) -> None:
+    def __init__(
+        self, traces: Iterable[Trace], ranks: Iterable[int] = (), unread: Iterable[int] = ()
+    ) -> None:
         ordered = sorted(traces, key=lambda one: one.rank)
         self.traces: dict[int, Trace] = {one.rank: one for one in ordered}
         self.groups: list[Group] = []
-        self._extra = set(ranks)
+        self._unread = frozenset(unread) - set(self.traces)
+        self._extra = {*ranks, *self._unread}
         self._index: dict[tuple[int, str], int] = {}
         _assemble(self)
 
@@ -124,6 +127,24 @@ class World:
     def absent(self) -> tuple[int, ...]:
         """Ranks without a trace."""
         return tuple(rank for rank in self.ranks if rank not in self.traces)
+
+    @cached_property
+    def unreadable(self) -> tuple[int, ...]:
+        """Ranks without a trace whose recorder is there, and could not be read."""
+        return tuple(rank for rank in self.absent if rank in self._unread)
+
+    @cached_property
+    def without_dump(self) -> tuple[int, ...]:
+        """Ranks of which there is no recorder at all."""
+        return tuple(rank for rank in self.absent if rank not in self._unread)
+
+    def doubt_absent(self) -> None:
+        """Take all ranks without a trace for unreadable: their dumps may be where none is read."""
+        self._unread |= set(self.absent)
+
+    def lacks_entries(self, rank: int) -> bool:
+        """Whether entries of a rank could not be read, so that the last of it is not known."""
+        return bool(self.traces[rank].dropped)
 
     @cached_property
     def blank(self) -> tuple[int, ...]:
