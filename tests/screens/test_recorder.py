@@ -88,7 +88,7 @@ async def test_a_dump_that_cannot_be_read_blames_nobody() -> None:
         text = await keys(pilot, "enter", "enter")
         assert "unreadable" in text, "said of rank 3 among the members"
         text = await keys(pilot, "5")
-        assert "1 file cut off: rank_3" in text
+        assert "rank 3: 1 file cut off" in text
         assert "left no dump" not in text
 
 
