@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         FlightState,
         GroupState,
         Picture,
+        RankEnds,
         Waiting,
     )
     from hangtop_core.analysis.flight.trace import Trace
@@ -55,6 +56,7 @@ def flight_text(diagnosis: FlightDiagnosis, width: int, limit: int = 0) -> str:
     if limit and total > limit:
         lines += ["", f"{plural(total - limit, 'more verdict')} (--mismatch_cap)"]
     lines += ["", *_groups(diagnosis.flight.groups, width)]
+    lines += _ends(diagnosis.flight.ended, width)
     if diagnosis.blind_spots:
         lines += ["", "Blind spots"]
         for spot in diagnosis.blind_spots[:SHOWN_PROBLEMS]:
@@ -81,6 +83,8 @@ def _head(diagnosis: FlightDiagnosis) -> str:
     if diagnosis.state == "hung":
         waited = diagnosis.hung_for_s
         state = f"HUNG for {duration(waited)} or more" if waited is not None else "HUNG"
+        if seen and seen == sum(len(one.ranks) for one in flight.ended):
+            state = "ENDED while ranks waited"
     of = f" of {size}" if size is not None else ""
     versions = ", ".join(flight.versions) or "?"
     libraries = "".join(f", library {name}" for name in list(flight.libraries)[:2])
@@ -182,6 +186,19 @@ def _share(wanted: Sequence[int], free: int) -> list[int]:
         sizes[number] = max(min(wanted[number], free // (len(left) + 1)), 3)
         free -= sizes[number]
     return sizes
+
+
+def _ends(ended: Sequence[RankEnds], width: int) -> Iterator[str]:
+    """How ranks ended whose recorders were written then."""
+    if not ended:
+        return
+    yield ""
+    yield "Ended"
+    for one in ended[:SHOWN_PROBLEMS]:
+        how = f"by {one.why}" if one.why else "without an exception"
+        yield shorten(f"  {fold(one.ranks)}: {how}", width)
+    if len(ended) > SHOWN_PROBLEMS:
+        yield f"  {len(ended) - SHOWN_PROBLEMS} more (--json has all)"
 
 
 def _files(problems: Sequence[FileProblem], width: int) -> Iterator[str]:

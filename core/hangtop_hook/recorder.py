@@ -2,8 +2,8 @@
 
 `flight/ended_rank_N` of the run has the form of torch's own dumps (a pickle, without stacks: those
 would import torch._inductor), and beside its keys `hangtop`: whether the rank finished or ended by
-an exception. Two things are put right, which torch 2.13 gets wrong for gloo: the ranks of groups,
-and that an operation which failed counts as completed.
+an exception, and whether that came out of a collective. Two things are put right, which torch 2.13
+gets wrong for gloo: the ranks of groups, and that an operation which failed counts as completed.
 
 Written at the normal end, too: of a rank without a file nobody could tell whether it had finished
 or was killed. Not by a rank that a signal ends: a handler would change what the signal does.
@@ -45,6 +45,7 @@ class Keeper:
         self.pid = os.getpid()
         self.rank = int(module.get_rank())
         self.folder = os.path.join(directory, "flight")
+        self.path = os.path.join(self.folder, "ended_rank_%d" % self.rank)
         self.began = time.time()
         self.groups: Dict[str, Dict[str, str]] = {}
 
@@ -64,9 +65,8 @@ class Keeper:
             return
         self.note_groups()
         complete(dump, self.groups, error)
-        name = "ended_rank_%d" % self.rank
-        temporary = os.path.join(self.folder, ".%s.%d" % (name, self.pid))
-        hand_over(pickle.dumps(dump, 2), temporary, os.path.join(self.folder, name))
+        temporary = "%s.part-%d" % (self.path, self.pid)
+        hand_over(pickle.dumps(dump, 2), temporary, self.path)
 
     def _has_written(self) -> bool:
         """Whether torch has written its own dump, which has stacks."""
@@ -81,6 +81,8 @@ def keep(module: Any, directory: str) -> None:
     if os.getpid() in _kept:
         return
     keeper = _kept[os.getpid()] = Keeper(module, directory)
+    with contextlib.suppress(OSError):
+        os.unlink(keeper.path)  # of an attempt that torchrun has restarted
     atexit.register(_at_end, keeper)
     util = sys.modules.get("multiprocessing.util")
     if util is not None and _is_child():
@@ -144,10 +146,9 @@ def complete(
         reopen(dump)
     why = failed or (errors[0] if errors else None)
     dump["hangtop"] = {
-        "ended": "exception" if why is not None else "finished",
-        "why": "" if why is None else "%s: %s" % (type(why).__name__, " ".join(str(why).split())),
+        "ended": "collective" if failed else "exception" if why else "finished",
+        "why": ("%s: %s" % (type(why).__name__, " ".join(str(why).split())))[:300] if why else "",
     }
-    dump["hangtop"]["why"] = dump["hangtop"]["why"][:300]
 
 
 def chain(error: Optional[BaseException]) -> Iterator[BaseException]:

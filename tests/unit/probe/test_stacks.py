@@ -256,7 +256,9 @@ def spy(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "find_py_spy", lambda: str(path))
 
 
-STOPS = "for pid; do case $before in --pid) kill -STOP $pid;; esac; before=$pid; done; exec sleep 600"
+STOPS = (
+    "for pid; do case $before in --pid) kill -STOP $pid;; esac; before=$pid; done; exec sleep 600"
+)
 
 
 @pytest.mark.parametrize("mode", ["native", "blocking"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -94,6 +94,16 @@ class FileProblem(Struct, frozen=True):
     """Whose it is, by its name; None where that is not known."""
 
 
+class RankEnds(Struct, frozen=True):
+    """Ranks that ended alike."""
+
+    ranks: tuple[int, ...]
+    how: str
+    """`finished`, `exception`, or `collective`: by an exception that came out of one."""
+    why: str
+    """The exception."""
+
+
 class FlightState(Struct, frozen=True):
     """The `flight` part of `hangtop flight --json`."""
 
@@ -108,6 +118,8 @@ class FlightState(Struct, frozen=True):
     """By what the recorders of running ranks were read; empty of files."""
     unreadable: tuple[int, ...] = ()
     """Ranks without a recorder that was read, though there is one."""
+    ended: tuple[RankEnds, ...] = ()
+    """Ranks whose recorder was written when they ended, by the hook of `hangtop run`."""
 
 
 class FlightDiagnosis(Diagnosis, frozen=True, kw_only=True):
@@ -201,9 +213,18 @@ def _flight(
         entries=sum(one.length for one in traces),
         absent=world.absent,
         unreadable=world.unreadable,
+        ended=_ended(world),
         groups=tuple(groups),
         problems=problems,
     )
+
+
+def _ended(world: World) -> tuple[RankEnds, ...]:
+    alike: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for rank, trace in world.traces.items():
+        if trace.ended:
+            alike[trace.ended, clean(trace.why_ended, 300)].append(rank)
+    return tuple(RankEnds(tuple(ranks), *how) for how, ranks in alike.items())
 
 
 def unreadable_ranks(problems: Iterable[FileProblem]) -> frozenset[int]:
@@ -255,7 +276,10 @@ def _blind(world: World, problems: Sequence[FileProblem], live: bool) -> Iterabl
     if bare:
         why = "these dumps hold no stacks (JSON never does): call sites cannot be compared"
         fix = "dump as pickle, with stacks"
-        if live:
+        if all(world.traces[rank].ended for rank in bare):
+            why = "these were written at the ends of ranks, without stacks"
+            fix = "read the traceback in the log of each rank"
+        elif live:
             why = "these recorders give no stacks of earlier calls: call sites cannot be compared"
             fix = "where a rank is now: hangtop dump; torch's own dump files have stacks"
         yield BlindSpot("call sites", (), bare, why, fix)

@@ -18,6 +18,7 @@ from hangtop_core.analysis.flight.trace import DONE, P2P, RETIRED, STATE, Call
 from hangtop_core.analysis.frames import site
 from hangtop_core.model import Frame
 from hangtop_core.text import clean
+from hangtop_probe.columns import STATEFUL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 MAX_RANKS = 1_000_000
 _MEMBERS = re.compile(r"\s*\[[\d,\s-]*\]\s*")
 _RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+_ROOTED = ("broadcast", "gather", "scatter", "reduce")
+_NEVER = 1 << 62
+"""A number that no operation comes to."""
 _DEFAULT = "0"
 """torch's name of the default group."""
 
@@ -239,6 +243,8 @@ def _assemble(world: World) -> None:
             world.groups.append(group)
             for rank in ranks:
                 world._index[rank, uid] = len(world.groups) - 1
+    if any(trace.ended for trace in world.traces.values()):
+        _reopen(world)
     _members(world)
 
 
@@ -284,6 +290,52 @@ def _members(world: World) -> None:
         sends = bool(unseen) and has_sends(world, group)
         for rank in unseen:
             group.by_rank[rank] = _unseen(world, group, rank, numbers[index], sends)
+
+
+def _reopen(world: World) -> None:
+    """Set open what gloo calls over, although a member has ended without joining it.
+
+    An operation that fails, as when a peer goes, counts as completed there.
+    """
+    last: dict[int, int] = {}
+    for rank, trace in world.traces.items():
+        for local, seq in _reached(trace).items() if trace.ended else ():
+            index = world.group_of(rank, local)
+            last[index] = min(last.get(index, seq), seq)
+    for rank, trace in world.traces.items():
+        limits = [last.get(world.group_of(rank, n), _NEVER) for n in range(len(trace.groups))]
+        failing = [_needs_all(call) for call in trace.calls]
+        columns = zip(trace.group, trace.seq, trace.call, trace.flag, strict=True)
+        trace.raw_flag = bytes(
+            flag & ~(DONE | RETIRED) if seq > limits[group] and failing[call] else flag
+            for group, seq, call, flag in columns
+        )
+
+
+def _reached(trace: Trace) -> dict[int, int]:
+    """The last number that a rank has issued, by its groups; without those of which it is lost."""
+    pairs = dict(zip(zip(trace.group, trace.flag, strict=True), trace.seq, strict=True))
+    whole = not trace.wrapped and not trace.dropped
+    found = dict.fromkeys(range(len(trace.groups)), 0) if whole else {}
+    for (group, flag), seq in pairs.items():
+        if not flag & P2P:
+            found[group] = max(found.get(group, 0), seq)
+    return found
+
+
+def _needs_all(call: Call) -> bool:
+    """Whether a call is over on no rank before all have joined, and its state is not recorded."""
+    return (
+        call.kind == "collective"
+        and not is_rooted(call.op)
+        and call.backend.lower() not in STATEFUL
+    )
+
+
+def is_rooted(op: str) -> bool:
+    """Whether one rank of a call is its root, so that it may be over on some before all join."""
+    name = op.lower().lstrip("_")
+    return name.startswith(_ROOTED) and not name.startswith("reduce_scatter")
 
 
 def _waiting(trace: Trace, members: dict[int, Member]) -> None:

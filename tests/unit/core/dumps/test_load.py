@@ -451,3 +451,56 @@ def judged(loaded: Loaded) -> FlightDiagnosis:
     """What is concluded, as `hangtop flight` does."""
     problems = [FileProblem(one.path, one.kind, one.why, one.rank) for one in loaded.problems]
     return examine(loaded.traces, problems, loaded.files).diagnosis
+
+
+def ended(dump: dict[str, object], how: str, why: str = "") -> None:
+    """Let a dump be one that the hook of `hangtop run` wrote at the end of its rank."""
+    dump["hangtop"] = {"ended": how, "why": why}
+
+
+@pytest.mark.parametrize("how", ["finished", "exception"])
+def test_a_rank_that_ended_is_who_the_others_waited_for(tmp_path: Path, how: str) -> None:
+    """gloo says of an operation that failed that it is over; and of the last one not yet."""
+    job = Job(4, backend="gloo").call("all_reduce").call("barrier", [0, 1, 2])
+    dumps = job.dumps()
+    dumps[3]["entries"][-1]["retired"] = False
+    for status in dumps[3]["pg_status"].values():
+        status["last_completed_collective"] = -1
+    for rank in range(3):
+        ended(dumps[rank], "collective", "RuntimeError: gloo/pair.cc: closed by peer")
+    ended(dumps[3], how, "ValueError: bad \x1b[31mbatch" * (how == "exception"))
+    seen = judged(load([str(write(tmp_path / "d", dumps, "ended_rank_"))]))
+    [verdict] = seen.verdicts
+    assert (blamed(verdict), verdict.victims) == ([3], (0, 1, 2))
+    word = "finished without an exception" if how == "finished" else "ended by ValueError: bad"
+    assert verdict.summary.startswith(f"rank 3 {word}")
+    assert "ranks 0-2 waited for it in barrier #2" in verdict.summary
+    assert "\x1b" not in flight_text(seen, 100)
+    assert flight_text(seen, 100).startswith("ENDED while ranks waited: dumps of 4 of 4 ranks")
+    assert not [step for step in verdict.next_steps if "take the stack" in step]
+    assert [(one.ranks, one.how) for one in seen.flight.ended] == [
+        ((0, 1, 2), "collective"), ((3,), how),
+    ]  # fmt: skip
+
+
+def test_ranks_that_all_finished_waited_for_nobody(tmp_path: Path) -> None:
+    dumps = Job(2, backend="gloo").call("all_reduce").call("all_reduce", done=False).dumps()
+    for dump in dumps.values():
+        ended(dump, "finished")
+    seen = judged(load([str(write(tmp_path / "d", dumps))]))
+    assert (seen.state, seen.verdicts) == ("unknown", ())
+    assert "Ended\n  0-1: without an exception\n" in flight_text(seen, 100)
+
+
+def test_what_has_a_root_may_be_over_before_all_have_joined(tmp_path: Path) -> None:
+    dumps = Job(2, backend="gloo").call("all_reduce").call("broadcast", [0]).dumps()
+    for dump in dumps.values():
+        ended(dump, "finished")
+    assert judged(load([str(write(tmp_path / "d", dumps))])).verdicts == ()
+
+
+def test_what_nccl_says_is_over_stays_over(tmp_path: Path) -> None:
+    dumps = Job(2).call("all_reduce").call("all_reduce", [0]).dumps()
+    for dump in dumps.values():
+        ended(dump, "finished")
+    assert judged(load([str(write(tmp_path / "d", dumps))])).verdicts == ()
