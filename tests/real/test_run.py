@@ -216,6 +216,7 @@ def test_what_is_left_of_ranks_that_ended_says_who_waited_for_whom(
         assert job.started.process.wait(PATIENCE) == 1, job.output.read_text()
     dumps = sorted(path.name for path in (job.directory / "flight").iterdir())
     assert dumps == [f"ended_rank_{rank}" for rank in range(left)], job.output.read_text()
+    assert f"waited for which: hangtop flight {job.directory}\n" in job.output.read_text()
     done = run_hangtop("flight", "--json", str(job.directory))
     assert done.returncode == 10, done.stderr
     found = json.loads(done.stdout)

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.analysis.flight.trace import DONE, P2P, RETIRED, STATE, Call
+from hangtop_core.analysis.flight.trace import COMPLETED, DONE, P2P, RETIRED, STATE, Call
 from hangtop_core.analysis.frames import site
 from hangtop_core.model import Frame
 from hangtop_core.text import clean
-from hangtop_probe.columns import STATEFUL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -304,12 +303,17 @@ def _reopen(world: World) -> None:
             last[index] = min(last.get(index, seq), seq)
     for rank, trace in world.traces.items():
         limits = [last.get(world.group_of(rank, n), _NEVER) for n in range(len(trace.groups))]
-        failing = [_needs_all(call) for call in trace.calls]
+        failing = [call.kind == "collective" and not is_rooted(call.op) for call in trace.calls]
         columns = zip(trace.group, trace.seq, trace.call, trace.flag, strict=True)
         trace.raw_flag = bytes(
-            flag & ~(DONE | RETIRED) if seq > limits[group] and failing[call] else flag
+            _reopened(flag) if seq > limits[group] and failing[call] else flag
             for group, seq, call, flag in columns
         )
+
+
+def _reopened(flag: int) -> int:
+    """The flag of an operation that is not over after all, unless completion was recorded."""
+    return flag if flag & STATE == COMPLETED else flag & ~(DONE | RETIRED)
 
 
 def _reached(trace: Trace) -> dict[int, int]:
@@ -321,15 +325,6 @@ def _reached(trace: Trace) -> dict[int, int]:
         if not flag & P2P:
             found[group] = max(found.get(group, 0), seq)
     return found
-
-
-def _needs_all(call: Call) -> bool:
-    """Whether a call is over on no rank before all have joined, and its state is not recorded."""
-    return (
-        call.kind == "collective"
-        and not is_rooted(call.op)
-        and call.backend.lower() not in STATEFUL
-    )
 
 
 def is_rooted(op: str) -> bool:
