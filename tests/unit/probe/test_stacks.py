@@ -249,9 +249,9 @@ def asleep() -> Iterator[int]:
 
 
 def spy(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a script in the place of py-spy; $pid is its target, $0.calls counts its calls."""
+    """Put a script in the place of py-spy; $0.calls counts its calls."""
     path = folder / "py-spy"
-    path.write_text(f'#!/bin/sh\nfor pid; do :; done\necho . >>"$0.calls"\n{script}\n')
+    path.write_text(f'#!/bin/sh\necho . >>"$0.calls"\n{script}\n')
     path.chmod(0o755)
     monkeypatch.setattr(node, "find_py_spy", lambda: str(path))
 
