@@ -29,6 +29,8 @@ STALE_S = 3600.0
 _OLD_PREFIX = "/tmp/nccl_trace_rank_"  # noqa: S108 - where torch up to 2.8 writes
 _CERTAIN = frozenset({"truncated", "empty", "refused", "too-large"})
 """Problems of files that are dumps, whatever their names."""
+_PACKED = re.compile(r"(\.(gz|xz|bz2|zst|lz4|zip|tmp|part|partial|bak)|~)$", re.IGNORECASE)
+"""What is added to the name of a dump that was packed, or is not whole yet."""
 _NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 
 
@@ -99,7 +101,7 @@ def _by_name(problems: Sequence[Problem], read_paths: Sequence[str]) -> list[Pro
 
 def _shape(path: str) -> str:
     """Return a file's name with every number alike: that of all dumps of a job on one node."""
-    return re.sub(r"\d+", "#", os.path.basename(path))
+    return re.sub(r"\d+", "#", _PACKED.sub("", os.path.basename(path)))
 
 
 def _ending(path: str) -> str:

@@ -185,13 +185,21 @@ def test_where_it_cannot_be_nothing_is_left_and_nothing_raised(
 def test_a_disk_that_hangs_delays_the_end_by_a_moment(
     tmp_path: Path, torch: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    children, start = [], recorder._start
+
+    def started(*arguments: Any) -> int:
+        children.append(start(*arguments))
+        return children[0]
+
+    monkeypatch.setattr(recorder, "_start", started)
     monkeypatch.setattr(recorder, "_COPY", "exec sleep 600")
     torch["dump"] = dump(more="x" * (1 << 20))
     keeper = keep(tmp_path, World())
     began = time.monotonic()
     keeper.write()
     assert time.monotonic() - began < 10 * recorder.LONGEST_S
-    assert os.WTERMSIG(os.waitpid(-1, 0)[1]) == signal.SIGKILL, "it is not left behind"
+    [child] = children
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL, "it is not left behind"
 
 
 def test_what_writes_holds_nothing_of_the_rank_open(tmp_path: Path) -> None:

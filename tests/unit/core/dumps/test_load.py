@@ -391,6 +391,16 @@ def test_a_rank_that_left_no_dump_is_told_from_one_that_did(tmp_path: Path) -> N
     assert seen.flight.unreadable == (7,)
 
 
+@pytest.mark.parametrize("ending", [".gz", ".tmp", "~"])
+def test_a_dump_that_is_packed_or_not_whole_is_no_missing_one(tmp_path: Path, ending: str) -> None:
+    job = Job(4).call("all_reduce").call("all_reduce", [0, 1, 2], done=False)
+    folder = write(tmp_path / "d", job.dumps(), "rank_")
+    (folder / "rank_3").rename(folder / f"rank_3{ending}")
+    (folder / f"rank_3{ending}").write_bytes(b"\x1f\x8b packed")
+    seen = judged(load([str(folder)]))
+    assert (seen.verdicts, seen.flight.unreadable) == ((), (3,))
+
+
 def test_what_lies_beside_dumps_is_nobodys_dump(tmp_path: Path) -> None:
     job = Job(4).call("all_reduce").call("all_reduce", [0, 1, 2], done=False)
     folder = write(tmp_path / "d", job.dumps())
