@@ -152,7 +152,7 @@ def _without(one: Waiting) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "", one.missing
     yield "differ: ", one.differ
     yield "over on ", one.over
-    yield "no dump: ", tuple(rank for rank in one.absent if rank not in one.unreadable)
+    yield "no dump: ", tuple({*one.absent} - {*one.unreadable})
     yield "unreadable: ", one.unreadable
     yield "unsure: ", one.unsure
 

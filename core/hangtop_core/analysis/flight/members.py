@@ -68,7 +68,7 @@ def attendees(
 
 
 def _without_trace(world: World, rank: int) -> Attendance:
-    return "unreadable" if rank in world.unreadable else "absent"
+    return "unreadable" if world.is_unreadable(rank) else "absent"
 
 
 def _end(world: World, operation: Operation, rank: int) -> Attendance:

@@ -249,7 +249,7 @@ def _waiting(one: Operation, world: World) -> Waiting:
         over=one.passed,
         differ=one.mismatched,
         absent=one.absent,
-        unreadable=tuple(rank for rank in one.absent if rank in world.unreadable),
+        unreadable=tuple(filter(world.is_unreadable, one.absent)),
         unsure=one.unsure,
         in_flight=one.depth,
         since=since.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if since else None,
@@ -298,7 +298,7 @@ def _unread_files(world: World, problems: Sequence[FileProblem], kind: str) -> I
     """The files of one kind of problem, with the ranks of which nothing is known by that."""
     of_kind = [one for one in problems if one.kind == kind]
     if kind == "foreign":  # anything may lie beside dumps
-        of_kind = [one for one in of_kind if one.rank in world.unreadable]
+        of_kind = [one for one in of_kind if one.rank is not None and world.is_unreadable(one.rank)]
     if not of_kind:
         return
     names = ", ".join(one.path.rpartition("/")[2] for one in of_kind[:4])

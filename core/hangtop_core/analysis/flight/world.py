@@ -141,6 +141,10 @@ class World:
         """Ranks of which there is no recorder at all."""
         return tuple(rank for rank in self.absent if rank not in self._unread)
 
+    def is_unreadable(self, rank: int) -> bool:
+        """Whether a rank has no trace, although its recorder is there."""
+        return rank in self._unread
+
     def doubt_absent(self) -> None:
         """Take all ranks without a trace for unreadable: their dumps may be where none is read."""
         self._unread |= set(self.absent)
