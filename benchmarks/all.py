@@ -3,7 +3,7 @@
     python benchmarks/all.py [NAME ...] [--list]
 
 Runs the other benchmarks one after the other, each in a process of its own, and puts the lines they
-print into one table; other tables follow as they are. About twelve minutes on a machine with
+print into one table; other tables follow as they are. About twenty minutes on a machine with
 nothing else to do, which is the only kind whose waits mean anything. NAMEs are those of `--list`;
 `attach` and `srun`, which need root, sshd and Slurm, and take longer, only run when they are named.
 """
@@ -42,6 +42,7 @@ PARTS = (
     Part("large", "terminal.py 1024"),
     Part("probe", "watch.py 8 --threads 100 --seconds 60 --parts 2"),
     Part("pause", "pause.py"),
+    Part("harm", "harm.py", goals=False),
     Part("growth", "growth.py", goals=False),
     Part("fleet", "fleet.py --seconds 15", goals=False),
     Part("attach", "attach.py", goals=False, always=False),

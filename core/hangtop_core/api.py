@@ -175,8 +175,8 @@ def read_dumps(*paths: str | Path, prefix: str | None = None) -> FlightDiagnosis
         StartError: a process to read them could not be started.
     """
     loaded = dumps.load([str(path) for path in paths], prefix)
-    problems = [FileProblem(one.path, one.kind, one.why) for one in loaded.problems]
-    if not loaded.files:
+    problems = [FileProblem(one.path, one.kind, one.why, one.rank) for one in loaded.problems]
+    if not loaded.files and all(one.rank is None for one in loaded.problems):
         raise NoDumpError(f"no dumps in {', '.join(map(str, paths)) or 'no paths at all'}")
     return examine(loaded.traces, problems, loaded.files).diagnosis
 

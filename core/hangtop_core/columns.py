@@ -231,6 +231,8 @@ def trace_of(columns: Columns, rank: int, source: str) -> Trace:
         wrapped=columns.wrapped,
         newest_ns=columns.newest_ns,
         timeout_ms=columns.timeout_ms,
+        ended=columns.ended,
+        why_ended=columns.why_ended,
         raw_group=columns.group.tobytes(),
         raw_call=columns.call.tobytes(),
         raw_site=columns.site.tobytes(),

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.picture import (
         FileProblem,
         FlightDiagnosis,
+        FlightState,
         GroupState,
         Picture,
+        RankEnds,
         Waiting,
     )
     from hangtop_core.analysis.flight.trace import Trace
@@ -50,12 +52,11 @@ def flight_text(diagnosis: FlightDiagnosis, width: int, limit: int = 0) -> str:
     for number, verdict in enumerate(diagnosis.verdicts[: limit or total], 1):
         lines += ["", *verdict_lines(verdict, number, total, width)]
     if diagnosis.state == "hung" and not total:
-        few = "too few recorders" if diagnosis.flight.recorders else "too few dumps"
-        what = f": {few}" if diagnosis.flight.absent else ""
-        lines += ["", f"No cause could be told{what}."]
+        lines += ["", f"No cause could be told{_why_no_cause(diagnosis.flight)}."]
     if limit and total > limit:
         lines += ["", f"{plural(total - limit, 'more verdict')} (--mismatch_cap)"]
     lines += ["", *_groups(diagnosis.flight.groups, width)]
+    lines += _ends(diagnosis.flight.ended, width)
     if diagnosis.blind_spots:
         lines += ["", "Blind spots"]
         for spot in diagnosis.blind_spots[:SHOWN_PROBLEMS]:
@@ -63,6 +64,15 @@ def flight_text(diagnosis: FlightDiagnosis, width: int, limit: int = 0) -> str:
     lines += _files(diagnosis.flight.problems, width)
     lines += _read(diagnosis.flight.recorders, width)
     return "\n".join(lines) + "\n"
+
+
+def _why_no_cause(flight: FlightState) -> str:
+    """What stands in the way of a verdict, with the colon before it; empty where nothing does."""
+    if flight.unreadable:
+        whose = "ranks" if len(flight.unreadable) > 1 else "rank"
+        return f": the recorder of {whose} {fold(flight.unreadable)} cannot be read"
+    few = "too few recorders" if flight.recorders else "too few dumps"
+    return f": {few}" if flight.absent else ""
 
 
 def _head(diagnosis: FlightDiagnosis) -> str:
@@ -73,6 +83,8 @@ def _head(diagnosis: FlightDiagnosis) -> str:
     if diagnosis.state == "hung":
         waited = diagnosis.hung_for_s
         state = f"HUNG for {duration(waited)} or more" if waited is not None else "HUNG"
+        if seen and seen == sum(len(one.ranks) for one in flight.ended):
+            state = "ENDED while ranks waited"
     of = f" of {size}" if size is not None else ""
     versions = ", ".join(flight.versions) or "?"
     libraries = "".join(f", library {name}" for name in list(flight.libraries)[:2])
@@ -82,6 +94,8 @@ def _head(diagnosis: FlightDiagnosis) -> str:
             state = "PROGRESSING"
         if not seen:
             return f"NOT KNOWN: no recorder of {size} ranks could be read"
+    elif flight.unreadable and not seen:
+        return f"NOT KNOWN: no dump of {plural(size or 0, 'rank')} could be read"
     what = "recorders" if flight.recorders else "dumps"
     return f"{state}: {what} of {seen}{of} ranks, {entries} (format {versions}{libraries})"
 
@@ -138,7 +152,8 @@ def _without(one: Waiting) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "", one.missing
     yield "differ: ", one.differ
     yield "over on ", one.over
-    yield "no dump: ", one.absent
+    yield "no dump: ", tuple({*one.absent} - {*one.unreadable})
+    yield "unreadable: ", one.unreadable
     yield "unsure: ", one.unsure
 
 
@@ -173,6 +188,19 @@ def _share(wanted: Sequence[int], free: int) -> list[int]:
     return sizes
 
 
+def _ends(ended: Sequence[RankEnds], width: int) -> Iterator[str]:
+    """How ranks ended whose recorders were written then."""
+    if not ended:
+        return
+    yield ""
+    yield "Ended"
+    for one in ended[:SHOWN_PROBLEMS]:
+        how = f"by {one.why}" if one.why else "without an exception"
+        yield shorten(f"  {fold(one.ranks)}: {how}", width)
+    if len(ended) > SHOWN_PROBLEMS:
+        yield f"  {len(ended) - SHOWN_PROBLEMS} more (--json has all)"
+
+
 def _files(problems: Sequence[FileProblem], width: int) -> Iterator[str]:
     if not problems:
         return
@@ -180,7 +208,8 @@ def _files(problems: Sequence[FileProblem], width: int) -> Iterator[str]:
     yield "Files"
     for one in problems[:SHOWN_PROBLEMS]:
         path = shorten_path(clean(one.path, 400), width // 2)
-        text = f"{path} {clean(one.why, 200)}"
+        whose = f" (rank {one.rank})" if one.rank is not None else ""
+        text = f"{path}{whose} {clean(one.why, 200)}"
         yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
     if len(problems) > SHOWN_PROBLEMS:
         yield f"  {len(problems) - SHOWN_PROBLEMS} more (--json has all)"

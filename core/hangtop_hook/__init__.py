@@ -6,6 +6,7 @@ Python imports `activate.py` at start, as `sitecustomize`: see there. From then 
 - `importing` waits for the program to import torch.distributed; torch is never imported from here,
 - `names` knows the variables that switch torch's flight recorder on, by version,
 - `server` starts torch's own worker server on a unix socket once the program joins a process group,
+- `recorder` writes a rank's flight recorder down when the rank ends,
 - `numerics` finds the first inf or nan of a program, where the run asks for that (`measures`,
   `modulenames`, `numericsfile`),
 - `logs` lets a rank write to a file of its own, which `tee` copies to where its output went,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MODULE = "torch.distributed.distributed_c10d"
 FUNCTION = "init_process_group"
+DESTROY = "destroy_process_group"
 
 
 class Finder:
@@ -79,7 +80,10 @@ def set_names(directory: str) -> None:
 
 
 def wrap(module: Any, directory: str) -> None:
-    """Let init_process_group start the worker server first; the call itself stays as it is."""
+    """Let init_process_group start the worker server first; the call itself stays as it is.
+
+    Where process groups are destroyed, note is taken of them before.
+    """
     function: Optional[Callable[..., Any]] = getattr(module, FUNCTION, None)
     if function is None or hasattr(function, "hangtop_run"):
         return
@@ -97,11 +101,30 @@ def wrap(module: Any, directory: str) -> None:
 
     init_process_group.hangtop_run = directory  # type: ignore[attr-defined]
     setattr(module, FUNCTION, init_process_group)
+    _wrap_destroy(module)
+
+
+def _wrap_destroy(module: Any) -> None:
+    function: Optional[Callable[..., Any]] = getattr(module, DESTROY, None)
+    if function is None:
+        return
+
+    import functools
+
+    @functools.wraps(function)
+    def destroy_process_group(*arguments: Any, **named: Any) -> Any:
+        from . import attempt, recorder
+
+        attempt("recorder", recorder.before_destroy)
+        return function(*arguments, **named)
+
+    setattr(module, DESTROY, destroy_process_group)
 
 
 def joined(module: Any, directory: str) -> None:
     """Take note of the number of a rank that no variable told, as of torch.multiprocessing."""
-    from . import become_rank, processes
+    from . import become_rank, processes, recorder
 
+    recorder.keep(module, directory)
     if processes.RANK_PID not in os.environ:
         become_rank(directory, int(module.get_rank()))

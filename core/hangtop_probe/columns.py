@@ -37,6 +37,8 @@ MAX_ENTRIES = 200_000
 MAX_MEMBERS = 400_000
 """Characters of the list of a group's ranks."""
 MAX_GROUPS = 60_000
+ENDS = ("finished", "exception", "collective")
+"""How a rank ended: by itself, by an exception, by one that came out of a collective."""
 STATEFUL = frozenset({"nccl", "xccl", "hccl", "rccl"})
 """Backends whose watchdog records completion. gloo, nccl2 and hooks do not."""
 
@@ -104,6 +106,9 @@ class Columns:
         """Whether older entries were overwritten, or left out."""
         self.newest_ns = 0
         self.timeout_ms = 0
+        self.ended = ""
+        """How the rank ended, if this was written at its end: one of `ENDS`."""
+        self.why_ended = ""
         self.group = array("H")
         self.call = array("I")
         self.site = array("I")
@@ -153,6 +158,7 @@ def reduce(dump: object) -> Columns:
         raise ValueError("its entries are no list")
     trace = Columns()
     trace.version = clipped(dump.get("version"), 40)
+    trace.ended, trace.why_ended = _end(dump.get("hangtop"))
     trace.library = clipped(dump.get("comm_lib_version") or dump.get("nccl_version"), 80)
     cut = len(entries) > MAX_ENTRIES
     entries = entries[-MAX_ENTRIES:]
@@ -163,10 +169,19 @@ def reduce(dump: object) -> Columns:
         clean = [one for one in map(normal, entries) if one is not None]
         trace.dropped = len(entries) - len(clean)
         _fill(trace, clean, dump.get("pg_config"), statuses)
+    if trace.ended in ("finished", "exception"):
+        _close(trace)
     records = trace.record
     if trace.length:
         trace.wrapped = cut or records[0] > 0 or records[-1] - records[0] + 1 != trace.length
     return trace
+
+
+def _end(written: object) -> Tuple[str, str]:
+    """How a rank ended and why, as the hook of `hangtop run` adds it to what it writes then."""
+    if not isinstance(written, Mapping) or written.get("ended") not in ENDS:
+        return "", ""
+    return written["ended"], clipped(written.get("why"), 300)
 
 
 class _Ids(Dict[Any, int]):
@@ -250,6 +265,16 @@ def _settle(trace: Columns) -> None:
         elif hooked[call[at]] and not flag & (DONE | P2P) and 0 < seq[at] <= completed[group[at]]:
             flags[at] |= DONE
     trace.flag = bytes(flags)
+
+
+def _close(trace: Columns) -> None:
+    """Set all over that has no state of its own: a rank that has ended waits for nothing.
+
+    gloo notes somewhat later that an operation is over.
+    """
+    hooked = [_backend(one[0]) not in STATEFUL for one in trace.calls]
+    pairs = zip(trace.flag, trace.call)
+    trace.flag = bytes(flag | DONE if hooked[call] else flag for flag, call in pairs)
 
 
 def _sites(trace: Columns, entries: Sequence[Mapping[str, Any]]) -> None:

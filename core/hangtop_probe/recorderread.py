@@ -170,7 +170,8 @@ def _parse(data: bytes) -> object:
     try:
         return json.loads(data)
     except ValueError as error:
-        if getattr(error, "pos", 0) >= len(data.rstrip()) or "Unterminated" in str(error):
+        # In the middle of a text the end of a line behind it is what is complained of.
+        if getattr(error, "pos", 0) >= len(data.rstrip()) or not data.rstrip().endswith(b"}"):
             raise unpickle.TruncatedError("ends too early") from None
         raise
 

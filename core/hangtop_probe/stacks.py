@@ -50,7 +50,11 @@ class Sample(NamedTuple):
 def sample(
     tools: Tools, pid: int, mode: str, want_locals: bool, seconds: float, cancel: threading.Event
 ) -> Sample:
-    """Take one sample of ``pid``. A read that was torn is tried once more."""
+    """Take one sample of ``pid``.
+
+    A read that was torn is tried once more; a process that is stopped for it is stopped once, and
+    for `tracing.MAX_PAUSE_S` at most.
+    """
     spy = node.find_py_spy()
     if spy is None:
         why = "py-spy is not on this node"
@@ -59,9 +63,14 @@ def sample(
     argv += {"nonblocking": ["--nonblocking"], "native": ["--native"]}.get(mode, [])
     argv += ["--locals"] if want_locals else []
     deadline = time.monotonic() + seconds
+    pause, stops = tracing.Pause(pid), mode != "nonblocking"
     for attempt in (1, 2):
+        left = max(0.1, deadline - time.monotonic())
         try:
-            done = tools.run(argv, max(0.1, deadline - time.monotonic()), cancel)
+            if stops:
+                done = tools.run(argv, left, cancel, is_overdue=pause.is_too_long)
+            else:
+                done = tools.run(argv, left, cancel)
         except OSError as error:
             return Sample([], {}, failure("missing", "py-spy does not start: %s" % error))
         if done.code == 0:
@@ -71,7 +80,7 @@ def sample(
                 where = type(error).__name__.encode()
                 done = done._replace(code=1, err=b"py-spy gave an unreadable answer: " + where)
         reason = explain(pid, done, seconds)
-        if attempt == 2 or reason["kind"] != "error" or time.monotonic() > deadline:
+        if attempt == 2 or stops or reason["kind"] != "error" or time.monotonic() > deadline:
             break
     return Sample([], {}, reason)
 
@@ -143,6 +152,9 @@ def explain(pid: int, done: Done, seconds: float) -> Message:
     if stat is not None and stat.threads > MAX_THREADS:
         told = "it has %d threads; py-spy reads no process that has more than %d of Python"
         too_many = failure("unsupported", told % (stat.threads, MAX_THREADS))
+    if done.overdue:
+        why = "py-spy was ended: it had stopped the process for %g s, the most that is allowed; "
+        return failure("timeout", (why + "its node may be busy") % tracing.MAX_PAUSE_S)
     if done.timed_out:
         late = failure("timeout", "py-spy gave no answer in %g s and was ended" % seconds)
         return too_many or late

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 GRACE = 1.0
 """Seconds a tool has to end after SIGTERM before SIGKILL; the head gives the probe two."""
@@ -40,6 +40,8 @@ class Done(NamedTuple):
     cancelled: bool = False
     flooded: bool = False
     """It was ended because it wrote more than `MAX_OUTPUT`."""
+    overdue: bool = False
+    """It was ended because what it does to others took too long."""
 
 
 def clean_environment() -> Dict[str, str]:
@@ -108,18 +110,18 @@ class Tools:
         seconds: float,
         cancel: threading.Event,
         env: Optional[Dict[str, str]] = None,
+        is_overdue: Callable[[], bool] = lambda: False,
     ) -> Done:
-        """Run ``argv`` to its end, at most ``seconds``, or until ``cancel``."""
+        """Run ``argv`` to its end, at most ``seconds``, or until ``cancel`` or ``is_overdue``."""
         process = self.start(argv, env=env)
         deadline = time.monotonic() + seconds
         output = _Output(process)
         while not output.complete():
-            late = time.monotonic() > deadline
-            if late or cancel.is_set() or output.size > MAX_OUTPUT:
+            late, overdue = time.monotonic() > deadline, is_overdue()
+            if late or overdue or cancel.is_set() or output.size > MAX_OUTPUT:
                 self.end(process)
-                return Done(
-                    None, b"", b"", late, not late and cancel.is_set(), output.size > MAX_OUTPUT
-                )
+                cancelled = not late and cancel.is_set()
+                return Done(None, b"", b"", late, cancelled, output.size > MAX_OUTPUT, overdue)
             output.read(min(_STEP, max(0.0, deadline - time.monotonic())))
         out, err = output.streams()
         self.forget(process)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Dict, NamedTuple
+from typing import Dict, NamedTuple, Optional
 
 from . import fixes, permission, procfs
 from .requests import Message, Refused, Request, failure
@@ -20,6 +20,29 @@ class Halted(NamedTuple):
 
     stopped: bool
     busy: bool
+
+
+MAX_PAUSE_S = 3.0
+"""Seconds for which a process may be stopped to take its stacks."""
+
+
+class Pause:
+    """For how long a process has been stopped, as far as it was looked at."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._since: Optional[float] = None
+
+    def is_too_long(self) -> bool:
+        """Look once more; its main thread is stopped first."""
+        stat = procfs.read_stat(self._pid)
+        if stat is None or stat.state not in ("t", "T"):
+            self._since = None
+            return False
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+        return now - self._since > MAX_PAUSE_S
 
 
 def halted(states: Dict[int, str]) -> Halted:

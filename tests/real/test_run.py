@@ -187,3 +187,41 @@ if __name__ == "__main__":
     assert done.stdout == f"[{NODE}:0]:forked child ended with 0\n"
     assert done.stderr.count("Server listening") == 1
     assert not list(SOCKETS.glob(f"{directory.name}-*"))
+
+
+@pytest.mark.parametrize(
+    ("how", "method", "said", "left"),
+    [
+        ("finish", "", "rank 1 finished without an exception, and rank 0 waited for it", 2),
+        ("finish", "fork", "rank 1 finished without an exception, and rank 0 waited for it", 2),
+        ("raise", "sh", "rank 1 ended by ValueError: bad batch, and rank 0 waited for it", 2),
+        ("sleep", "", "rank 1 left no dump, and rank 0 waits for it", 1),
+    ],
+)
+def test_what_is_left_of_ranks_that_ended_says_who_waited_for_whom(
+    tmp_path: Path, how: str, method: str, said: str, left: int
+) -> None:
+    """By themselves, by an exception, and by the timeout of a collective and torchrun's SIGTERM."""
+    port, script = str(free_port()), [str(SUPPORT / "ending_job.py"), how]
+    variables = f"export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={port}"
+    both = f'{variables}; RANK=0 "$0" "$@" & RANK=1 "$0" "$@"; status=$?; wait; exit $status'
+    words = {
+        "": [sys.executable, "-m", "torch.distributed.run", f"--master-port={port}",
+             "--nproc-per-node=2", *script],
+        "fork": [sys.executable, *script, "fork", port],
+        "sh": ["sh", "-c", both, sys.executable, *script],
+    }  # fmt: skip
+    job = Run(tmp_path / "ended", *words[method])
+    with job.started:
+        assert job.started.process.wait(PATIENCE) == 1, job.output.read_text()
+    dumps = sorted(path.name for path in (job.directory / "flight").iterdir())
+    assert dumps == [f"ended_rank_{rank}" for rank in range(left)], job.output.read_text()
+    assert f"waited for which: hangtop flight {job.directory}\n" in job.output.read_text()
+    done = run_hangtop("flight", "--json", str(job.directory))
+    assert done.returncode == 10, done.stderr
+    found = json.loads(done.stdout)
+    [verdict] = found["verdicts"]
+    assert verdict["summary"].startswith(f"{said} in all_reduce #3 on default_pg")
+    assert [culprit["rank"] for culprit in verdict["culprits"]] == [1]
+    assert sorted(r for one in found["flight"]["ended"] for r in one["ranks"]) == [*range(left)]
+    assert all(group["ranks_recorded"] for group in found["flight"]["groups"])

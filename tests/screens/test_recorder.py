@@ -79,6 +79,19 @@ async def test_dump_files(size: tuple[int, int], update_screens: bool) -> None:
         assert "builtins.eval" in text
 
 
+async def test_a_dump_that_cannot_be_read_blames_nobody() -> None:
+    job = Job(4).call("all_reduce").call("all_reduce", [0, 1, 2], done=False)
+    problem = FileProblem("/dumps/rank_3", "truncated", "ends too early", 3)
+    seen = examine(traces(job.dumps([0, 1, 2])), [problem], 4)
+    app = FilesApp(FileSource(seen, "/dumps"), live=False, files=seen)
+    async with app.run_test(size=(120, 36)) as pilot:
+        text = await keys(pilot, "enter", "enter")
+        assert "unreadable" in text, "said of rank 3 among the members"
+        text = await keys(pilot, "5")
+        assert "rank 3: 1 file cut off" in text
+        assert "left no dump" not in text
+
+
 async def test_ascii_has_nothing_else() -> None:
     async with files(stalled(), ascii=True).run_test(size=(120, 36)) as pilot:
         text = await keys(pilot, "n")

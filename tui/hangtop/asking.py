@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from textual.app import SuspendNotSupported
 
-from hangtop import pager
+from hangtop import pager, pauses
 from hangtop.screens.dialogs import Confirm, Reader
 from hangtop.spans import Line, line
 from hangtop.views.dumping import dump_lines
@@ -82,8 +82,8 @@ class Asking:
         lines = [
             line(("py-spy dump --native --pid ", "code"), (pids, "code")),
             line(
-                f"It stops {'one rank after the other' if len(targets) > 1 else 'the rank'} for "
-                "about half a second, and checks afterwards that it runs again."
+                f"It stops {'one rank after the other' if len(targets) > 1 else 'the rank'} "
+                f"({pauses.NATIVE}), and checks afterwards that it runs again."
             ),
         ]
         self._once("native", "STACKS WITH C FRAMES", lines, run)

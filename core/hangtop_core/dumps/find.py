@@ -47,6 +47,8 @@ class Problem(Struct, frozen=True):
     path: str
     kind: Kind
     why: str
+    rank: int | None = None
+    """Whose dump it is or should be, by its name; None where it is nobody's."""
 
 
 class DumpFile(Struct, frozen=True):
@@ -99,22 +101,27 @@ def find(paths: Sequence[str], prefix: str | None = None) -> tuple[list[DumpFile
         name = os.path.basename(path)
         if prefix is not None and prefix not in name:
             continue
+        rank = rank_of(name, prefix)
         try:
             status = os.stat(path)
         except OSError as error:
-            problems.append(Problem(path, "unreadable", error.strerror or str(error)))
+            problems.append(Problem(path, "unreadable", _cannot_be_read(error), rank))
+            continue
+        if stat.S_ISDIR(status.st_mode) and not os.access(path, os.R_OK | os.X_OK):
+            why = "cannot be listed: permission denied"
+            problems.append(Problem(path, "unreadable", why, rank))
             continue
         if not stat.S_ISREG(status.st_mode):
             # Opening a FIFO, such as torch's own dump pipe, would wait for ever.
-            if explicit or (rank_of(name, prefix) is not None and not name.endswith(".pipe")):
-                problems.append(Problem(path, "foreign", "is no regular file"))
+            if explicit or (rank is not None and not name.endswith(".pipe")):
+                problems.append(Problem(path, "foreign", _no_file(status.st_mode), rank))
             continue
-        rank = rank_of(name, prefix)
         if rank is None:
             why = "has no rank in its name; say what stands before it with --prefix"
             problems.append(Problem(path, "no-rank" if explicit else "foreign", why))
         elif status.st_size == 0:
-            problems.append(Problem(path, "empty", f"is empty: rank {rank} did not finish writing"))
+            why = "is empty: it was never written, or is no whole copy"
+            problems.append(Problem(path, "empty", why, rank))
         else:
             key = os.path.realpath(path)
             if key not in files or not os.path.islink(path):  # a file's own name is the better one
@@ -122,23 +129,53 @@ def find(paths: Sequence[str], prefix: str | None = None) -> tuple[list[DumpFile
     return sorted(files.values(), key=lambda one: (one.rank, one.path)), problems
 
 
+def _cannot_be_read(error: OSError) -> str:
+    return f"cannot be read: {error.strerror or error}"
+
+
+def _no_file(mode: int) -> str:
+    """What stands where a dump should: something that is never opened."""
+    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
+    what = next((words for is_kind, words in kinds if is_kind(mode)), "a device")
+    return f"is no regular file but {what}"
+
+
+def folder_of(path: str) -> str:
+    """Return where the dumps of a folder lie: of a run of `hangtop run`, in its `flight`."""
+    flight = os.path.join(path, "flight")
+    is_run = os.path.isdir(os.path.join(path, "hook", "hangtop_hook")) and os.path.isdir(flight)
+    return flight if is_run else path
+
+
 def _walk(paths: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """All files of some paths, and whether each was named itself.
+
+    Folders come, too, where nothing is in them or they cannot be listed.
+    """
     count = 0
     for given in paths:
         for path in _expand(given):
             if not os.path.isdir(path):
                 yield path, True
                 continue
-            for root, folders, names in os.walk(path):
-                folders.sort()
-                for name in sorted(names):
-                    count += 1
-                    if count > MAX_FILES:
-                        raise UsageError(
-                            f"more than {MAX_FILES} files under {path}",
-                            "Name the directory of the dumps, or their prefix with --prefix.",
-                        )
-                    yield os.path.join(root, name), False
+            for inside in _inside(folder_of(path)):
+                count += 1
+                if count > MAX_FILES:
+                    raise UsageError(
+                        f"more than {MAX_FILES} files under {path}",
+                        "Name the directory of the dumps, or their prefix with --prefix.",
+                    )
+                yield inside, False
+
+
+def _inside(folder: str) -> Iterator[str]:
+    closed: list[str] = []
+    for root, folders, names in os.walk(folder, onerror=lambda e: closed.append(str(e.filename))):
+        folders.sort()
+        if root != folder and not names and not folders:
+            yield root
+        yield from (os.path.join(root, name) for name in sorted(names))
+    yield from closed
 
 
 def _expand(given: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter, defaultdict
 from statistics import median_low
 from typing import TYPE_CHECKING
@@ -26,6 +27,10 @@ MIN_TO_COMPARE = 3
 STALE_S = 3600.0
 """A dump that ends so much earlier than most, and twice their timeout, is of an earlier run."""
 _OLD_PREFIX = "/tmp/nccl_trace_rank_"  # noqa: S108 - where torch up to 2.8 writes
+_CERTAIN = frozenset({"truncated", "empty", "refused", "too-large"})
+"""Problems of files that are dumps, whatever their names."""
+_PACKED = re.compile(r"(\.(gz|xz|bz2|zst|lz4|zip|tmp|part|partial|bak)|~)$", re.IGNORECASE)
+"""What is added to the name of a dump that was packed, or is not whole yet."""
 _NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 
 
@@ -66,7 +71,7 @@ def load(
     files, problems = find(paths, prefix)
     total = len(files)
     reading = read(files, None if progress is None else lambda done: progress(done, total))
-    problems += reading.problems
+    problems = _by_name([*problems, *reading.problems], [one.source for one in reading.traces])
     traces, duplicates = _one_per_rank(reading.traces, {one.path: one for one in files})
     traces, stale = _without_stale(traces)
     problems += [*duplicates, *stale]
@@ -74,6 +79,34 @@ def load(
         traces = [_shifted(trace, replica_size) for trace in traces]
     problems += _odd(traces)
     return Loaded(traces, sorted(problems, key=lambda one: one.path), total)
+
+
+def _by_name(problems: Sequence[Problem], read_paths: Sequence[str]) -> list[Problem]:
+    """Say of files that are no dumps whose they should be only where their names are of dumps.
+
+    A log beside the dumps has the number of a rank in its name, too.
+    """
+    dumps = [*read_paths, *(one.path for one in problems if one.kind in _CERTAIN)]
+    if not dumps:
+        return list(problems)
+    shapes, endings = {_shape(path) for path in dumps}, {_ending(path) for path in dumps}
+
+    def is_of_dump(one: Problem) -> bool:
+        if one.kind in _CERTAIN or _shape(one.path) in shapes:
+            return True
+        return not os.path.isdir(one.path) and _ending(one.path) in endings
+
+    return [one if is_of_dump(one) else replace(one, rank=None) for one in problems]
+
+
+def _shape(path: str) -> str:
+    """Return a file's name with every number alike: that of all dumps of a job on one node."""
+    return re.sub(r"\d+", "#", _PACKED.sub("", os.path.basename(path)))
+
+
+def _ending(path: str) -> str:
+    """Return the end of a file's name, without numbers."""
+    return re.sub(r"\d+", "", os.path.splitext(path)[1])
 
 
 def _one_per_rank(
@@ -91,7 +124,7 @@ def _one_per_rank(
         kept.append(ordered[-1])
         for trace in ordered[:-1]:
             why = f"is another dump of rank {rank}; the newer one, {ordered[-1].source}, is used"
-            problems.append(Problem(trace.source, "duplicate", why))
+            problems.append(Problem(trace.source, "duplicate", why, rank))
     return kept, problems
 
 
@@ -107,7 +140,7 @@ def _without_stale(traces: list[Trace]) -> tuple[list[Trace], list[Problem]]:
         age = usual - trace.newest_ns
         if trace.newest_ns and age > margin:
             why = f"is {duration(age / 1e9)} older than most: of an earlier run, and not used"
-            problems.append(Problem(trace.source, "stale", why))
+            problems.append(Problem(trace.source, "stale", why, trace.rank))
         else:
             kept.append(trace)
     return kept, problems
@@ -122,13 +155,13 @@ def _odd(traces: Sequence[Trace]) -> list[Problem]:
         told = [parse_members(one.members) for one in trace.groups]
         if trace.configured and any(told) and not any(trace.rank in some for some in told):
             why = f"is of none of the groups it describes: rank {trace.rank} may be misread"
-            problems.append(Problem(trace.source, "misnamed", why))
+            problems.append(Problem(trace.source, "misnamed", why, trace.rank))
         if trace.version != usual:
             why = f"has format version {trace.version or '?'}, most others {usual or '?'}"
-            problems.append(Problem(trace.source, "version", why))
+            problems.append(Problem(trace.source, "version", why, trace.rank))
         if trace.dropped:
             why = f"{trace.dropped} of its entries cannot be read"
-            problems.append(Problem(trace.source, "foreign", why))
+            problems.append(Problem(trace.source, "foreign", why, trace.rank))
     return problems
 
 

@@ -218,4 +218,4 @@ def _take(done: Reading, file: DumpFile, body: bytes, unpacker: wire.Unpacker) -
 
 
 def _problem(done: Reading, file: DumpFile, kind: Kind, why: str) -> None:
-    done.problems.append(Problem(file.path, kind, why))
+    done.problems.append(Problem(file.path, kind, why, file.rank))

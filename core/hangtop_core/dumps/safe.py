@@ -29,7 +29,8 @@ def _parse(data: bytes) -> object:
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError as error:
-        if "truncated" in str(error):
+        # In the middle of a text the end of a line behind it is what is complained of.
+        if "truncated" in str(error) or not data.rstrip().endswith(b"}"):
             raise TruncatedError("ends too early") from error
         raise ForeignError(f"is no JSON: {error}") from error
     except RecursionError as error:

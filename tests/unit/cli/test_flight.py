@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -221,3 +222,25 @@ def test_of_a_capture_a_job_can_be_chosen(capsys: Capture) -> None:
     assert flight(capsys, path, "--job-key", str(load(path).header.job)) == whole
     assert main(["flight", path, "--job-key", "no-such-job"]) == 12
     assert main(["flight", path, "--job-key", "no-such-job", "--all-users"]) == 2
+
+
+@pytest.mark.parametrize("name", ["empty", "FIFO", "lost"])
+def test_where_no_dump_can_be_read_each_is_listed(
+    tmp_path: Path, capsys: Capture, name: str
+) -> None:
+    for rank in range(2):
+        path = tmp_path / f"rank_{rank}"
+        if name == "empty":
+            path.touch()
+        elif name == "FIFO":
+            os.mkfifo(path)
+        else:
+            path.symlink_to("gone")
+    status, text = flight(capsys, *(str(tmp_path / f"rank_{rank}") for rank in range(2)))
+    assert status == 13
+    assert text.startswith("NOT KNOWN: no dump of 2 ranks could be read")
+    assert "rank_0 (rank 0) " in text
+    assert "rank_1 (rank 1) " in text
+    document = json.loads(flight(capsys, str(tmp_path), "--json")[1])
+    assert [one["rank"] for one in document["flight"]["problems"]] == [0, 1]
+    assert document["verdicts"] == []

@@ -11,6 +11,7 @@ import pytest
 
 from hangtop.cli.main import main
 from hangtop_core.capture import Facts, load, save
+from hangtop_core.model import Failure, Recorder, RecorderWay
 from hangtop_hook.numericsfile import VARIABLE
 from support.record import path_of
 
@@ -25,6 +26,29 @@ def test_a_capture_in_which_nobody_looks_for_nan(capsys: pytest.CaptureFixture[s
     told = capsys.readouterr().err
     assert "no rank of this capture's job looks for inf and nan" in told
     assert "--detect-overflow" in told
+
+
+def test_a_recorder_that_could_not_be_read_is_no_missing_one_in_a_capture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newest = load(RECORDING).newest
+    (job,) = newest.snapshot.jobs
+    way = RecorderWay("file", "truncated", {"path": "/tmp/rank_2"})
+    unread = Recorder(newest.snapshot.at, ways=(way,), failure=Failure("missing", "no way to it"))
+    ranks = [
+        msgspec.structs.replace(rank, recorder=unread if rank.rank == 2 else rank.recorder)
+        for rank in job.ranks
+    ]
+    jobs = (msgspec.structs.replace(job, ranks=tuple(ranks)),)
+    snapshot = msgspec.structs.replace(newest.snapshot, jobs=jobs)
+    path = tmp_path / "spoiled.hangtop"
+    save(path, [msgspec.structs.replace(newest, snapshot=snapshot)], Facts())
+    main(["flight", "--json", str(path)])
+    found = json.loads(capsys.readouterr().out)
+    assert found["flight"]["unreadable"] == [2]
+    assert not [one for verdict in found["verdicts"] for one in verdict["culprits"]]
+    [spot] = [one for one in found["blind_spots"] if one["ranks"] == [2]]
+    assert "is cut off" in spot["why"]
 
 
 def test_a_capture_from_before_the_first_batch(

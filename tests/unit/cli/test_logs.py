@@ -122,3 +122,19 @@ def test_nothing_wrong_and_nothing_there(
     assert main(["logs", RAISE, "--grep", "("]) == 2
     assert main(["logs", RAISE, "--grep", "a{9999999999}"]) == 2
     assert main(["logs", "--follow"]) == 2
+
+
+def test_a_run_whose_ranks_left_recorders_is_pointed_at_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run 7"
+    (folder / "logs").mkdir(parents=True)
+    (folder / "logs" / "rank0-gpu1.log").write_text("step 1\n")
+    (folder / "flight").mkdir()
+    main(["logs", str(folder)])
+    assert "flight" not in capsys.readouterr().err
+    (folder / "flight" / "ended_rank_0").write_bytes(b"\x80\x02}.")
+    main(["logs", str(folder)])
+    told = capsys.readouterr()
+    assert f"which rank waited for which: hangtop flight '{folder}'" in told.err
+    assert "1 file" in told.out, "a recorder is no log"

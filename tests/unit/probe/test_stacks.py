@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop_core.attach.messages import StackPiece, decode
-from hangtop_probe import permission, procfs, rest, sources, stacks
+from hangtop_probe import node, permission, procfs, rest, sources, stacks, tracing
 from hangtop_probe.table import Table
 from hangtop_probe.tools import Done, Tools
 from hangtop_probe.tracing import halted, refusal
 from support.spied import dump, frame
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 C10D = "/site/torch/distributed/distributed_c10d.py"
@@ -237,3 +239,51 @@ def test_lines_of_code_are_kept_one_by_one_and_not_for_ever(
     assert shown[100:] == [None, None]
     assert len(sources._cache) == 10
     assert all(len(text or "") <= sources.MAX_LINE for text in sources._cache.values())
+
+
+@pytest.fixture
+def asleep() -> Iterator[int]:
+    with subprocess.Popen(["sleep", "600"]) as child:
+        yield child.pid
+        child.kill()
+
+
+def spy(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a script in the place of py-spy; $0.calls counts its calls."""
+    path = folder / "py-spy"
+    path.write_text(f'#!/bin/sh\necho . >>"$0.calls"\n{script}\n')
+    path.chmod(0o755)
+    monkeypatch.setattr(node, "find_py_spy", lambda: str(path))
+
+
+STOPS = (
+    "for pid; do case $before in --pid) kill -STOP $pid;; esac; before=$pid; done; exec sleep 600"
+)
+
+
+@pytest.mark.parametrize("mode", ["native", "blocking"])
+def test_a_process_is_stopped_for_its_stacks_no_longer_than_is_said(
+    asleep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    spy(tmp_path, STOPS, monkeypatch)
+    monkeypatch.setattr(tracing, "MAX_PAUSE_S", 0.3)
+    sampler = stacks.Sampler(Tools(), Table(permission.rights()))
+    began = time.monotonic()
+    piece, _ = sampler.take(asleep, mode, False, 600.0, threading.Event())
+    assert time.monotonic() - began < 60.0
+    assert piece["failure"]["kind"] == "timeout"
+    assert "it had stopped the process for 0.3 s" in piece["failure"]["text"]
+    assert piece["resumed"] is True
+    assert procfs.states(asleep)[asleep] == "S"
+
+
+def test_a_process_that_has_to_be_stopped_is_stopped_once(
+    asleep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = tmp_path / "py-spy.calls"
+    spy(tmp_path, "exit 1", monkeypatch)
+    sampler = stacks.Sampler(Tools(), Table(permission.rights()))
+    for mode, count in (("native", 1), ("blocking", 1), ("nonblocking", 2)):
+        sampler.take(asleep, mode, False, 60.0, threading.Event())
+        assert len(calls.read_text().split()) == count, mode
+        calls.unlink()

@@ -61,6 +61,19 @@ def test_a_tool_that_hangs_is_ended_with_what_it_started(running: Tools, tmp_pat
     assert gone(pids(tmp_path))
 
 
+def test_a_tool_is_ended_when_what_it_does_takes_too_long(running: Tools) -> None:
+    asked: list[int] = []
+
+    def is_overdue() -> bool:
+        asked.append(1)
+        return len(asked) > 2
+
+    began = time.monotonic()
+    done = running.run(["sleep", "600"], FOR_EVER, NEVER, is_overdue=is_overdue)
+    assert (done.overdue, done.timed_out, done.cancelled) == (True, False, False)
+    assert time.monotonic() - began < FOR_EVER / 4
+
+
 def test_a_tool_that_closes_its_output_and_stays_is_ended(running: Tools) -> None:
     began = time.monotonic()
     assert running.run(["sh", "-c", "exec >&- 2>&-; exec sleep 600"], 0.3, NEVER).timed_out

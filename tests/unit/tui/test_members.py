@@ -35,6 +35,7 @@ def test_the_ranks_of_another_job_in_the_same_picture_are_taken() -> None:
         (("unsure", "absent"), "2 not known"),
         (("joined", "unsure", "absent"), "1 of 3 joined, 2 not known"),
         (("joined", "joined", "differs"), "2 of 3 joined, 1 with another call"),
+        (("joined", "unreadable"), "1 of 2 joined, 1 not known"),
         (("differs", "unsure"), "1 with another call, 1 not known"),
         (("not", "differs", "unsure"), "1 of 3 not joined, 1 with another call, 1 not known"),
     ],

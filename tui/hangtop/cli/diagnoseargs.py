@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop import pauses
 from hangtop.cli.arguments import Formatter, add_file, add_observing, seconds
 from hangtop.cli.redactargs import add_redaction
 
@@ -52,8 +53,8 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--allow-pause",
         action="store_true",
-        help="where a rule asks for the C frames of a suspect, take them: stops it for about half "
-        "a second, once, and two ranks at most",
+        help="where a rule asks for the C frames of a suspect, take them: stops it once "
+        f"({pauses.NATIVE}), and two ranks at most",
     )
     add_redaction(parser)
     add_observing(parser)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
+from hangtop import pauses
 from hangtop.cli import redacting
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.dumpdata import as_data
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
     Failed = dict[tuple[str, int], str]
 
-NATIVE_S = 0.6
-"""Seconds for which a native stack stops a process, as measured; the time is bounded."""
 NATIVE_DEADLINE_S = 30.0
 GPUS_S = 15.0
 """Seconds for which the GPUs of nodes that have some are waited for, with --json."""
@@ -242,8 +241,8 @@ def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Answers
     mode: Any = "native" if arguments.native else "nonblocking"
     if arguments.native:
         print(
-            f"native stacks stop each process for about half a second, one after the other: "
-            f"{plural(count, 'process', 'processes')}, {count * NATIVE_S:.0f} s",
+            f"native stacks stop each process ({pauses.NATIVE}), one after the other: "
+            f"{plural(count, 'process', 'processes')}, about {count * pauses.NATIVE_S:.0f} s",
             file=sys.stderr,
         )
     limit = NATIVE_DEADLINE_S if arguments.native else DEADLINE_S

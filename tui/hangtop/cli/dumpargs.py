@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from hangtop import pauses
 from hangtop.cli.arguments import Formatter, add_file, add_observing
 from hangtop.cli.redactargs import add_redaction
 
@@ -43,7 +44,7 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--native",
         action="store_true",
-        help="C frames, too: stops each process for about half a second, one after the other",
+        help=f"C frames, too: stops each process ({pauses.NATIVE}), one after the other",
     )
     parser.add_argument(
         "--locals", action="store_true", help="variables, secrets masked; not merged"

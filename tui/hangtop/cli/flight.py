@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         return status
     replica = arguments.group_world_size if arguments.transform_ft else None
     loaded = read(arguments, replica)
-    problems = [FileProblem(one.path, one.kind, one.why) for one in loaded.problems]
+    problems = [FileProblem(one.path, one.kind, one.why, one.rank) for one in loaded.problems]
     traces = loaded.traces
     renamer = redacting.of(arguments)
     if renamer.names:
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         problems = renamer.several(problems, FileProblem)
     picture = examine(traces, problems, loaded.files)
     diagnosis = picture.diagnosis
-    if not loaded.files and not any(one.kind == "empty" for one in loaded.problems):
+    if not loaded.files and all(one.rank is None for one in loaded.problems):
         if arguments.json:
             print(to_json(diagnosis).decode())
         raise NoDumpError(nothing_found(arguments.path, arguments.prefix, loaded))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import time
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangtop.cli import redacting
@@ -95,7 +97,16 @@ def run(arguments: argparse.Namespace) -> int:
                 status.show(f"reading logs: {count} of {total}")
 
         files = read_all(found, everything=arguments.all, told=told)
+    tell_recorders(arguments.path)
     return report(files, arguments)
+
+
+def tell_recorders(paths: Iterable[str]) -> None:
+    """Say on stderr which of some folders hold recorders that ranks left when they ended."""
+    for path in paths:
+        if any(Path(path).glob("flight/ended_rank_*")):
+            command = f"hangtop flight {shlex.quote(path)}"
+            print(f"hangtop: which rank waited for which: {clean(command, 300)}", file=sys.stderr)
 
 
 def chosen(arguments: argparse.Namespace) -> Choice:

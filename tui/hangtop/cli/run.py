@@ -60,6 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         # Every rank has a log: without one nobody is left who could still need the directory.
         finish(directory, drop_empty=arguments.dir is None and parts.logs)
+    if status and any((directory / "flight").glob("*")):
+        say(f"which rank waited for which: hangtop flight {shlex.quote(str(directory))}")
     return end_alike(status)
 
 

@@ -26,6 +26,7 @@ WORDS: dict[Attendance, tuple[str, str]] = {
     "not": ("not joined", "bad"),
     "differs": ("other call", "bad"),
     "absent": ("no recorder", "warn"),
+    "unreadable": ("unreadable", "warn"),
     "unsure": ("not known", "warn"),
     "joined": ("joined", ""),
     "over": ("through", "good"),
@@ -37,7 +38,9 @@ MARKS: dict[Attendance, tuple[str, str]] = {
     "differs": ("✖", "bad"),
     "unsure": ("?", "warn"),
     "absent": ("?", "warn"),
+    "unreadable": ("?", "warn"),
 }
+_UNKNOWN = ("absent", "unreadable", "unsure")
 TIMED = 200
 """Members whose last entry is looked up: it may take a look through a whole ring."""
 
@@ -111,7 +114,7 @@ def member_rows(seen: Seen, index: int, number: NumberLine, running: Live) -> li
 def _last(row: MemberRow) -> Line:
     newest = row.attendee.newest
     if newest is None:
-        return line(("?", "warn") if row.attendee.how in ("absent", "unsure") else "-")
+        return line(("?", "warn") if row.attendee.how in _UNKNOWN else "-")
     return line(f"#{newest}" if newest else "none")
 
 
@@ -145,7 +148,7 @@ MEMBER_COLUMNS: tuple[Column[MemberRow], ...] = (
 def members_title(name: str, rows: list[MemberRow]) -> tuple[Line, Line]:
     """`MEMBERS  all_reduce #48121`, and for the edge `1 of 512 not joined, 2 not known`."""
     lack = sum(row.attendee.how == "not" for row in rows)
-    unknown = sum(row.attendee.how in ("absent", "unsure") for row in rows)
+    unknown = sum(row.attendee.how in _UNKNOWN for row in rows)
     differ = sum(row.attendee.how == "differs" for row in rows)
     title = line(("MEMBERS  ", "title"), name)
     joined = len(rows) - lack - unknown - differ

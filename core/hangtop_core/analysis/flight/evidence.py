@@ -96,6 +96,28 @@ def _fact_text(one: Operation) -> str:
     return text
 
 
+def end_of(world: World, ranks: Sequence[int]) -> str | None:
+    """How ranks ended that others waited for: `finished`; None where one of them did not end."""
+    ends = {world.traces[rank].ended if rank in world.traces else "" for rank in ranks}
+    if not ranks or "" in ends:
+        return None
+    if ends == {"finished"}:
+        return "finished without an exception"
+    if "finished" not in ends and len(ranks) == 1:
+        return f"ended by {clean(world.traces[ranks[0]].why_ended, 120)}"
+    return "ended, some by an exception" if "finished" in ends else "ended by exceptions"
+
+
+def end_facts(world: World, ranks: Iterable[int]) -> list[Evidence]:
+    """The exceptions by which ranks that waited have ended."""
+    traces = [world.traces[rank] for rank in ranks if rank in world.traces]
+    failed = [trace for trace in traces if trace.ended in ("exception", "collective")]
+    return [
+        _fact(trace.rank, f"its recorder was written at its end, by {clean(trace.why_ended, 200)}")
+        for trace in failed[:SHOWN]
+    ]
+
+
 def far(world: World, operation: Operation, ranks: Sequence[int]) -> Evidence:
     """How far the ranks came that others wait for."""
     group = world.groups[operation.node.group]

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.flight.picture import Picture, examine
 from hangtop_core.analysis.flight.verdicts import waited
-from hangtop_core.analysis.flight.ways import outdated, sources, unread
+from hangtop_core.analysis.flight.ways import outdated, sources, unread, unreadable
 from hangtop_core.diagnosis import Culprit
 from hangtop_core.model import Rank
 from hangtop_core.text import clean, utc
@@ -103,6 +103,7 @@ def _examine(ranks: Sequence[Rank], traces: Mapping[int, Trace]) -> Picture:
         ranks=[rank.rank for rank in ranks],
         unread=unread(ranks),
         recorders=sources(ranks),
+        unreadable=unreadable(ranks),
     )
 
 

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.flight.world import World
 
-Attendance = Literal["joined", "over", "not", "differs", "unsure", "absent"]
+Attendance = Literal["joined", "over", "not", "differs", "unsure", "absent", "unreadable"]
 """Has issued it; is through with it; has not issued it; has issued something else as this number;
-its recorder does not tell; has no recorder that could be read."""
+its recorder does not tell; has no recorder; has one that could not be read."""
 
 ORDER: dict[Attendance, int] = {
-    "not": 0, "differs": 1, "absent": 2, "unsure": 3, "joined": 4, "over": 5,
+    "not": 0, "differs": 1, "absent": 2, "unreadable": 3, "unsure": 4, "joined": 5, "over": 6,
 }  # fmt: skip
 """Those that others wait for first."""
 
@@ -46,14 +46,14 @@ def attendees(
         if operation is None:
             return ()
         ends = (operation.node.source, operation.node.target)
-        return tuple(Attendee(rank, _end(operation, rank), None) for rank in ends)
+        return tuple(Attendee(rank, _end(world, operation, rank), None) for rank in ends)
     found = []
     for rank in group.members:
         member = group.by_rank.get(rank)
         newest = member.newest if member is not None else None
         if member is None:
-            how: Attendance = "absent" if rank not in world.traces else "unsure"
-        elif newest is None:
+            how: Attendance = "unsure" if rank in world.traces else _without_trace(world, rank)
+        elif newest is None or (newest < seq and world.lacks_entries(rank)):
             how = "unsure"
         elif newest < seq:
             how = "not"
@@ -67,7 +67,11 @@ def attendees(
     return (*found, *(Attendee(rank, "unsure", None) for rank in perhaps))
 
 
-def _end(operation: Operation, rank: int) -> Attendance:
+def _without_trace(world: World, rank: int) -> Attendance:
+    return "unreadable" if world.is_unreadable(rank) else "absent"
+
+
+def _end(world: World, operation: Operation, rank: int) -> Attendance:
     if rank in operation.absent:
-        return "absent"
+        return _without_trace(world, rank)
     return "not" if rank in operation.missing else "joined"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,20 @@ _WORDS = {
     "refused": "refused",
     "too-large": "too large",
     "unreadable": "not readable",
+    "foreign": "not a dump",
 }
+"""What files are called whose dumps were not read, by the kind of the problem."""
+_FIXES = {
+    "stale": "remove the dumps of earlier runs",
+    "truncated": "collect them again, as soon as they are whole",
+    "empty": "collect them again; an empty file is left where a disk is full, or its rank ended",
+    "refused": "look who wrote them: no recorder holds such data",
+    "too-large": "dump fewer entries (TORCH_FR_BUFFER_SIZE)",
+    "unreadable": "read them as the user whose files they are",
+    "foreign": "put the dumps of these ranks in their places",
+}
+UNREADABLE = frozenset(_WORDS) - {"stale"}
+"""Problems of a rank's file that leave open what is in it."""
 
 
 class Waiting(Struct, frozen=True):
@@ -53,6 +66,8 @@ class Waiting(Struct, frozen=True):
     """The most operations that one rank has in flight in the group."""
     since: str | None
     """When it was issued first, by the ranks' clocks."""
+    unreadable: tuple[int, ...] = ()
+    """Those without data whose recorder is there, and could not be read."""
 
 
 class GroupState(Struct, frozen=True):
@@ -75,6 +90,18 @@ class FileProblem(Struct, frozen=True):
     path: str
     kind: str
     why: str
+    rank: int | None = None
+    """Whose it is, by its name; None where that is not known."""
+
+
+class RankEnds(Struct, frozen=True):
+    """Ranks that ended alike."""
+
+    ranks: tuple[int, ...]
+    how: str
+    """`finished`, `exception`, or `collective`: by an exception that came out of one."""
+    why: str
+    """The exception."""
 
 
 class FlightState(Struct, frozen=True):
@@ -89,6 +116,10 @@ class FlightState(Struct, frozen=True):
     problems: tuple[FileProblem, ...]
     recorders: tuple[Source, ...] = ()
     """By what the recorders of running ranks were read; empty of files."""
+    unreadable: tuple[int, ...] = ()
+    """Ranks without a recorder that was read, though there is one."""
+    ended: tuple[RankEnds, ...] = ()
+    """Ranks whose recorder was written when they ended, by the hook of `hangtop run`."""
 
 
 class FlightDiagnosis(Diagnosis, frozen=True, kw_only=True):
@@ -112,6 +143,7 @@ def examine(
     ranks: Iterable[int] = (),
     unread: Iterable[BlindSpot] | None = None,
     recorders: Iterable[Source] = (),
+    unreadable: Iterable[int] = (),
 ) -> Picture:
     """Judge the traces of a job.
 
@@ -122,14 +154,18 @@ def examine(
         ranks: ranks that are known of otherwise.
         unread: why ranks have no trace, where that is known better than from their files.
         recorders: by what the recorders of running ranks were read.
+        unreadable: ranks whose recorders are there and could not be read, besides those of files.
     """
-    world = World(traces, ranks)
+    told = tuple(problems)
+    world = World(traces, ranks, {*unreadable, *unreadable_ranks(told)})
+    if any(one.kind == "unreadable" and one.rank is None for one in told):
+        world.doubt_absent()
     waits = Waits(world)
     verdicts = conclude(waits)
     state: JobState = "hung" if waits.operations else "unknown"
     newest = max((trace.newest_ns for trace in traces), default=0)
     seconds = waited(world, waits)
-    told, read_by = tuple(problems), tuple(recorders)
+    read_by = tuple(recorders)
     live = bool(read_by)
     diagnosis = FlightDiagnosis(
         schema=SCHEMA,
@@ -167,7 +203,7 @@ def _flight(
                 group.members,
                 group.configured,
                 max(newest, default=None),
-                tuple(map(_waiting, waiting)),
+                tuple(_waiting(one, world) for one in waiting),
             )
         )
     return FlightState(
@@ -176,12 +212,29 @@ def _flight(
         libraries=dict(Counter(clean(one.library, 80) for one in traces if one.library)),
         entries=sum(one.length for one in traces),
         absent=world.absent,
+        unreadable=world.unreadable,
+        ended=_ended(world),
         groups=tuple(groups),
         problems=problems,
     )
 
 
-def _waiting(one: Operation) -> Waiting:
+def _ended(world: World) -> tuple[RankEnds, ...]:
+    alike: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for rank, trace in world.traces.items():
+        if trace.ended:
+            alike[trace.ended, clean(trace.why_ended, 300)].append(rank)
+    return tuple(RankEnds(tuple(ranks), *how) for how, ranks in alike.items())
+
+
+def unreadable_ranks(problems: Iterable[FileProblem]) -> frozenset[int]:
+    """Return the ranks that have a file which is there and could not be read."""
+    return frozenset(
+        one.rank for one in problems if one.rank is not None and one.kind in UNREADABLE
+    )
+
+
+def _waiting(one: Operation, world: World) -> Waiting:
     issued = [entry.created_ns for entry in one.entries.values() if entry.created_ns]
     entry = one.entry
     name = clean(entry.call.op, 80)
@@ -196,6 +249,7 @@ def _waiting(one: Operation) -> Waiting:
         over=one.passed,
         differ=one.mismatched,
         absent=one.absent,
+        unreadable=tuple(filter(world.is_unreadable, one.absent)),
         unsure=one.unsure,
         in_flight=one.depth,
         since=since.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if since else None,
@@ -203,10 +257,10 @@ def _waiting(one: Operation) -> Waiting:
 
 
 def _absent(world: World) -> Iterable[BlindSpot]:
-    if world.absent:
+    if world.without_dump:
         why = "no dump of these ranks"
         fix = "collect the files of all nodes; a rank that died or holds the GIL writes none"
-        yield BlindSpot("flight recorder", (), world.absent, why, fix)
+        yield BlindSpot("flight recorder", (), world.without_dump, why, fix)
 
 
 def _blind(world: World, problems: Sequence[FileProblem], live: bool) -> Iterable[BlindSpot]:
@@ -222,7 +276,10 @@ def _blind(world: World, problems: Sequence[FileProblem], live: bool) -> Iterabl
     if bare:
         why = "these dumps hold no stacks (JSON never does): call sites cannot be compared"
         fix = "dump as pickle, with stacks"
-        if live:
+        if all(world.traces[rank].ended for rank in bare):
+            why = "these were written at the ends of ranks, without stacks"
+            fix = "read the traceback in the log of each rank"
+        elif live:
             why = "these recorders give no stacks of earlier calls: call sites cannot be compared"
             fix = "where a rank is now: hangtop dump; torch's own dump files have stacks"
         yield BlindSpot("call sites", (), bare, why, fix)
@@ -234,10 +291,18 @@ def _blind(world: World, problems: Sequence[FileProblem], live: bool) -> Iterabl
             "taken for members are those that have used it"
         )
         yield BlindSpot("process groups", (), (), why, "")
-    for kind in ("stale", "truncated", "empty", "refused", "too-large", "unreadable"):
-        paths = [one.path for one in problems if one.kind == kind]
-        if paths:
-            names = ", ".join(path.rpartition("/")[2] for path in paths[:4])
-            more = f" and {len(paths) - 4} more" if len(paths) > 4 else ""
-            why = f"{plural(len(paths), 'file')} {_WORDS[kind]}: {names}{more}"
-            yield BlindSpot("flight recorder", (), (), clean(why, 400), "")
+    yield from (spot for kind in _WORDS for spot in _unread_files(world, problems, kind))
+
+
+def _unread_files(world: World, problems: Sequence[FileProblem], kind: str) -> Iterable[BlindSpot]:
+    """The files of one kind of problem, with the ranks of which nothing is known by that."""
+    of_kind = [one for one in problems if one.kind == kind]
+    if kind == "foreign":  # anything may lie beside dumps
+        of_kind = [one for one in of_kind if one.rank is not None and world.is_unreadable(one.rank)]
+    if not of_kind:
+        return
+    names = ", ".join(one.path.rpartition("/")[2] for one in of_kind[:4])
+    more = f" and {len(of_kind) - 4} more" if len(of_kind) > 4 else ""
+    why = f"{plural(len(of_kind), 'file')} {_WORDS[kind]}: {names}{more}"
+    ranks = {one.rank for one in of_kind if one.rank is not None}.intersection(world.absent)
+    yield BlindSpot("flight recorder", (), tuple(sorted(ranks)), clean(why, 400), _FIXES[kind])

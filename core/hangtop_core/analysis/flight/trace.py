@@ -133,6 +133,10 @@ class Trace(Struct, dict=True):
     """The newest time in it: the dump was written at this time or later."""
     timeout_ms: int = 0
     """The longest timeout of an entry."""
+    ended: str = ""
+    """How the rank ended, if this was written at its end: see `hangtop_probe.columns.ENDS`."""
+    why_ended: str = ""
+    """The exception."""
     raw_group: bytes = b""
     raw_call: bytes = b""
     raw_site: bytes = b""

@@ -11,6 +11,8 @@ from hangtop_core.analysis.flight import patterns
 from hangtop_core.analysis.flight.circles import circle
 from hangtop_core.analysis.flight.evidence import (
     SHOWN,
+    end_facts,
+    end_of,
     facts,
     far,
     issued_ns,
@@ -35,7 +37,10 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
 
 MANY_ABSENT = 0.25
-"""Share of ranks without a dump from which on a missing dump says nothing about its rank."""
+"""Share of ranks without a dump from which on a missing dump says nothing about its rank.
+
+Dumps that cannot be read are no missing dumps: their ranks are never named for want of one.
+"""
 
 FOLLOWS = 0.5
 """Most that is believed of ranks that stay away where calls of others differed before."""
@@ -125,8 +130,11 @@ def _missing(
         f"{name(ranks)} did not issue {named(main)} that {name(waiting)} "
         f"{verb(waiting, 'waits', 'wait')} for"
     )
+    if (end := end_of(world, ranks)) is not None:
+        whom = verb(ranks, "it", "them")
+        text = f"{name(ranks)} {end}, and {name(waiting)} waited for {whom} in {named(main)}"
     behind = [rank for rank in victims if rank not in waiting]
-    found = [far(world, main, lack), *facts(waits, operations, main)]
+    found = [far(world, main, lack), *facts(waits, operations, main), *end_facts(world, waiting)]
     pattern = patterns.MISSING
     if shift is not None and shift.how == "skipped":
         pattern = patterns.SKIPPED
@@ -135,7 +143,7 @@ def _missing(
         text += f"; {name(behind)} {verb(behind, 'waits', 'wait')} behind those"
     if shift is not None:
         found.insert(0, shift_fact(world, main.node.group, shift))
-    steps = [_stack_step(ranks)]
+    steps = [_stack_step(ranks)] if end is None else [_end_step(ranks)]
     if shift is None and (place := main.entry.site) is not None:
         steps.insert(0, f"look for a condition that differs between ranks around {where(place)}")
     return verdict(pattern, text, ranks, victims, found, steps)
@@ -157,10 +165,18 @@ def _perhaps(
 def _alone(waits: Waits, main: Operation, issued: Sequence[int]) -> Verdict:
     text = (
         f"only {name(issued)} issued {named(main)}: {name(main.missing)} did not, and "
-        f"{verb(main.missing, 'has', 'have')} nothing in flight. Either the call stands under a "
-        f"condition, or the others are all held up outside of communication"
+        f"{verb(main.missing, 'has', 'have')} nothing in flight. "
     )
+    end = end_of(waits.world, main.missing)
+    if end is not None:
+        text += f"The others {end}"
+    else:
+        text += (
+            "Either the call stands under a condition, or the others are all held up outside of "
+            "communication"
+        )
     found = [far(waits.world, main, main.missing), *facts(waits, [main], main)]
+    found += end_facts(waits.world, issued)
     return verdict(patterns.ALONE, text, issued, (), found)
 
 
@@ -190,13 +206,17 @@ def _chain(
     )
 
 
+def _end_step(ranks: Sequence[int]) -> str:
+    return f"read the end of the log of {name(ranks)}: why {verb(ranks, 'it', 'they')} ended there"
+
+
 def _stack_step(ranks: Sequence[int]) -> str:
     there = verb(ranks, "its node", "their nodes")
     return f"take the stack of {name(ranks)} on {there}, by `hangtop dump` or py-spy"
 
 
 def _from_absent(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
-    absent = set(waits.world.absent)
+    absent = set(waits.world.without_dump)
     lacking = {
         end.nodes[0].source: end
         for end in ends
@@ -219,7 +239,7 @@ def _from_absent(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
         f"{verb(ranks, 'is', 'are')} stopped or held up, or the dump was not collected"
     )
     victims = sorted({v for end in lacking.values() for v in end.victims})
-    found = facts(waits, operations, main)
+    found = [*facts(waits, operations, main), *end_facts(waits.world, issued)]
     yield from _after(waits, main, verdict(patterns.ABSENT, text, ranks, victims, found))
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from hangtop_core.analysis.flight.trace import P2P
-from hangtop_core.analysis.flight.world import Entry, World
+from hangtop_core.analysis.flight.world import Entry, World, is_rooted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 COMPARED = 8
 """The oldest operations of a group that are compared with what ranks have that are through with
 it: a few numbers lie between the first and the last rank, unless something is odd."""
-
-_ROOTED = ("broadcast", "gather", "scatter", "reduce")
 
 
 class Node(NamedTuple):
@@ -259,7 +257,7 @@ def _collective(
         member = group.by_rank.get(rank)
         if member is None or rank in entries:
             continue
-        if member.newest is None:
+        if member.newest is None or (member.newest < seq and world.lacks_entries(rank)):
             unsure.append(rank)
         elif member.newest < seq:
             missing.append(rank)
@@ -284,8 +282,7 @@ def _collective(
 
 def rooted(call: Call) -> bool:
     """Whether one rank of a call is its root, so that it may be over on some before all join."""
-    op = call.op.lower().lstrip("_")
-    return op.startswith(_ROOTED) and not op.startswith("reduce_scatter")
+    return is_rooted(call.op)
 
 
 def classes(entries: dict[int, Entry]) -> tuple[tuple[Entry, tuple[int, ...]], ...]:

@@ -174,6 +174,8 @@ _COMMON: Mapping[str, tuple[str, str]] = {
     "broke": ("{what} was refused: the process that read it broke down ({why})", ""),
     "error": ("{what}: {why}", ""),
 }
+_UNREADABLE = frozenset(_COMMON) | {"owner", "link"}
+"""Codes of ways by which a recorder is there, and could not be read."""
 _WHAT = {
     "file": "its dump file {path}",
     "pipe": "the dump it wrote",
@@ -306,6 +308,17 @@ def outdated(ranks: Sequence[Rank]) -> frozenset[int]:
     }
     newest = max(files.values(), default=0.0)
     return frozenset(rank for rank, at in files.items() if at < newest - TOGETHER_S)
+
+
+def unreadable(ranks: Sequence[Rank]) -> frozenset[int]:
+    """Ranks that have left a recorder which could not be read: no sign that they left none."""
+    return frozenset(
+        rank.rank
+        for rank in ranks
+        if rank.recorder is not None
+        and rank.recorder.trace is None
+        and any(way.code in _UNREADABLE for way in rank.recorder.ways)
+    )
 
 
 def _standing(recorder: Recorder | None) -> tuple[str | None, str, str, tuple[str, ...]]:

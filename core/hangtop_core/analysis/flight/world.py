@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.analysis.flight.trace import DONE, P2P, RETIRED, STATE, Call
+from hangtop_core.analysis.flight.trace import COMPLETED, DONE, P2P, RETIRED, STATE, Call
 from hangtop_core.analysis.frames import site
 from hangtop_core.model import Frame
 from hangtop_core.text import clean
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 MAX_RANKS = 1_000_000
 _MEMBERS = re.compile(r"\s*\[[\d,\s-]*\]\s*")
 _RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+_ROOTED = ("broadcast", "gather", "scatter", "reduce")
+_NEVER = 1 << 62
+"""A number that no operation comes to."""
 _DEFAULT = "0"
 """torch's name of the default group."""
 
@@ -106,11 +109,14 @@ class Entry(Struct, frozen=True):
 class World:
     """The traces of one job. Ranks without a trace are known by the groups they belong to."""
 
-    def __init__(self, traces: Iterable[Trace], ranks: Iterable[int] = ()) -> None:
+    def __init__(
+        self, traces: Iterable[Trace], ranks: Iterable[int] = (), unread: Iterable[int] = ()
+    ) -> None:
         ordered = sorted(traces, key=lambda one: one.rank)
         self.traces: dict[int, Trace] = {one.rank: one for one in ordered}
         self.groups: list[Group] = []
-        self._extra = set(ranks)
+        self._unread = frozenset(unread) - set(self.traces)
+        self._extra = {*ranks, *self._unread}
         self._index: dict[tuple[int, str], int] = {}
         _assemble(self)
 
@@ -124,6 +130,28 @@ class World:
     def absent(self) -> tuple[int, ...]:
         """Ranks without a trace."""
         return tuple(rank for rank in self.ranks if rank not in self.traces)
+
+    @cached_property
+    def unreadable(self) -> tuple[int, ...]:
+        """Ranks without a trace whose recorder is there, and could not be read."""
+        return tuple(rank for rank in self.absent if rank in self._unread)
+
+    @cached_property
+    def without_dump(self) -> tuple[int, ...]:
+        """Ranks of which there is no recorder at all."""
+        return tuple(rank for rank in self.absent if rank not in self._unread)
+
+    def is_unreadable(self, rank: int) -> bool:
+        """Whether a rank has no trace, although its recorder is there."""
+        return rank in self._unread
+
+    def doubt_absent(self) -> None:
+        """Take all ranks without a trace for unreadable: their dumps may be where none is read."""
+        self._unread |= set(self.absent)
+
+    def lacks_entries(self, rank: int) -> bool:
+        """Whether entries of a rank could not be read, so that the last of it is not known."""
+        return bool(self.traces[rank].dropped)
 
     @cached_property
     def blank(self) -> tuple[int, ...]:
@@ -218,6 +246,8 @@ def _assemble(world: World) -> None:
             world.groups.append(group)
             for rank in ranks:
                 world._index[rank, uid] = len(world.groups) - 1
+    if any(trace.ended for trace in world.traces.values()):
+        _reopen(world)
     _members(world)
 
 
@@ -263,6 +293,48 @@ def _members(world: World) -> None:
         sends = bool(unseen) and has_sends(world, group)
         for rank in unseen:
             group.by_rank[rank] = _unseen(world, group, rank, numbers[index], sends)
+
+
+def _reopen(world: World) -> None:
+    """Set open what gloo calls over, although a member has ended without joining it.
+
+    An operation that fails, as when a peer goes, counts as completed there.
+    """
+    last: dict[int, int] = {}
+    for rank, trace in world.traces.items():
+        for local, seq in _reached(trace).items() if trace.ended else ():
+            index = world.group_of(rank, local)
+            last[index] = min(last.get(index, seq), seq)
+    for rank, trace in world.traces.items():
+        limits = [last.get(world.group_of(rank, n), _NEVER) for n in range(len(trace.groups))]
+        failing = [call.kind == "collective" and not is_rooted(call.op) for call in trace.calls]
+        columns = zip(trace.group, trace.seq, trace.call, trace.flag, strict=True)
+        trace.raw_flag = bytes(
+            _reopened(flag) if seq > limits[group] and failing[call] else flag
+            for group, seq, call, flag in columns
+        )
+
+
+def _reopened(flag: int) -> int:
+    """The flag of an operation that is not over after all, unless completion was recorded."""
+    return flag if flag & STATE == COMPLETED else flag & ~(DONE | RETIRED)
+
+
+def _reached(trace: Trace) -> dict[int, int]:
+    """The last number that a rank has issued, by its groups; without those of which it is lost."""
+    pairs = dict(zip(zip(trace.group, trace.flag, strict=True), trace.seq, strict=True))
+    whole = not trace.wrapped and not trace.dropped
+    found = dict.fromkeys(range(len(trace.groups)), 0) if whole else {}
+    for (group, flag), seq in pairs.items():
+        if not flag & P2P:
+            found[group] = max(found.get(group, 0), seq)
+    return found
+
+
+def is_rooted(op: str) -> bool:
+    """Whether one rank of a call is its root, so that it may be over on some before all join."""
+    name = op.lower().lstrip("_")
+    return name.startswith(_ROOTED) and not name.startswith("reduce_scatter")
 
 
 def _waiting(trace: Trace, members: dict[int, Member]) -> None:

@@ -81,7 +81,10 @@ def test_what_is_no_file_is_told_where_it_is_named_as_a_dump(tmp_path: Path) -> 
     for name in ("rank_8.pipe", "rank_8", "control"):
         os.mkfifo(tmp_path / name)
     [problem] = find([str(tmp_path)])[1]
-    assert (os.path.basename(problem.path), problem.why) == ("rank_8", "is no regular file")
+    assert (os.path.basename(problem.path), problem.why) == (
+        "rank_8",
+        "is no regular file but a FIFO",
+    )
 
 
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hangtop_core.analysis.flight.picture import examine
+from hangtop_core.analysis.flight.picture import FileProblem, FlightDiagnosis, examine
 from hangtop_core.dumps import pool
 from hangtop_core.dumps.find import DumpFile
 from hangtop_core.dumps.load import Loaded, load
@@ -317,3 +317,200 @@ def test_truncated_and_foreign_bytes() -> None:
         decode(pickle.dumps({"version": "2.10"}, 2)[:-3])
     with pytest.raises(ForeignError):
         decode(b"hello")
+
+
+def spoil(path: Path, how: str) -> None:
+    """Make a dump one that cannot be read."""
+    whole = path.read_bytes()
+    path.unlink()
+    if how == "cut off":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif how == "in a text":
+        path.write_bytes(b'{"version": "2.10", "entries": [{"collective_se\n')
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "refused":
+        path.write_bytes(pickle.dumps({"version": "2.10", "entries": [os.getcwd]}))
+    elif how == "another format":
+        path.write_bytes(pickle.dumps({"release": 7, "operations": []}))
+    elif how == "too large":
+        path.touch()
+        os.truncate(path, 257 << 20)
+    elif how == "folder":
+        path.mkdir()
+    elif how == "FIFO":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(path.with_name("gone"))
+
+
+SPOILED = {
+    "cut off": "truncated",
+    "in a text": "truncated",
+    "empty": "empty",
+    "refused": "refused",
+    "another format": "foreign",
+    "too large": "too-large",
+    "folder": "foreign",
+    "FIFO": "foreign",
+    "lost link": "unreadable",
+}
+
+
+@pytest.mark.parametrize("backend", ["nccl", "gloo"])
+@pytest.mark.parametrize("how", SPOILED)
+def test_a_dump_that_cannot_be_read_is_no_missing_dump(
+    tmp_path: Path, how: str, backend: str
+) -> None:
+    job = Job(4, backend=backend).call("all_reduce").call("all_reduce", [0, 1, 2], done=False)
+    folder = write(tmp_path / "d", job.dumps(), "trace-gpu1-rank_")
+    (folder / "rank2.log").write_text("step 1")
+    (folder / "README").write_text("of last night")
+    spoil(folder / "trace-gpu1-rank_3", how)
+    loaded = load([str(folder)])
+    listed = {one.rank: one.kind for one in loaded.problems if one.rank is not None}
+    assert listed == {3: SPOILED[how]}
+    seen = judged(loaded)
+    assert (seen.state, seen.verdicts) == ("hung", ())
+    assert (seen.flight.absent, seen.flight.unreadable) == ((3,), (3,))
+    [spot] = [one for one in seen.blind_spots if one.ranks == (3,)]
+    assert (spot.what, bool(spot.fix)) == ("flight recorder", True)
+    text = flight_text(seen, 100)
+    assert "No cause could be told: the recorder of rank 3 cannot be read." in text
+    assert "unreadable: 3" in text
+
+
+def test_a_rank_that_left_no_dump_is_told_from_one_that_did(tmp_path: Path) -> None:
+    job = Job(8).call("all_reduce").call("all_reduce", range(6), done=False)
+    folder = write(tmp_path / "d", job.dumps())
+    files = sorted(folder.iterdir())
+    files[6].unlink()
+    files[7].write_bytes(b"")
+    seen = judged(load([str(folder)]))
+    assert [blamed(one) for one in seen.verdicts] == [[6]]
+    assert seen.flight.unreadable == (7,)
+
+
+@pytest.mark.parametrize("ending", [".gz", ".tmp", "~"])
+def test_a_dump_that_is_packed_or_not_whole_is_no_missing_one(tmp_path: Path, ending: str) -> None:
+    job = Job(4).call("all_reduce").call("all_reduce", [0, 1, 2], done=False)
+    folder = write(tmp_path / "d", job.dumps(), "rank_")
+    (folder / "rank_3").rename(folder / f"rank_3{ending}")
+    (folder / f"rank_3{ending}").write_bytes(b"\x1f\x8b packed")
+    seen = judged(load([str(folder)]))
+    assert (seen.verdicts, seen.flight.unreadable) == ((), (3,))
+
+
+def test_what_lies_beside_dumps_is_nobodys_dump(tmp_path: Path) -> None:
+    job = Job(4).call("all_reduce").call("all_reduce", [0, 1, 2], done=False)
+    folder = write(tmp_path / "d", job.dumps())
+    next(one for one in folder.iterdir() if one.name.endswith("3")).unlink()
+    for name in ("rank3.log", "stderr-rank_3.txt", "core.rank3.py"):
+        (folder / name).write_text("no dump")
+    (folder / "node3").mkdir()
+    seen = judged(load([str(folder)]))
+    assert [blamed(one) for one in seen.verdicts] == [[3]]
+    assert seen.flight.unreadable == ()
+
+
+def test_a_rank_whose_last_entries_are_damaged_is_not_said_to_lack(tmp_path: Path) -> None:
+    job = Job(4).call("all_reduce").call("all_reduce", done=False)
+    dumps = job.dumps()
+    dumps[2]["entries"][-1] = "damaged"
+    seen = judged(load([str(write(tmp_path / "d", dumps))]))
+    [waiting] = seen.flight.groups[0].waiting
+    assert (waiting.missing, waiting.unsure) == ((), (2,))
+    assert not [one for one in seen.verdicts if blamed(one)]
+
+
+def test_the_folder_of_a_prepared_run_is_that_of_its_dumps(tmp_path: Path) -> None:
+    write(tmp_path / "flight", hung().dumps())
+    (tmp_path / "hook" / "hangtop_hook").mkdir(parents=True)
+    (tmp_path / "hook" / "hangtop_hook" / "names.py").touch()
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "rank0-gpu1.log").write_text("step 1")
+    loaded = load([str(tmp_path)])
+    assert ([one.rank for one in loaded.traces], loaded.problems) == ([0, 1, 2, 3], [])
+
+
+def test_a_folder_that_may_not_be_listed_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(4).call("all_reduce").call("all_reduce", [0, 1, 2], done=False)
+    folder = write(tmp_path / "d", job.dumps())
+    next(one for one in folder.iterdir() if one.name.endswith("3")).unlink()
+    closed = folder / "gpu2"
+    closed.mkdir()
+    (closed / "rank_9").touch()
+
+    def scandir(path: str) -> os._ScandirIterator[str]:
+        if os.fspath(path) == str(closed):
+            raise PermissionError(13, "Permission denied", path)
+        return listing(path)
+
+    listing = os.scandir
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != str(closed))
+    loaded = load([str(folder)])
+    [problem] = loaded.problems
+    assert (problem.path, problem.kind, problem.rank) == (str(closed), "unreadable", None)
+    assert judged(loaded).verdicts == (), "the dump of rank 3 may be in there"
+
+
+def judged(loaded: Loaded) -> FlightDiagnosis:
+    """What is concluded, as `hangtop flight` does."""
+    problems = [FileProblem(one.path, one.kind, one.why, one.rank) for one in loaded.problems]
+    return examine(loaded.traces, problems, loaded.files).diagnosis
+
+
+def ended(dump: dict[str, object], how: str, why: str = "") -> None:
+    """Let a dump be one that the hook of `hangtop run` wrote at the end of its rank."""
+    dump["hangtop"] = {"ended": how, "why": why}
+
+
+@pytest.mark.parametrize("how", ["finished", "exception"])
+def test_a_rank_that_ended_is_who_the_others_waited_for(tmp_path: Path, how: str) -> None:
+    """gloo says of an operation that failed that it is over; and of the last one not yet."""
+    job = Job(4, backend="gloo").call("all_reduce").call("barrier", [0, 1, 2])
+    dumps = job.dumps()
+    dumps[3]["entries"][-1]["retired"] = False
+    for status in dumps[3]["pg_status"].values():
+        status["last_completed_collective"] = -1
+    for rank in range(3):
+        ended(dumps[rank], "collective", "RuntimeError: gloo/pair.cc: closed by peer")
+    ended(dumps[3], how, "ValueError: bad \x1b[31mbatch" * (how == "exception"))
+    seen = judged(load([str(write(tmp_path / "d", dumps, "ended_rank_"))]))
+    [verdict] = seen.verdicts
+    assert (blamed(verdict), verdict.victims) == ([3], (0, 1, 2))
+    word = "finished without an exception" if how == "finished" else "ended by ValueError: bad"
+    assert verdict.summary.startswith(f"rank 3 {word}")
+    assert "ranks 0-2 waited for it in barrier #2" in verdict.summary
+    assert "\x1b" not in flight_text(seen, 100)
+    assert flight_text(seen, 100).startswith("ENDED while ranks waited: dumps of 4 of 4 ranks")
+    assert not [step for step in verdict.next_steps if "take the stack" in step]
+    assert [(one.ranks, one.how) for one in seen.flight.ended] == [
+        ((0, 1, 2), "collective"), ((3,), how),
+    ]  # fmt: skip
+
+
+def test_ranks_that_all_finished_waited_for_nobody(tmp_path: Path) -> None:
+    dumps = Job(2, backend="gloo").call("all_reduce").call("all_reduce", done=False).dumps()
+    for dump in dumps.values():
+        ended(dump, "finished")
+    seen = judged(load([str(write(tmp_path / "d", dumps))]))
+    assert (seen.state, seen.verdicts) == ("unknown", ())
+    assert "Ended\n  0-1: without an exception\n" in flight_text(seen, 100)
+
+
+def test_what_has_a_root_may_be_over_before_all_have_joined(tmp_path: Path) -> None:
+    dumps = Job(2, backend="gloo").call("all_reduce").call("broadcast", [0]).dumps()
+    for dump in dumps.values():
+        ended(dump, "finished")
+    assert judged(load([str(write(tmp_path / "d", dumps))])).verdicts == ()
+
+
+def test_what_nccl_says_is_over_stays_over(tmp_path: Path) -> None:
+    dumps = Job(2).call("all_reduce").call("all_reduce", [0]).dumps()
+    for dump in dumps.values():
+        ended(dump, "finished")
+    assert judged(load([str(write(tmp_path / "d", dumps))])).verdicts == ()

@@ -1,0 +1,246 @@
+"""A rank's flight recorder as a file, written when the rank ends: gloo writes none by itself.
+
+`flight/ended_rank_N` of the run has the form of torch's own dumps (a pickle, without stacks: those
+would import torch._inductor), and beside its keys `hangtop`: whether the rank finished or ended by
+an exception, and whether that came out of a collective. Two things are put right, which torch 2.13
+gets wrong for gloo: the ranks of groups, and that an operation which failed counts as completed.
+
+Written at the normal end, too: of a rank without a file nobody could tell whether it had finished
+or was killed. Not by a rank that a signal ends: a handler would change what the signal does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import pickle
+import re
+import select
+import sys
+import time
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set
+
+BINDING = "torch._C._distributed_c10d"
+LONGEST_S = 1.0
+"""Seconds for which the end of a rank may be delayed."""
+MOST_ENTRIES = 10000
+"""Entries a recorder may hold: writing down 2,000 takes 0.12 s of CPU."""
+MOST_MEMBERS = 200000
+"""Ranks of all groups together that are written."""
+_DUMPS = ("_dump_fr_trace", "_dump_nccl_trace")
+_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+_FAILED = re.compile(r"gloo/|NCCL|timed out|closed by peer|reset by peer", re.IGNORECASE)
+"""What an exception says that came out of a collective."""
+_COPY = 'umask 077; cat >"$1" && mv -f "$1" "$2" || rm -f "$1"'
+_kept: Dict[int, "Keeper"] = {}
+"""By process id: a fork takes this along."""
+
+
+class Keeper:
+    """What the end of this rank will need."""
+
+    def __init__(self, module: Any, directory: str) -> None:
+        self.module = module
+        self.pid = os.getpid()
+        self.rank = int(module.get_rank())
+        self.folder = os.path.join(directory, "flight")
+        self.path = os.path.join(self.folder, "ended_rank_%d" % self.rank)
+        self.began = time.time()
+        self.groups: Dict[str, Dict[str, str]] = {}
+
+    def note_groups(self) -> None:
+        """Take note of the process groups: destroying them makes torch forget their ranks."""
+        self.groups.update(groups_of(self.module))
+
+    def write(self) -> None:
+        """Write the recorder; once, and only in the process that joined."""
+        if _kept.pop(os.getpid(), None) is not self or self.pid != os.getpid():
+            return
+        error = last_exception()
+        if _is_huge() or self._has_written() or not os.path.isdir(self.folder):
+            return
+        dump = read()
+        if dump is None:
+            return
+        self.note_groups()
+        complete(dump, self.groups, error)
+        temporary = "%s.part-%d" % (self.path, self.pid)
+        hand_over(pickle.dumps(dump, 2), temporary, self.path)
+
+    def _has_written(self) -> bool:
+        """Whether torch has written its own dump, which has stacks."""
+        try:
+            return os.stat("%s/rank_%d" % (self.folder, self.rank)).st_mtime >= self.began
+        except OSError:
+            return False
+
+
+def keep(module: Any, directory: str) -> None:
+    """Write the recorder of this rank at its end, however often it joins a process group."""
+    if os.getpid() in _kept:
+        return
+    keeper = _kept[os.getpid()] = Keeper(module, directory)
+    with contextlib.suppress(OSError):
+        os.unlink(keeper.path)  # of an attempt that torchrun has restarted
+    atexit.register(_at_end, keeper)
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and _is_child():
+        # A process that multiprocessing has forked never comes to what is registered above.
+        util.Finalize(None, _at_end, args=(keeper,), exitpriority=1000)
+
+
+def before_destroy() -> None:
+    """Take note of the groups while torch knows them."""
+    keeper = _kept.get(os.getpid())
+    if keeper is not None:
+        keeper.note_groups()
+
+
+def _at_end(keeper: Keeper) -> None:
+    from . import attempt
+
+    attempt("recorder", keeper.write)
+
+
+def _is_child() -> bool:
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
+
+
+def _is_huge() -> bool:
+    sizes = [os.environ.get(name, "") for name in _SIZES]
+    return any(size.isdigit() and int(size[:9]) > MOST_ENTRIES for size in sizes)
+
+
+def last_exception() -> Optional[BaseException]:
+    """Return the exception by which this process ends, as far as Python keeps it."""
+    current = sys.exc_info()[1]
+    return current or getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+
+
+def read() -> Optional[Dict[str, Any]]:
+    """Return what this process's recorder holds; None where there is none, or it is empty."""
+    binding = sys.modules.get(BINDING)
+    for name in _DUMPS:
+        function = getattr(binding, name, None)
+        if function is None:
+            continue
+        # Collectives, no stacks, not only those that are active.
+        dump = pickle.loads(function(True, False, False))  # noqa: S301  # of this very process
+        if isinstance(dump, dict) and dump.get("entries"):
+            return dump
+    return None
+
+
+def complete(
+    dump: Dict[str, Any], groups: Mapping[str, Mapping[str, str]], error: Optional[BaseException]
+) -> None:
+    """Add to a dump what torch does not write."""
+    config = dump.get("pg_config")
+    if groups and not (isinstance(config, dict) and any(config)):
+        dump["pg_config"] = dict(groups)
+    errors = [one for one in chain(error) if not isinstance(one, SystemExit)]
+    failed = next((one for one in errors if _FAILED.search(str(one)[:2000])), None)
+    if failed is not None:
+        reopen(dump)
+    why = failed or (errors[0] if errors else None)
+    dump["hangtop"] = {
+        "ended": "collective" if failed else "exception" if why else "finished",
+        "why": ("%s: %s" % (type(why).__name__, " ".join(str(why).split())))[:300] if why else "",
+    }
+
+
+def chain(error: Optional[BaseException]) -> Iterator[BaseException]:
+    """Yield an exception and those that it came from."""
+    seen: Set[int] = set()
+    while error is not None and id(error) not in seen and len(seen) < 20:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def reopen(dump: Dict[str, Any]) -> None:
+    """Let the newest operation of gloo be open: it failed, which the recorder calls completed."""
+    entry = dump["entries"][-1]
+    if not str(entry.get("profiling_name")).startswith("gloo:"):
+        return
+    entry["retired"] = False
+    status = dump.get("pg_status", {}).get(str(entry.get("pg_id")))
+    number = entry.get("collective_seq_id")
+    if isinstance(status, dict) and isinstance(number, int):
+        status["last_completed_collective"] = number - 1
+
+
+def groups_of(module: Any) -> Dict[str, Dict[str, str]]:
+    """Return the process groups of this rank, in the form of `pg_config`."""
+    world = getattr(module, "_world", None)
+    found: Dict[str, Dict[str, str]] = {}
+    left = MOST_MEMBERS
+    for group, name in dict(getattr(world, "pg_names", {})).items():
+        members = world.pg_group_ranks.get(group) if world is not None else None
+        if not members or len(members) > left:
+            continue
+        left -= len(members)
+        ordered: List[int] = sorted(members, key=members.__getitem__)
+        desc = str(getattr(group, "group_desc", "") or "")
+        found[str(name)] = {"name": str(name), "desc": desc, "ranks": str(ordered)}
+    return found
+
+
+def hand_over(data: bytes, temporary: str, path: str) -> None:
+    """Let another process write a file and give it its name, and wait for that a moment.
+
+    A file system that hangs holds up that process, and not this one.
+    """
+    until = time.monotonic() + LONGEST_S
+    source, sink = os.pipe()
+    try:
+        child = _start(["/bin/sh", "-c", _COPY, "sh", temporary, path], source)
+    finally:
+        os.close(source)
+    try:
+        is_whole = _pour(data, sink, until)
+    finally:
+        os.close(sink)
+    _await(child, until if is_whole else 0.0)
+
+
+def _start(command: Sequence[str], source: int) -> int:
+    """Start a program that reads from ``source``, and holds nothing else of this process open."""
+    actions: List[Any] = [(os.POSIX_SPAWN_DUP2, source, 0)]
+    actions += [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)]
+    # gloo's sockets stay open in what a rank starts: its peers would not see it end.
+    numbers = [int(name) for name in os.listdir("/proc/self/fd")]
+    actions += [(os.POSIX_SPAWN_CLOSE, fd) for fd in numbers if fd > 2 and _is_open(fd)]
+    path = os.environ.get("PATH", os.defpath)
+    return os.posix_spawn(command[0], list(command), {"PATH": path}, file_actions=actions)
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def _pour(data: bytes, sink: int, until: float) -> bool:
+    """Write all of it, as fast as it is read; False where it takes too long."""
+    os.set_blocking(sink, False)
+    left = memoryview(data)
+    while left:
+        if not select.select([], [sink], [], max(until - time.monotonic(), 0.0))[1]:
+            return False
+        left = left[os.write(sink, left[: 1 << 16]) :]
+    return True
+
+
+def _await(child: int, until: float) -> None:
+    """Wait for a process, and end it where it takes too long."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(child, os.WNOHANG)[0] == 0:
+            if time.monotonic() > until:
+                os.kill(child, 9)
+                return
+            time.sleep(0.005)
