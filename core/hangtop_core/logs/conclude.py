@@ -20,6 +20,7 @@ from hangtop_core.rankset import names
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
+    from hangtop_core.commands import Step
     from collections.abc import Iterable, Iterator, Sequence
 
     from hangtop_core.diagnosis import Verdict
@@ -103,7 +104,7 @@ def _of_root(judged: Judged, one: Fold, confidence: float) -> Verdict:
     )
 
 
-def _steps(one: Fold, ranks: Sequence[int]) -> tuple[str, ...]:
+def _steps(one: Fold, ranks: Sequence[int]) -> tuple[Step, ...]:
     """What to do about an error, where the line tells more than its cause."""
     if one.record.cause == "mismatched-size" and code_of(one) in BOTH_ENDS:
         return (*STEPS["mismatched-size"], *NOT_ALIKE)
