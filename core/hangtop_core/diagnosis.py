@@ -68,7 +68,7 @@ class Verdict(Struct, frozen=True, gc=False):
     apart: bool = False
     """Whether it is a fault of its own beside the first, not another explanation of the same."""
     commands: tuple[str, ...] = ()
-    """Of each next step the command at its end; empty where it has none."""
+    """Of each next step the command in it; empty where it has none."""
 
 
 NeedKind = Literal["stacks", "descriptors", "recorder", "logs", "kernel log", "native stacks"]

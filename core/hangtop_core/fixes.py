@@ -55,7 +55,7 @@ _AS_USER = re.compile(
         for form in (TEXTS[names.AS_USER], from_afar(TEXTS[names.AS_USER]))
     )
 )
-_PROGRAMS = ("sudo ", "pip ", "apt-get ", "hangtop ")
+_PROGRAMS = ("sudo ", "pip ", "apt-get ", "sysctl ", "hangtop ")
 _HOLDERS = ("failure", "trial", "py_spy", "ranks", "capabilities")
 """Fields of messages in which there may be a fix."""
 

@@ -20,9 +20,9 @@ from hangtop_core.rankset import names
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
-    from hangtop_core.commands import Step
     from collections.abc import Iterable, Iterator, Sequence
 
+    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Verdict
     from hangtop_core.logs.judge import Fold, Judged, Position
 

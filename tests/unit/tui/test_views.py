@@ -20,7 +20,7 @@ from hangtop.views.node import node_items
 from hangtop.views.nodes import node_rows
 from hangtop.views.overview import class_row_steps, verdict_lines
 from hangtop.views.stacks import representative, tree_rows
-from hangtop.views.verdict import command_in, evidence_items, full_lines
+from hangtop.views.verdict import evidence_items, full_lines
 from hangtop.widgets.line_pane import style_of
 from hangtop_core.analysis.stacks import merge
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -164,13 +164,6 @@ def test_nothing_is_dim_under_the_cursor(role: str) -> None:
     style = style_of(f"{role}+cursor")
     assert style.reverse
     assert not style.dim
-
-
-def test_commands_of_next_steps_are_found() -> None:
-    assert command_in("lslocks | grep /a") == "lslocks | grep /a"
-    assert command_in("quota -s -u 1000") == "quota -s -u 1000"
-    assert command_in("try the endpoint: nc -zv n1 29400") == "nc -zv n1 29400"
-    assert command_in("start the launcher on every node") is None
 
 
 def test_a_node_says_what_it_is_reached_by_where_that_is_not_ssh() -> None:

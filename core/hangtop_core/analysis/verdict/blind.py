@@ -12,7 +12,7 @@ from hangtop_core.analysis.flight.ways import unread
 from hangtop_core.analysis.gpus import Slots
 from hangtop_core.analysis.layout import seats
 from hangtop_core.analysis.verdict.steps import on_node, spelt
-from hangtop_core.commands import Spelt
+from hangtop_core.commands import Spelt, quoting
 from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.joining import size_name
 from hangtop_core.kernelline import deaths
@@ -66,7 +66,8 @@ def _spot(
     fix: str | Spelt,
 ) -> BlindSpot:
     if isinstance(fix, str):
-        fix = Spelt(clean(fix), fixes.command_in(fix))
+        text = clean(fix)
+        fix = Spelt(text, fixes.command_in(text) or quoting(text).command)
     return BlindSpot(what, nodes, ranks, clean(why), fix.text, fix.command)
 
 

@@ -37,16 +37,17 @@ def dumping_steps(case: Case, subject: Subject) -> tuple[Step, ...]:
     if place is not None and place.handler is not None:
         wait = f"wait until {clean(place.handler, 60)} has taken it{most}"
         # A command gets every core, but for a limit of one byte: core(5), fs/coredump.c.
-        without = "next time without a core: prlimit --core=1 COMMAND"
+        limit: tuple[Word, ...] = ("prlimit", "--core=1", "COMMAND")
     else:
-        wait, without = f"wait until it is written{most}", "next time without a core: ulimit -c 0"
+        wait, limit = f"wait until it is written{most}", ("ulimit", "-c", 0)
+    without = on_node("", *limit, why="next time without a core")
     end = on_node(
         subject.rank.node, "kill", "-9", subject.pid, why="or give it up, which ends the rank"
     )
     return (
         Advice(wait),
         end,
-        Advice(without),
+        without,
         *core_steps(case, subject.rank, subject.pid, written=True),
     )
 

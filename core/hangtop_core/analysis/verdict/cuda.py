@@ -120,7 +120,7 @@ def _syncing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         evidence=common_facts(case, waiting[:1]),
         steps=(
             on(first, "hangtop", "flight", "--pid", first.pid),
-            Advice("hangtop run -- CMD starts the job so that its flight recorder can be read"),
+            Advice("`hangtop run -- COMMAND` starts the job so that its recorder can be read"),
             Advice("`hangtop diagnose --ras` asks NCCL itself, where its version is safe"),
         ),
     )

@@ -100,7 +100,8 @@ def nettest(case: Case) -> Step:
     far = next((one for one in nodes if one.shell is not None), None)
     words = "every way between the nodes, and who is blocked"
     if far is None or far.name not in words_of(far.options):
-        return Advice(f"{words}: `hangtop nettest --port {TEST_PORT}` with the same nodes")
+        why = f"{words}, with the options that lead to these nodes"
+        return on_node("", "hangtop", "nettest", "--port", TEST_PORT, why=why)
     all_of_them = word(nodesets.fold(case.job.nodes)) or far.name
     options = [all_of_them if one == far.name else one for one in words_of(far.options)]
     return on_node("", "hangtop", "nettest", *options, "--port", TEST_PORT, why=words)

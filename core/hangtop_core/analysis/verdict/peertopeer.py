@@ -267,7 +267,7 @@ def _around(circles: Sequence[Sequence[Subject]]) -> str:
     return f"{first} wait for each other{more}" + (f", {len(rest) + 1} circles" * (len(rest) > 3))
 
 
-_LENGTHS = (
+_LENGTHS = Advice(
     "compare what each was to send with how much the other one reads, as by a length before it"
 )
 _ORDER = Advice("let neighbours call send and recv in opposite order, or use batch_isend_irecv")

@@ -45,7 +45,7 @@ def word(text: str) -> str | None:
     It may not where it is empty or long, looks like an option, or holds something that no terminal
     shows.
     """
-    is_operand = text and not text.startswith("-") and len(text) <= MAX_WORD and is_shown(text)
+    is_operand = text and text[0] not in "- " and len(text) <= MAX_WORD and is_shown(text)
     return text if is_operand else None
 
 

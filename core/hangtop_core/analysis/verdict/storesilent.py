@@ -177,13 +177,11 @@ def _steps(case: Case, first: Subject) -> tuple[Step, ...]:
     name = as_host(host)
     if name is None or not port.isdecimal():
         return (Advice("see who has the store, and whether that runs"),)
-    listens = f"on {name}: `ss -tlnp 'sport = :{port}'` names who has the store"
+    has = ("ps", "-o", "pid,stat,wchan:20,etime,args", "-p", "PID")
     return (
-        Advice(
-            f"{listens}; `ps -o pid,stat,wchan:20,etime,args -p PID` whether it runs (T: stopped, "
-            "kill -CONT lets it run)"
-        ),
-        Advice(f"see that host, too: `hangtop -H {name}`, together with the nodes of the job"),
+        on_node("", "ss", "-tlnp", f"sport = :{port}", why=f"see on {name} who has the store"),
+        on_node("", *has, why="and whether that runs (T: stopped, kill -CONT lets it run)"),
+        on_node("", "hangtop", "-H", name, why="see that host, together with the nodes of the job"),
         on_node(
             first.rank.node,
             "ss",

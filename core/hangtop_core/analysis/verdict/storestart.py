@@ -244,7 +244,7 @@ def _steps(subject: Subject) -> tuple[Step, ...]:
     hosts = "no rank hosts a store where all were started by torchrun: it has one itself, at the "
     hosts += "MASTER_PORT it gives them (TORCHELASTIC_USE_AGENT_STORE)"
     return (
-        *((hosts,) if by_torchrun(subject) else ()),
+        *((Advice(hosts),) if by_torchrun(subject) else ()),
         dump_step(subject, "--each --locals", why="see port and address in the locals"),
         Advice(
             "give all ranks the address and port of one store; compare where the program takes "
