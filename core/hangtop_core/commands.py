@@ -19,8 +19,8 @@ from hangtop_core.text import clean, is_plain
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MAX_COMMAND = 2000
-"""Characters of a command: a longer one fits on no screen."""
+MAX_COMMAND = 5000
+"""Characters of a command: a longer one fits on no screen, and no path is longer."""
 
 
 class Sign(Enum):
@@ -51,8 +51,8 @@ class Glob(Struct, frozen=True):
 
 _THEN = "\0"
 _OWN = re.compile(
-    "`(ulimit -c unlimited|hangtop(?: core| doctor| dump| numerics| diagnose --ras| run -- COMMAND"
-    "| flight(?: --trigger| --allow-inject)?)?)`"
+    "`(ulimit -c unlimited|hangtop(?: core| doctor| dump| nettest| numerics| diagnose --ras"
+    "| run(?: -- COMMAND)?| flight(?: --trigger| --allow-inject)?)?)`"
 )
 """Commands that sentences of ours quote. They have nothing in them that anybody else has chosen."""
 Word = str | int | Sign | Glob

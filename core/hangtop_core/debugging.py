@@ -27,7 +27,7 @@ from msgspec import Struct
 import hangtop_hook
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.verdict.steps import spelt
-from hangtop_core.commands import Command, spell, words_of
+from hangtop_core.commands import Command, words_of
 from hangtop_core.text import clean
 from hangtop_hook import carried
 from hangtop_hook.terminal import BLOCKED, ENDED
@@ -155,7 +155,7 @@ def _there(shell: str, words: Sequence[str], *, terminal: bool) -> tuple[str, ..
     found = list(words_of(shell))
     if "srun" in found:
         found.insert(found.index("srun") + 1, "--pty" if terminal else "--unbuffered")
-    return (*found, f"exec {spell(words)}")
+    return (*found, f"exec {shlex.join(words)}")
 
 
 def _ours(snapshot: Snapshot, rank: Rank) -> bool:
