@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from hangtop_core.text import clean, is_plain
+from hangtop_core.text import SAID, SAYS, clean, is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,6 +55,11 @@ _OWN = re.compile(
     "| run(?: -- COMMAND)?| flight(?: --trigger| --allow-inject)?)?)`"
 )
 """Commands that sentences of ours quote. They have nothing in them that anybody else has chosen."""
+_FIX = re.compile(
+    rf"(?!{SAID}|{SAYS})(?:.*: )?(sudo hangtop|hangtop --sudo|hangtop --via ssh"
+    r"|pip install (?:--upgrade )?py-spy|apt-get install (?:strace|gdb))"
+)
+"""Those that fixes of ours end with."""
 Word = str | int | Sign | Glob
 
 
@@ -109,7 +114,7 @@ class Spelt(NamedTuple):
 
 def quoting(text: str) -> Spelt:
     """Return a text with the command of ours that it quotes, if it does."""
-    quoted = _OWN.search(text)
+    quoted = _OWN.search(text) or _FIX.fullmatch(text)
     return Spelt(text, quoted[1] if quoted is not None else "")
 
 

@@ -55,7 +55,6 @@ _AS_USER = re.compile(
         for form in (TEXTS[names.AS_USER], from_afar(TEXTS[names.AS_USER]))
     )
 )
-_PROGRAMS = ("sudo ", "pip ", "apt-get ", "sysctl ", "hangtop ")
 _HOLDERS = ("failure", "trial", "py_spy", "ranks", "capabilities")
 """Fields of messages in which there may be a fix."""
 
@@ -74,12 +73,6 @@ def text(said: str | None) -> str | None:
 def is_ours(words: str) -> bool:
     """Whether a text is one of the fixes above, word for word; also as it is for another node."""
     return words in _WITHOUT_ARGUMENT or bool(_AS_USER.fullmatch(words))
-
-
-def command_in(words: str) -> str:
-    """Return the command that one of the fixes above ends with; empty of any other text."""
-    command = words.rpartition(": ")[2]
-    return command if is_ours(words) and command.startswith(_PROGRAMS) else ""
 
 
 def denied(why: str, fix: str | None) -> str:

@@ -29,6 +29,9 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 SAID = "the node says: "
 """Before a fix that is a node's own words."""
 
+SAYS = "the capture says: "
+"""Before advice and conclusions that are a file's own words."""
+
 AS_ROOT = "sudo hangtop"
 """A fix: hangtop as root here; see `from_afar`."""
 

@@ -14,10 +14,7 @@ from typing import Any
 from hangtop_core import fixes
 from hangtop_core.capture.changes import Damaged
 from hangtop_core.places import is_name
-from hangtop_core.text import clean, is_plain
-
-SAYS = "the capture says: "
-"""Stands before advice and conclusions that are a file's own words."""
+from hangtop_core.text import SAYS, clean, is_plain
 
 _QUICK = re.compile(rb'(?:[ -\[\]-~]++|\\["\\/])*+\n?')
 _LOOKED_AT = re.compile(rb'"(?:base|earlier|verdict|node|nodes|output|shell|options|fix|denied)"')
@@ -78,12 +75,12 @@ def node_name(name: Any) -> Any:
     """
     if isinstance(name, str) and name and not is_name(name):
         raise Damaged(f"{clean(name, 80)!r} is no node name")
-    return name
+    return _data(name, {})
 
 
 def _node(raw: Any) -> Any:
     """Return a node, or the name of one."""
-    return _with_name(raw) if isinstance(raw, dict) else node_name(_data(raw, {}))
+    return _with_name(raw) if isinstance(raw, dict) else node_name(raw)
 
 
 def _nodes(raw: Any) -> Any:

@@ -130,9 +130,7 @@ def _of_reverse(facts: Facts) -> Iterator[Finding]:
                 "warning",
                 f"{nodesets.fold(some)} takes {spot.address}, which is {node}'s, to be {name}",
                 tuple(some),
-                next_steps=texts(
-                    (Command("", ("getent", "hosts", spot.address), f"on {some[0]}"),)
-                ),
+                next_steps=texts((look,)),
             )
 
 

@@ -13,6 +13,7 @@ from hangtop_core import fixes
 from hangtop_core.attach import messages
 from hangtop_core.check import Check
 from hangtop_core.columns import Unpacker
+from hangtop_core.commands import quoting
 from hangtop_core.text import SAID
 from hangtop_probe import fixes as names
 from support.pieces import EPOCH, process
@@ -77,9 +78,10 @@ def test_only_names_are_worded_and_all_else_is_quoted(said: str | None, words: s
 
 
 def test_a_quoted_fix_is_no_command_to_copy() -> None:
-    assert fixes.command_in(TOLD) == ""
-    assert fixes.command_in(EVIL) == ""
-    assert fixes.command_in(fixes.TEXTS[names.YAMA]) == "sudo hangtop"
+    assert quoting(TOLD).command == ""
+    assert quoting(EVIL).command == ""
+    assert quoting(fixes.TEXTS[names.YAMA]).command == "sudo hangtop"
+    assert quoting(SAID + fixes.TEXTS[names.YAMA]).command == ""
 
 
 def test_whatever_a_node_sends_has_the_heads_words() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop_core import fixes, nodesets
+from hangtop_core import nodesets
 from hangtop_core.analysis import stacks
 from hangtop_core.analysis.activity import uses_cuda
 from hangtop_core.analysis.flight.ways import unread
@@ -66,8 +66,7 @@ def _spot(
     fix: str | Spelt,
 ) -> BlindSpot:
     if isinstance(fix, str):
-        text = clean(fix)
-        fix = Spelt(text, fixes.command_in(text) or quoting(text).command)
+        fix = quoting(clean(fix))
     return BlindSpot(what, nodes, ranks, clean(why), fix.text, fix.command)
 
 
