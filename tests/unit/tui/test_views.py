@@ -101,7 +101,7 @@ def test_what_rules_have_asked_for_stands_below_the_evidence() -> None:
     last = [one for one in evidence_items(diagnosis) if one.key.startswith("need:")]
     assert len(last) == len(diagnosis.needs) > 0
     native = next(one for one in last if "native stacks of rank 3" in plain(one.lines[0]))
-    assert native.copy == f"hangtop dump --pid {world.ranks[3].process.pid} --native"
+    assert native.copied == f"hangtop dump --pid {world.ranks[3].process.pid} --native"
     assert native.target is not None
     assert (native.target.screen, native.target.rank) == ("rank", 3)
 
@@ -204,7 +204,7 @@ def test_what_is_copied_of_a_node_is_one_harmless_line() -> None:
                 capabilities=facts)  # fmt: skip
     snapshot = Snapshot(at=NOW, observed_since=NOW, tick=1, nodes=(node,))
     (row,) = node_rows(snapshot, None, None, NOW, folded=False)
-    copied = [item.copy for item in node_items(row, None) if item.copy is not None]
+    copied = [item.copied for item in node_items(row, None) if item.copy is not None]
     assert copied == ["apt-get install strace rm -r ~"] * 3
 
 

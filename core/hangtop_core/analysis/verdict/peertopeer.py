@@ -14,7 +14,7 @@ from hangtop_core.analysis.verdict.naming import name_classes, name_ranks, name_
 from hangtop_core.analysis.verdict.needs import OPEN, More
 from hangtop_core.analysis.verdict.p2pwaits import SOCKET, told_as, told_by, unread, ways
 from hangtop_core.analysis.verdict.sentences import does, is_are, several, who
-from hangtop_core.analysis.verdict.steps import dump_step, trace_steps
+from hangtop_core.analysis.verdict.steps import LENGTHS, ORDER, dump_step, trace_steps
 from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             + ("" if alone else "; which of them wait for each other is not known")
         ),
         evidence=common_facts(case, waiting),
-        steps=(_ORDER,),
+        steps=(ORDER,),
     )
 
 
@@ -249,12 +249,12 @@ def _tied(case: Case, knot: Knot) -> Hit:
             *common_facts(case, some),
         ),
         steps=(
-            *((_LENGTHS,) if streams else ()),
+            *((LENGTHS,) if streams else ()),
             Advice(
                 f"compare how often {name_ranks(some)} send and receive before that, and in which "
                 f"order{_tags(some)}: one may have left out a part, as of a micro-batch"
             ),
-            *(() if streams else (_ORDER,)),
+            *(() if streams else (ORDER,)),
         ),
         confidence=0.65 if meets else None,
     )
@@ -265,12 +265,6 @@ def _around(circles: Sequence[Sequence[Subject]]) -> str:
     first, *rest = map(name_ranks, circles)
     more = f", and so do {' and '.join(rest[:3])}" if rest else ""
     return f"{first} wait for each other{more}" + (f", {len(rest) + 1} circles" * (len(rest) > 3))
-
-
-_LENGTHS = Advice(
-    "compare what each was to send with how much the other one reads, as by a length before it"
-)
-_ORDER = Advice("let neighbours call send and recv in opposite order, or use batch_isend_irecv")
 
 
 def unmet(case: Case) -> tuple[Subject, ...]:

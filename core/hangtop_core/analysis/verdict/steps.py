@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import room
 from hangtop_core.commands import (
+    Advice,
     Command,
     HiddenWordError,
     Sign,
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from hangtop_core.model import Node, Process, Rank
 
 MAX_WORD = 300
+LENGTHS = Advice(
+    "compare what each was to send with how much the other one reads, as by a length before it"
+)
+ORDER = Advice("let neighbours call send and recv in opposite order, or use batch_isend_irecv")
 
 
 def on(subject: Subject, *words: Word, why: str = "") -> Command:

@@ -76,6 +76,12 @@ class _Start:
         self.others = besides(case.waiters, known) if making else []
 
 
+_COMPARE_SIZES = Advice(
+    "compare the world_size of the store with how many ranks are started; those that make it with "
+    "wait_for_workers=False are not counted"
+)
+
+
 def lost_theirs(case: Case) -> tuple[Record, ...]:
     """Lines that a store has closed a connection, where all ranks connect to one that none has."""
     start = _Start(case)
@@ -346,10 +352,7 @@ def _waits_for_more(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         evidence=facts,
         steps=(
             dump_step(host, "--each --locals", why="see its locals"),
-            Advice(
-                "compare the world_size of the store with how many ranks are started; those "
-                "that make it with wait_for_workers=False are not counted"
-            ),
+            _COMPARE_SIZES,
         ),
         confidence=0.85 if sure else 0.6,
     )
