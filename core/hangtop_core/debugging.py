@@ -26,7 +26,8 @@ from msgspec import Struct
 
 import hangtop_hook
 from hangtop_core.analysis.activity import Reader
-from hangtop_core.analysis.verdict.steps import Command, spelt
+from hangtop_core.analysis.verdict.steps import spelt
+from hangtop_core.commands import Command, words_of
 from hangtop_core.text import clean
 from hangtop_hook import carried
 from hangtop_hook.terminal import BLOCKED, ENDED
@@ -151,7 +152,7 @@ def _there(shell: str, words: Sequence[str], *, terminal: bool) -> tuple[str, ..
     nothing happens. With a terminal of its own there the prompt has both. A shell that waited for
     it (dash does) would take a Ctrl-C as its own, and end as if there had been no prompt.
     """
-    found = shlex.split(shell)
+    found = list(words_of(shell))
     if "srun" in found:
         found.insert(found.index("srun") + 1, "--pty" if terminal else "--unbuffered")
     return (*found, f"exec {shlex.join(words)}")
@@ -214,15 +215,16 @@ def instead(rank: Rank, node: Node | None) -> tuple[str, ...]:
     """What shows where a rank is without its help."""
     pid = rank.process.pid
     nodes = {rank.node: node} if node is not None else {}
+    dump = ("hangtop", "dump", "--pid", pid, "--native", "--each")
     steps = (
-        Command(rank.node, f"hangtop dump --pid {pid} --native --each", "its stack with C frames"),
+        Command(rank.node, dump, "its stack with C frames"),
         Command(
             rank.node,
-            f"gdb -p {pid} -batch -ex 'thread apply all bt'",
+            ("gdb", "-p", pid, "-batch", "-ex", "thread apply all bt"),
             "all its threads, also those that Python does not know; stops it for seconds",
         ),
     )
-    return tuple(spelt(step, nodes) for step in steps)
+    return tuple(spelt(step, nodes).text for step in steps)
 
 
 def outcome(status: int, plan: Debugging) -> Sequence[str]:

@@ -67,6 +67,8 @@ class Verdict(Struct, frozen=True, gc=False):
     """Why it comes after the first verdict; empty for that one."""
     apart: bool = False
     """Whether it is a fault of its own beside the first, not another explanation of the same."""
+    commands: tuple[str, ...] = ()
+    """Of each next step the command in it; empty where it has none."""
 
 
 NeedKind = Literal["stacks", "descriptors", "recorder", "logs", "kernel log", "native stacks"]
@@ -117,6 +119,8 @@ class BlindSpot(Struct, frozen=True):
     ranks: tuple[int, ...]
     why: str
     fix: str
+    command: str = ""
+    """The command in the fix; empty where that has none, or more than one."""
 
 
 class JobSummary(Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from hangtop_core.text import AS_ROOT, SAID, clean
+from hangtop_core.text import AS_ROOT, SAID, clean, from_afar
 from hangtop_probe import fixes as names
 
 if TYPE_CHECKING:
@@ -46,6 +46,15 @@ TEXTS: Mapping[str, str] = {
 """By name; `{}` stands for the argument."""
 _ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}|uid [0-9]{1,10}")
 """User names, also of directory services (`DOMAIN\\name`, `name@domain`)."""
+_WITHOUT_ARGUMENT = frozenset(
+    form for words in TEXTS.values() if "{}" not in words for form in (words, from_afar(words))
+)
+_AS_USER = re.compile(
+    "|".join(
+        re.escape(form).replace(r"\{\}", f"(?:{_ARGUMENT.pattern})")
+        for form in (TEXTS[names.AS_USER], from_afar(TEXTS[names.AS_USER]))
+    )
+)
 _HOLDERS = ("failure", "trial", "py_spy", "ranks", "capabilities")
 """Fields of messages in which there may be a fix."""
 
@@ -59,6 +68,11 @@ def text(said: str | None) -> str | None:
     if words is not None and ("{}" in words) == bool(_ARGUMENT.fullmatch(argument)):
         return words.format(argument)
     return SAID + clean(said, 300).replace("`", "'")
+
+
+def is_ours(words: str) -> bool:
+    """Whether a text is one of the fixes above, word for word; also as it is for another node."""
+    return words in _WITHOUT_ARGUMENT or bool(_AS_USER.fullmatch(words))
 
 
 def denied(why: str, fix: str | None) -> str:

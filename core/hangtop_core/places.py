@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 _LOOPBACK = re.compile(
     r"localhost(\.localdomain)?|127\.[0-9.]+|\[?::1\]?|0\.0\.0\.0", re.IGNORECASE
 )
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]{0,254}")
+"""A host name, an alias of the user's ssh config, or an address. Never an option: `-oX` is none."""
 _ADDRESS = re.compile(r"[0-9.]+|.*:.*")
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can be the name or address of a node."""
+    return NAME.fullmatch(text) is not None
 
 
 def is_loopback(host: str) -> bool:

@@ -74,6 +74,6 @@ def describe(one: FullQuota, user: str) -> str:
     return f"the quota of {whose} on {clean(one.mount)} is used up ({how})"
 
 
-def command(one: FullQuota) -> str:
+def command(one: FullQuota) -> tuple[str, ...]:
     """What shows it by hand."""
-    return f"quota -s -u {one.uid}" if one.gid is None else f"quota -s -g {one.gid}"
+    return ("quota", "-s", *(("-u", f"{one.uid}") if one.gid is None else ("-g", f"{one.gid}")))

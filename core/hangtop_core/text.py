@@ -29,6 +29,9 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 SAID = "the node says: "
 """Before a fix that is a node's own words."""
 
+SAYS = "the capture says: "
+"""Before advice and conclusions that are a file's own words."""
+
 AS_ROOT = "sudo hangtop"
 """A fix: hangtop as root here; see `from_afar`."""
 
@@ -57,6 +60,16 @@ _BLANKS = re.compile(r"[ \t\r\n\v\f\x1c-\x1f\x85\u2028\u2029]+")
 # Cc control, Cf format (bidirectional overrides, zero width), Cs lone surrogates, Co private use.
 _DROPPED = frozenset({"Cc", "Cf", "Cs", "Co"})
 _MAX_MARKS = 2
+_HIDDEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
+"""Letters and marks that look like nothing, or like a blank, to whoever reads them."""
+
+
+def is_plain(text: str) -> bool:
+    """Return whether a terminal shows every character of a text, in its order, on one line."""
+    return text.isprintable() and (text.isascii() or _HIDDEN.search(text) is None)
 
 
 def clean(text: str, limit: int = 400) -> str:
@@ -70,7 +83,7 @@ def clean(text: str, limit: int = 400) -> str:
     # Bounded before the work: a node may send megabytes.
     text = text[: limit * 4 + 400]
     if not _PLAIN.fullmatch(text):
-        text = _BLANKS.sub(" ", _ESCAPES.sub("", text))
+        text = _BLANKS.sub(" ", _HIDDEN.sub("", _ESCAPES.sub("", text)))
         text = _BLANKS.sub(" ", "".join(_visible(text)))  # blanks may have come together
     return shorten(text.strip(), limit)
 

@@ -54,7 +54,7 @@ async def test_the_worst_node_comes_first_with_what_to_do() -> None:
         text = await keys(pilot, "9")
         names = [row.split()[1].strip("▸") or row.split()[2] for row in column(text, "node-")[:4]]
         assert names == ["node-3", "node-4", "node-1", "node-2"]
-        assert "fix       look at its console" in text
+        assert "fix       the capture says: look at its console" in text
         assert f"lost for {LASTING}  last heard {QUIET} ago" in text
         assert "py-spy dump" in text
         assert "read /proc/PID/fd" not in text, "a command of another node"
@@ -72,7 +72,7 @@ async def test_the_fix_is_what_y_copies_first(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(app, "copy_text", copied.append)
     async with app.run_test(size=SIZE) as pilot:
         await keys(pilot, "9", "down", "tab", "y")
-        assert copied == ["check that sshd runs on node-4"]
+        assert copied == ["the capture says: check that sshd runs on node-4"]
 
 
 async def test_retry_of_one_and_of_all_and_not_of_what_answers() -> None:

@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from hangtop.views.verdict import COMMANDS, command_in
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.diagnosis import Diagnosis, Verdict
     from hangtop_core.model import Job, Process, Rank, Snapshot, StackSample
 
 T = TypeVar("T")
+COMMANDS = frozenset({
+    "apt-get", "cat", "cd", "coredumpctl", "cuda-gdb", "df", "dmesg", "docker", "echo", "fuser",
+    "gdb", "getent", "grep", "hangtop", "ibstat", "ip", "journalctl", "kill", "killall", "ls",
+    "lslocks", "lsof", "mount", "nc", "nsenter", "nvidia-smi", "ping", "pip", "ps", "py-spy",
+    "python", "python3", "quota", "scontrol", "sinfo", "srun", "ss", "ssh", "strace", "sudo",
+    "sysctl", "systemctl", "tail", "timeout", "torchrun", "ulimit",
+})  # fmt: skip
+"""Programs that a next step may name."""
 OTHERS = 1_000_000
 """What is added to the pids of a second copy of a rank."""
 _NAMED = r"(?: \((?:n\d|local|on)[^)]*\))?"
@@ -45,6 +51,7 @@ def faults(diagnosis: Diagnosis) -> Iterator[str]:
         ours = (one.text for one in verdict.evidence if one.source not in ("log", "kernel"))
         for text in (verdict.summary, *ours):
             yield from grammar(text)
+        yield from uncopied(verdict)
         for step in verdict.next_steps:
             yield from unpasted(step)
     for spot in diagnosis.blind_spots:
@@ -56,6 +63,26 @@ def grammar(text: str) -> Iterator[str]:
     for pattern in (_SEVERAL, _ONE, _THEIRS, _SPACING):
         if found := pattern.search(text):
             yield f"{found[0]!r} in: {text}"
+
+
+def command_in(text: str) -> str | None:
+    """The command in a step as a reader finds it: in backticks, or after the last colon."""
+    quoted = text.split("`")[1:-1:2]
+    _, colon, rest = text.rpartition(": ")
+    for one in (*quoted, rest if colon else text):
+        program, _, _ = one.strip().partition(" ")
+        if program.rpartition("/")[2].lstrip("(").rstrip(";") in COMMANDS:
+            return one.strip()
+    return None
+
+
+def uncopied(verdict: Verdict) -> Iterator[str]:
+    """Commands that a reader finds in next steps, and that `y` does not copy."""
+    for step, command in zip(verdict.next_steps, verdict.commands, strict=True):
+        if command not in step:
+            yield f"{command!r} is not in: {step}"
+        if command_in(step) and not command:
+            yield f"not copied: {step}"
 
 
 def unpasted(step: str) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, cast
 
 from textual.app import SuspendNotSupported
@@ -13,6 +12,7 @@ from hangtop.spans import Line, line
 from hangtop.views.dumping import dump_lines
 from hangtop.views.trace import COST, strace_command
 from hangtop_core import nodesets
+from hangtop_core.commands import spelt_or_why
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Asking:
         snapshot = self._app.state.snapshot
         nodes = len(snapshot.nodes) if snapshot is not None else 0
         lines = [
-            line((shlex.join(command[2:]), "code")),
+            line((spelt_or_why(command[2:]), "code")),
             line(
                 f"Opens two ports on {plural(nodes, 'node')} for some seconds, and starts a small "
                 "job of torch there, beside yours. Ctrl-C ends it, and leaves nothing on any node."
@@ -168,7 +168,7 @@ class Asking:
             if not yes:
                 self._app.tell("not run")
                 return
-            ended = self._app.source.note_command("all nodes", shlex.join(command[2:]))
+            ended = self._app.source.note_command("all nodes", spelt_or_why(command[2:]))
             wrong = self._outside(lambda: pager.report(command, "tests the network"))
             ended(wrong or "done")
 
@@ -183,7 +183,7 @@ class Asking:
         if command is None:
             self._app.tell(f"hangtop knows no command for a shell on {node.name}", "warn")
             return
-        ended = self._app.source.note_command(node.name, shlex.join(command))
+        ended = self._app.source.note_command(node.name, spelt_or_why(command))
         where = f"your shell on {node.name}"
         if self._app.state.readonly:
             where += "; --readonly binds hangtop, not you"

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from hangtop.spans import plain, plain_lines
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -20,10 +22,15 @@ class Item:
     lines: tuple[Line, ...]
     indent: int = 0
     """Blanks before what wraps of its lines."""
-    copy: str | None = None
-    """What `y` copies instead of the text."""
+    copy: Line | None = None
+    """The part of `lines` that `y` copies instead of all of them."""
     target: Any = None
     """What Enter leads to."""
+
+    @property
+    def copied(self) -> str:
+        """What `y` copies: what is on the screen, and nothing else."""
+        return plain_lines(self.lines) if self.copy is None else plain(self.copy)
 
 
 def numbered(items: Iterable[Item]) -> list[Item]:

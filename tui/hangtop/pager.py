@@ -12,6 +12,7 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING
 
+from hangtop_core.commands import spelt_or_why
 from hangtop_probe import tools
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def prompt(
 
 def report(command: Sequence[str], where: str) -> str | None:
     """Run a program whose output is to be read before the screens come back; why not, if so."""
-    told = f"hangtop: {where}, Ctrl-C ends it: {shlex.join(command)}"
+    told = f"hangtop: {where}, Ctrl-C ends it: {spelt_or_why(command)}"
     print(f"\n{told}", file=sys.__stderr__, flush=True)
     try:
         wrong = None
@@ -116,7 +117,7 @@ def report(command: Sequence[str], where: str) -> str | None:
 
 def shell(command: Sequence[str], where: str) -> str | None:
     """Run a shell after saying which; why it could not be had, if so."""
-    told = f"hangtop: {where}, leaving it comes back: {shlex.join(command)}"
+    told = f"hangtop: {where}, leaving it comes back: {spelt_or_why(command)}"
     print(f"\n{told}", file=sys.__stderr__, flush=True)
     try:
         code = status(command)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 
-from hangtop_core.text import clean
+from hangtop_core.text import clean, is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -68,7 +68,7 @@ def unbroken(text: str, role: str = "") -> Line:
 
 
 def _printable(text: str) -> str:
-    if text.isprintable():
+    if is_plain(text):
         return text
     before, after = len(text) - len(text.lstrip(" ")), len(text) - len(text.rstrip(" "))
     text = f"{' ' * before}{clean(text)}{' ' * after}"  # they set it apart from its neighbours

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.attach.launcher import Ending
+from hangtop_core.commands import spelt_or_why
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ def known_ending(
     found = known.pattern.search(stderr)
     reason = clean(found.expand(known.reason), 300) if found else known.reason
     named = found.groupdict() if found else {}
-    words = {name: shlex.quote(clean(text, 200)) for name, text in named.items()}
+    words = {name: spelt_or_why((text,)) for name, text in named.items()}
     fix = known.fix.format(**values, **words) if known.fix is not None else None
     state = "lost" if was_ready and known.retry else known.state
     return Ending(state, reason, known.retry, fix)

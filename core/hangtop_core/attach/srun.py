@@ -26,6 +26,7 @@ from hangtop_core.attach.launcher import ByHand, Wave
 from hangtop_core.attach.local import RANK_VARIABLES
 from hangtop_core.attach.sbcast import Carrier
 from hangtop_core.attach.slurm_reasons import TIME_LIMIT, Step, explain_srun, launch_failures
+from hangtop_core.commands import spelt_or_why
 from hangtop_probe import wire
 
 if TYPE_CHECKING:
@@ -285,7 +286,7 @@ class SrunLauncher:
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why srun ended; a node that ended it for all goes by itself from now on."""
         self.late(stderr)
-        try_it = shlex.join([*self._step(), "hostname"])
+        try_it = spelt_or_why((*self._step(), "hostname"))
         step = Step(self._node, self._job.id, self._job.user, try_it)
         said = self._limit + stderr
         return explain_srun(code, said, was_ready, step, self._login.python, self._login.sudo)

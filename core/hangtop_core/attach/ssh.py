@@ -21,6 +21,7 @@ from hangtop_core import bounded
 from hangtop_core.attach import bundle
 from hangtop_core.attach.launcher import ByHand, Ending, Wave
 from hangtop_core.attach.reasons import Context, explain_login
+from hangtop_core.commands import spelt_or_why
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
 from hangtop_probe.boot import BOOT
@@ -287,7 +288,7 @@ class SshLauncher:
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why ssh ended."""
-        login, python = shlex.join(self.shell()), self._login.python
+        login, python = spelt_or_why(self.shell()), self._login.python
         trial = f"{login} {self._login.trial_words()}"
         context = Context(self._node, login, python, self._login.sudo, trial)
         log = self._log.take()

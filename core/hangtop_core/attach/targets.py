@@ -19,6 +19,7 @@ from ClusterShell.NodeUtils import (
 
 from hangtop_core.errors import UsageError
 from hangtop_core.nodesets import digits_inside, is_bounded
+from hangtop_core.places import is_name
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ MAX_HOSTFILE = 16 << 20
 MAX_SPANS = 4 * MAX_NODES
 """Numbers in all ranges of an expression, of which some may be taken out again."""
 
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]{0,254}")
-"""A host name, an alias of the user's ssh config, or an address. Never an option: `-oX` is none."""
 _GROUP = re.compile(r"@[^\s,!&^]+")
 _WITH_GROUPS = re.compile(r"(?!.*[@:]-)[A-Za-z0-9_.:%@,!&^\[\]*?/+-]+")
 """A site's groups.conf may have commands that groups come from (`map: ... $GROUP`): ClusterShell
@@ -104,7 +103,7 @@ def check_name(name: str, what: str) -> str:
     Raises:
         UsageError: when it cannot.
     """
-    if not NAME.fullmatch(name):
+    if not is_name(name):
         raise UsageError(
             f"{what}: {clean(name, 80)!r} is no node name",
             "A node name is letters, digits, dots, dashes and underscores, and starts with a\n"

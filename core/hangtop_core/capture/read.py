@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hangtop_core.capture import boundary
 from hangtop_core.capture.changes import Damaged, Maker
 from hangtop_core.capture.form import (
     FAMILY,
@@ -198,7 +199,7 @@ def _header(name: str, line: bytes | None) -> Header:
             "A newer hangtop opens it: `hangtop --version` says which this is.",
         )
     try:
-        return msgspec.json.decode(line or b"", type=Header)
+        return msgspec.convert(boundary.harmless(msgspec.json.decode(line or b"")), Header)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise BadCaptureError(f"the header of {name} is damaged: {error}") from None
 
@@ -247,6 +248,7 @@ class Reader:
             raw = msgspec.json.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Damaged(str(error)) from None
+        raw = raw if boundary.is_harmless(line) else boundary.harmless(raw)
         if not isinstance(raw, dict):
             raise Damaged("it is no object")
         for kind, taker in self._takers.items():
@@ -260,15 +262,15 @@ class Reader:
     def _take_base(self, raw: Any) -> None:
         if self.base is not None:
             raise Damaged("there are two bases")
-        base = self._maker.whole(Update, _harmless(raw["base"]))
+        base = self._maker.whole(Update, raw["base"])
         _check_time(base)
         self.base = base
         self._ranks = [list(job.ranks) for job in base.snapshot.jobs]
 
     def _take_verdict(self, raw: Any) -> None:
         key = _text(raw["verdict"])
-        self._verdicts[key] = self._maker.whole(Diagnosis, _harmless(raw.get("diagnosis")))
-        self._texts[key] = _harmless(_text(raw.get("text", ""), 1 << 20))
+        self._verdicts[key] = self._maker.whole(Diagnosis, raw.get("diagnosis"))
+        self._texts[key] = _text(raw.get("text", ""), 1 << 20)
 
     def _take_node(self, raw: Any) -> None:
         _bound(self._nodes, MAX_NODES)
@@ -302,10 +304,7 @@ class Reader:
 
     def _take_output(self, raw: Any) -> None:
         _bound(self._outputs, MAX_OUTPUTS)
-        told = raw["output"]
-        if isinstance(told, dict) and "log" in told:
-            told = {**told, "log": _harmless(told["log"])}
-        self._outputs.append(self._maker.whole(Output, told))
+        self._outputs.append(self._maker.whole(Output, raw["output"]))
 
     def _take_command(self, raw: Any) -> None:
         _bound(self._commands, MAX_RECORDS)
@@ -314,7 +313,7 @@ class Reader:
     def _take_earlier(self, raw: Any) -> None:
         _bound(self._earlier, MAX_PICTURES)
         newer = self._earlier[-1] if self._earlier else self._whole()
-        update: Update = self._maker.changed(newer, _harmless(raw["earlier"]))
+        update: Update = self._maker.changed(newer, raw["earlier"])
         _check_time(update)
         if update.snapshot.at >= newer.snapshot.at:
             raise Damaged("an earlier picture is not earlier")
@@ -367,15 +366,4 @@ def _bound(some: Any, most: int) -> None:
 def _text(raw: Any, most: int = 4096) -> str:
     if not isinstance(raw, str) or len(raw) > most:
         raise Damaged("what should be a text is none")
-    return raw
-
-
-def _harmless(raw: Any) -> Any:
-    """Plain data whose texts may be printed: what we tell elsewhere is, verdicts and findings."""
-    if isinstance(raw, str) and not raw.isprintable():
-        return "\n".join(line if line.isprintable() else clean(line) for line in raw.split("\n"))
-    if isinstance(raw, list):
-        return [_harmless(one) for one in raw]
-    if isinstance(raw, dict):
-        return {_harmless(key): _harmless(one) for key, one in raw.items()}
     return raw

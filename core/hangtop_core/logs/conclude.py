@@ -22,6 +22,7 @@ from hangtop_core.text import clean, plural
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Verdict
     from hangtop_core.logs.judge import Fold, Judged, Position
 
@@ -103,7 +104,7 @@ def _of_root(judged: Judged, one: Fold, confidence: float) -> Verdict:
     )
 
 
-def _steps(one: Fold, ranks: Sequence[int]) -> tuple[str, ...]:
+def _steps(one: Fold, ranks: Sequence[int]) -> tuple[Step, ...]:
     """What to do about an error, where the line tells more than its cause."""
     if one.record.cause == "mismatched-size" and code_of(one) in BOTH_ENDS:
         return (*STEPS["mismatched-size"], *NOT_ALIKE)

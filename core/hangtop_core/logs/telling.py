@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core.commands import Step, shown
 from hangtop_core.diagnosis import MAX_SUMMARY, Culprit, Evidence, Verdict
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.steps import STEPS
@@ -78,9 +79,10 @@ def verdict(
     summary: str,
     facts: Iterable[Evidence],
     node: str = "",
-    steps: tuple[str, ...] = (),
+    steps: tuple[Step, ...] = (),
 ) -> Verdict:
     """A verdict; its steps are those of its cause where none are given."""
+    spelt = [shown(step) for step in steps or STEPS.get(cause, ())]
     return Verdict(
         cause=cause,
         confidence=round(confidence, 2),
@@ -88,5 +90,6 @@ def verdict(
         victims=tuple(sorted(set(victims) - set(ranks))),
         summary=clean(summary, MAX_SUMMARY),
         evidence=tuple(facts),
-        next_steps=steps or STEPS.get(cause, ()),
+        next_steps=tuple(step.text for step in spelt),
+        commands=tuple(step.command for step in spelt),
     )

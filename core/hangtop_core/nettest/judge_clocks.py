@@ -6,6 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
+from hangtop_core.commands import Command, Sign, texts
 from hangtop_core.nettest.facts import Finding
 from hangtop_core.text import duration
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from hangtop_core.nettest.facts import Facts
 
 NOTICED_S = 1.0
+_CLOCKS = ("timedatectl", Sign.THEN, "chronyc", "tracking")
 """Seconds from which on it is told; clocks that are kept by NTP differ by milliseconds."""
 RENDEZVOUS_S = 15.0
 """keep_alive_interval times keep_alive_max_attempt of torchrun's rendezvous: the time of a node's
@@ -49,7 +51,7 @@ def of_clocks(facts: Facts) -> Iterator[Finding]:
         f"clocks differ: {told}",
         tuple(off),
         evidence=tuple(evidence),
-        next_steps=(f"on {first}: timedatectl; chronyc tracking    (is NTP running there?)",),
+        next_steps=texts((Command("", _CLOCKS, f"see whether NTP runs on {first}"),)),
     )
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
+from hangtop_core.commands import Command, Sign, texts
 from hangtop_core.logs.known import recognise
 from hangtop_core.logs.record import fill
 from hangtop_core.nettest import blame
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from hangtop_core.nettest.facts import Facts, JobRun, Outcome
 
 SLOW = 0.5
+_XIDS = ("nvidia-smi", "-q", Sign.THEN, "dmesg", Sign.PIPE, "grep", "-i", "xid")
 """A node below this share of the median is called slow."""
 WAITED = 4.0
 """So many times faster than the slowest, a node was only slowed down by waiting for it."""
@@ -170,7 +172,7 @@ def _alone(facts: Facts, backend: str) -> Iterator[Finding]:
                 f"{solo.units[0]} does not even {DOES.get(broken, broken)} alone",
                 solo.nodes,
                 evidence=(*its, *explained(facts)),
-                next_steps=(f"on {solo.nodes[0]}: nvidia-smi -q; dmesg | grep -i xid",),
+                next_steps=texts((Command("", _XIDS, f"on {solo.nodes[0]}"),)),
             )
 
 

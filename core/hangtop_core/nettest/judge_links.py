@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
+from hangtop_core.commands import Command, texts
 from hangtop_core.nettest.facts import SETTING, Finding
 from hangtop_core.text import clean
 
@@ -39,7 +40,7 @@ def of_links(facts: Facts) -> Iterator[Finding]:
                 f"{facts.at(node)} goes to {_some(targets)} by {via}, not by {spot.interface}",
                 (node,),
                 evidence=(f"its kernel sends to {targets[0]} from {clean(from_)}",),
-                next_steps=(f"on {node}: ip route get {targets[0]}",),
+                next_steps=texts((Command("", ("ip", "route", "get", targets[0]), f"on {node}"),)),
             )
     yield from _of_mtu(facts)
 
@@ -51,7 +52,7 @@ def _no_route(facts: Facts, node: str, why: str, targets: list[str]) -> Finding:
         f"{facts.at(node)} has no way to {_some(targets)}",
         (node,),
         evidence=(f"its kernel says: {clean(why, 120)}",),
-        next_steps=(f"on {node}: ip route get {targets[0]}",),
+        next_steps=texts((Command("", ("ip", "route", "get", targets[0]), f"on {node}"),)),
     )
 
 
@@ -123,12 +124,13 @@ def _of_reverse(facts: Facts) -> Iterator[Finding]:
             if other not in (None, node):
                 asking[name].append(one)
         for name, some in asking.items():
+            look = Command("", ("getent", "hosts", spot.address), f"on {some[0]}")
             yield Finding(
                 "name-wrong",
                 "warning",
                 f"{nodesets.fold(some)} takes {spot.address}, which is {node}'s, to be {name}",
                 tuple(some),
-                next_steps=(f"on {some[0]}: getent hosts {spot.address}",),
+                next_steps=texts((look,)),
             )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import shlex
 import statistics
 import time
 from collections import Counter
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import hangtop_probe
 from hangtop_core import nodesets
+from hangtop_core.commands import spelt_or_why
 from hangtop_core.nettest.judge_clocks import clocks
 from hangtop_core.nettest.judge_jobs import rates
 from hangtop_core.report import wrap
@@ -248,4 +248,4 @@ def mpirun_line(facts: Facts, python: str | None) -> str:
         *environ,
         *(found, str(PROGRAM), facts.spots[host].address, str(facts.port)),
     ]
-    return shlex.join(argv)
+    return spelt_or_why(argv)

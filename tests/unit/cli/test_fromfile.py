@@ -115,9 +115,10 @@ def test_a_job_whose_verdict_is_lost(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_capture_is_named_so_that_a_shell_can_read_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "of \x1b[31mmonday.hangtop"
-    path.symlink_to(RECORDING)
-    assert main(["flight", "--tui", str(path)]) == 2
-    told = capsys.readouterr().err
-    assert "\x1b" not in told
-    assert f"`hangtop open '{tmp_path}/of " in told
+    for name, named in (("of monday", f"'{tmp_path}/of monday'"), ("of \x1b[31mmonday", "FILE")):
+        path = tmp_path / name
+        path.symlink_to(RECORDING)
+        assert main(["flight", "--tui", str(path)]) == 2
+        told = capsys.readouterr().err
+        assert "\x1b" not in told
+        assert f"`hangtop open {named}`" in told

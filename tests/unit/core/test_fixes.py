@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import hangtop_probe
-from hangtop.views.verdict import command_in
 from hangtop_core import fixes
 from hangtop_core.attach import messages
 from hangtop_core.check import Check
 from hangtop_core.columns import Unpacker
+from hangtop_core.commands import quoting
 from hangtop_core.text import SAID
 from hangtop_probe import fixes as names
 from support.pieces import EPOCH, process
@@ -78,8 +78,10 @@ def test_only_names_are_worded_and_all_else_is_quoted(said: str | None, words: s
 
 
 def test_a_quoted_fix_is_no_command_to_copy() -> None:
-    assert command_in(TOLD) is None
-    assert command_in(EVIL) is not None
+    assert quoting(TOLD).command == ""
+    assert quoting(EVIL).command == ""
+    assert quoting(fixes.TEXTS[names.YAMA]).command == "sudo hangtop"
+    assert quoting(SAID + fixes.TEXTS[names.YAMA]).command == ""
 
 
 def test_whatever_a_node_sends_has_the_heads_words() -> None:

@@ -20,7 +20,7 @@ from hangtop.views.node import node_items
 from hangtop.views.nodes import node_rows
 from hangtop.views.overview import class_row_steps, verdict_lines
 from hangtop.views.stacks import representative, tree_rows
-from hangtop.views.verdict import command_in, evidence_items, full_lines
+from hangtop.views.verdict import evidence_items, full_lines
 from hangtop.widgets.line_pane import style_of
 from hangtop_core.analysis.stacks import merge
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -101,7 +101,7 @@ def test_what_rules_have_asked_for_stands_below_the_evidence() -> None:
     last = [one for one in evidence_items(diagnosis) if one.key.startswith("need:")]
     assert len(last) == len(diagnosis.needs) > 0
     native = next(one for one in last if "native stacks of rank 3" in plain(one.lines[0]))
-    assert native.copy == f"hangtop dump --pid {world.ranks[3].process.pid} --native"
+    assert native.copied == f"hangtop dump --pid {world.ranks[3].process.pid} --native"
     assert native.target is not None
     assert (native.target.screen, native.target.rank) == ("rank", 3)
 
@@ -166,13 +166,6 @@ def test_nothing_is_dim_under_the_cursor(role: str) -> None:
     assert not style.dim
 
 
-def test_commands_of_next_steps_are_found() -> None:
-    assert command_in("lslocks | grep /a") == "lslocks | grep /a"
-    assert command_in("quota -s -u 1000") == "quota -s -u 1000"
-    assert command_in("try the endpoint: nc -zv n1 29400") == "nc -zv n1 29400"
-    assert command_in("start the launcher on every node") is None
-
-
 def test_a_node_says_what_it_is_reached_by_where_that_is_not_ssh() -> None:
     via = {"n0": "ssh", "n1": "srun (ssh: login refused)", "n2": "this machine"}
     snapshot = Snapshot(
@@ -211,7 +204,7 @@ def test_what_is_copied_of_a_node_is_one_harmless_line() -> None:
                 capabilities=facts)  # fmt: skip
     snapshot = Snapshot(at=NOW, observed_since=NOW, tick=1, nodes=(node,))
     (row,) = node_rows(snapshot, None, None, NOW, folded=False)
-    copied = [item.copy for item in node_items(row, None) if item.copy is not None]
+    copied = [item.copied for item in node_items(row, None) if item.copy is not None]
     assert copied == ["apt-get install strace rm -r ~"] * 3
 
 

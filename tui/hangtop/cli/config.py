@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hangtop_core.commands import spelt_or_why
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
 
@@ -117,7 +117,9 @@ def _check_owner(path: Path, found: os.stat_result) -> None:
     if found.st_uid not in (os.geteuid(), 0):
         raise UsageError(f"{path}: it belongs to user id {found.st_uid}, not to you or root")
     if others:
-        raise UsageError(f"{path}: others can write to it", f"chmod go-w {shlex.quote(str(path))}")
+        raise UsageError(
+            f"{path}: others can write to it", spelt_or_why(("chmod", "go-w", str(path)))
+        )
 
 
 def defaults(file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

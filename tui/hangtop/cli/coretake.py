@@ -13,6 +13,7 @@ from hangtop.cli.output import StatusLine, width
 from hangtop.cli.targets import launchers
 from hangtop_core import rankset
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.commands import spelt_or_why
 from hangtop_core.cores import take
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError, UsageError
@@ -72,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
         print(to_json({**data, "taken": taken}).decode())
     else:
         print(f"core of {who}: {taken.told}")
-        print(f"to read it, there: hangtop core {clean(taken.path, 600)}")
+        print(f"to read it, there: {spelt_or_why(('hangtop', 'core', taken.path))}")
     return 0 if taken.running_again else 1
 
 

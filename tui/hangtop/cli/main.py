@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import errno
 import os
-import shlex
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -30,6 +29,7 @@ from hangtop.cli.runargs import add_run
 from hangtop.cli.straceargs import add_files, add_strace
 from hangtop.cli.toolargs import add_completion, add_config, add_doctor
 from hangtop.cli.watchargs import add_watch
+from hangtop_core.commands import spelt_or_why
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -163,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if words and words[0] not in MODULES and os.path.isfile(words[0]):
         file = ascii(words[0])[1:-1]
-        opens = OPENS.format(file=shlex.quote(file))
+        opens = OPENS.format(file=spelt_or_why((file,)))
         parser.exit(2, f"hangtop: {file} is no command, but a file: {opens}\n")
     arguments = parser.parse_args(argv)
     if arguments.version_verbose and not arguments.version:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop.cli.output import StatusLine
 from hangtop_core import nodesets, rankset
+from hangtop_core.commands import spelt_or_why
 from hangtop_core.errors import HangtopError, NoJobError, NoNodeError, UsageError
 from hangtop_core.following import follow
 from hangtop_core.kernelline import deaths
@@ -122,10 +123,10 @@ def choose(snapshot: Snapshot, key: str | None) -> Job:
     if not jobs:
         raise no_job(snapshot, key)
     if len(jobs) > 1 and key is not None:
-        keys = ", ".join(clean(job.key) for job in jobs)
-        raise UsageError(f"several jobs go by {key!r}; choose one by its key: {keys}")
+        keys = ", ".join(spelt_or_why((job.key,)) for job in jobs)
+        raise UsageError(f"several jobs go by {clean(key)!r}; choose one by its key: {keys}")
     if len(jobs) > 1:
-        others = ", ".join(f"{clean(job.key)} ({ranks_of(job)})" for job in jobs[1:])
+        others = ", ".join(f"{spelt_or_why((job.key,))} ({ranks_of(job)})" for job in jobs[1:])
         print(
             f"{len(jobs)} jobs found; this is {clean(jobs[0].key)}. "
             f"Others, for --job-key: {others}",
@@ -180,7 +181,7 @@ def no_job(snapshot: Snapshot, key: str | None, pids: Sequence[int] = ()) -> NoJ
     if pids and not jobs:
         return _no_ranks(snapshot, pids)
     if key is not None and jobs:
-        keys = ", ".join(clean(job.key) for job in jobs)
+        keys = ", ".join(spelt_or_why((job.key,)) for job in jobs)
         there = f"There is: {keys}"
         if any(one.denied for job in jobs for one in job.unnumbered):
             there += "\nOf ranks that may not be read neither port nor run id is known: "

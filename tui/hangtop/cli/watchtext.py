@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hangtop.cli.observe import ranks_of
 from hangtop.cli.output import coloured, width
 from hangtop_core import nodesets
+from hangtop_core.commands import spelt_or_why
 from hangtop_core.diagnosis import to_json
 from hangtop_core.nodestates import FAILED, OBSERVED
 from hangtop_core.report import diagnosis_text
@@ -100,7 +100,7 @@ class Teller:
 
     def ran(self, argv: Sequence[str], why: str | None) -> None:
         """Tell how the command of --on-hang ended."""
-        text = f"--on-hang {shlex.join(argv)}: {why or 'done'}"
+        text = f"--on-hang {spelt_or_why(argv)}: {why or 'done'}"
         self._either("on-hang", text, command=list(argv), why=why)
 
     def clock_was_set(self, by: float) -> None:

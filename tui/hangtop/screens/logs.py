@@ -286,16 +286,16 @@ class LogsPage(Page):
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
         """Enter on an error goes to where it is in its rank's lines."""
-        logs, number = self.logs, event.item.target
-        stream = next((s for s in logs.streams if s.rank == number), None) if logs else None
-        if logs is None or number is None or stream is None:
+        logs, error = self.logs, event.item.target
+        rank = error.rank if error is not None else None
+        stream = next((s for s in logs.streams if s.rank == rank), None) if logs else None
+        if logs is None or error is None or stream is None:
             self.hangtop.tell("no rank has printed this; y copies it", "warn")
             return
         self.table.select(stream.key)
         self.following = False
         self._fill_output()
-        begin = (event.item.copy or "").partition("\n")[0]
-        found = [n for n, one in enumerate(logs.lines(stream)) if plain(one.line) == begin.rstrip()]
+        found = [n for n, one in enumerate(logs.lines(stream)) if plain(one.line) == error.begin]
         self.focus_pane("output")
         if found:
             self.output.show_line(found[0])

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop.columns import Column
 from hangtop.items import Item
@@ -216,6 +216,14 @@ def error_items(logs: Logs, now: float) -> list[Item]:
     return items
 
 
+class ErrorPlace(NamedTuple):
+    """Where an error is in the lines of a rank."""
+
+    rank: int
+    begin: str
+    """Its first line."""
+
+
 def _item(word: str, fold: Fold, role: str, files: Sequence[FileLog]) -> Item:
     record = fold.record
     whose = names(fold.ranks) if fold.ranks else "some process"
@@ -229,9 +237,10 @@ def _item(word: str, fold: Fold, role: str, files: Sequence[FileLog]) -> Item:
         # What it has said before that may have been an error, too.
         since = f"read from {size(file.left[-1][1])} on" if file.left else ""
         lines.append(line((f"{'':8}", ""), (", ".join(filter(None, (when, path, since))), "dim")))
-    text = "\n".join(record.lines) or record.text
     key = f"{word} {record.file} {record.order} {record.code} {fold.ranks[:1]}"
-    return Item(key, tuple(lines), 8, text, fold.ranks[0] if fold.ranks else None)
+    begin = record.lines[0] if record.lines else record.text
+    target = ErrorPlace(fold.ranks[0], plain(line(begin))) if fold.ranks else None
+    return Item(key, tuple(lines), 8, target=target)
 
 
 def lack_lines(logs: Logs) -> list[Line]:

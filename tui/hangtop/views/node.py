@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from hangtop.items import Item, numbered
@@ -11,6 +10,7 @@ from hangtop.views.common import clock, span
 from hangtop.views.nodes import NodeRow, node_role, seen_ago
 from hangtop_core import nodesets, room
 from hangtop_core.analysis import cgroups
+from hangtop_core.commands import spelt_or_why
 from hangtop_core.cores.pattern import understand
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, plural, size
@@ -27,8 +27,6 @@ GROUPS_SHOWN = 8
 MOUNTS_SHOWN = 4
 LINES_SHOWN = 6
 """Lines of the kernel log: the newest."""
-COPIED = 4000
-"""Characters of one entry that are copied, at most."""
 FIX = "fix:0"
 """Key of the entry that says what to do."""
 
@@ -54,16 +52,14 @@ def node_items(row: NodeRow, shell: Sequence[str] | None) -> list[Item]:
     if node.via:
         items.append(_item("via", node.via))
     if shell is not None:
-        command = shlex.join(shell)
+        command = spelt_or_why(shell)
         items.append(_item("shell", line((command, "code"), ("  !", "key")), copy=command))
     items += [*_hello(node), *_resources(node), *_capabilities(node), *_other(node)]
     return numbered(items)
 
 
 def _item(label: str, value: Line | str, copy: str | None = None) -> Item:
-    # What is copied may be pasted into a shell, and some of it is a node's own words.
-    safe = None if copy is None else clean(copy, COPIED)
-    return Item(label, (labelled(label, value, LABEL),), LABEL + 1, safe)
+    return Item(label, (labelled(label, value, LABEL),), LABEL + 1, line(copy) if copy else None)
 
 
 def _hello(node: Node) -> list[Item]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,10 @@ from hangtop.views.overview import nothing_found, verdict_lines
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.rankset import fold
 from hangtop_core.report import need_state, need_text
-from hangtop_core.text import SAID, duration, plural
+from hangtop_core.text import duration, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from hangtop_core.diagnosis import Diagnosis, Verdict
     from hangtop_core.model import Job, Snapshot
@@ -100,15 +101,15 @@ def evidence_items(
     nodes = frozenset(diagnosis.job.nodes if diagnosis.job is not None else ())
     for place, seen in enumerate(best.evidence):
         rank = "" if seen.rank is None else f"rank {seen.rank}"
-        head = line(("✔ ", "good"), (f"{seen.source:<12}", "info"), f"{rank:<10}")
+        says = line((f"{seen.source:<12}", "info"), f"{rank:<10}", seen.text)
         goal = goal_of(seen, best, nodes)
         leads = line("  ", unbroken(goal.told(keys), "dim")) if ranks else EMPTY
         items.append(
             Item(
                 key=f"{place}:{seen.source}",
-                lines=(line(head, seen.text, leads),),
+                lines=(line(("✔ ", "good"), says, leads),),
                 indent=24,
-                copy=f"{seen.source} {rank} {seen.text}".replace("  ", " "),
+                copy=says,
                 target=goal if ranks else None,
             )
         )
@@ -121,13 +122,13 @@ def need_items(diagnosis: Diagnosis) -> list[Item]:
     for place, need in enumerate(diagnosis.needs):
         mark = ("✔ ", "good") if need.state == "answered" else ("? ", "warn")
         role = _NEED_ROLES.get(need.state, "dim")
-        head = line(mark, ("asked for   ", "info"), f"{need_text(need)}: ")
+        asked, state = line(f"{need_text(need)}: "), line((need_state(need), role))
         items.append(
             Item(
                 key=f"need:{place}",
-                lines=(line(head, (need_state(need), role)),),
+                lines=(line(mark, ("asked for   ", "info"), asked, state),),
                 indent=14,
-                copy=need.told or need_text(need),
+                copy=line(need.told) if need.told else line(need_text(need)),
                 target=goal_of_need(need),
             )
         )
@@ -188,20 +189,29 @@ def step_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
     """Next steps of a verdict, with the command that `y` copies, and the key that asks for it."""
     best = chosen(diagnosis, key)
     items = []
-    for place, text in enumerate(best.next_steps if best is not None else (), 1):
-        command = command_in(text)
+    for place, (text, command) in enumerate(_steps_of(best), 1):
         lines = [line((f"{place}  ", "bold"), text)]
+        shown = line((command, "code"))
         copies = line(("y", "key"), (" copies", "dim"))
         if command == text:
             lines = [line(lines[0], "   ", copies)]
         elif command:
-            lines.append(line("   ", copies, "  ", (command, "code")))
-        here = key_for(command or "")
-        goal = _rank_of(best, command or "") if best is not None and here else None
+            lines.append(line("   ", copies, "  ", shown))
+        here = key_for(command)
+        goal = _rank_of(best, command) if best is not None and here else None
         if goal is not None and here is not None:
             lines[-1] = line(lines[-1], ("  or here: ", "dim"), ("Enter ", "key"), (here, "key"))
-        items.append(Item(str(place), tuple(lines), 3, command or text, goal))
+        items.append(Item(str(place), tuple(lines), 3, shown if command else line(text), goal))
     return items
+
+
+def _steps_of(verdict: Verdict | None) -> Iterable[tuple[str, str]]:
+    """Each next step with the command at its end, if it has one."""
+    if verdict is None:
+        return ()
+    return zip_longest(
+        verdict.next_steps, verdict.commands[: len(verdict.next_steps)], fillvalue=""
+    )
 
 
 def key_for(command: str) -> str | None:
@@ -219,29 +229,6 @@ def _rank_of(verdict: Verdict, command: str) -> Goal | None:
     return next((Goal("rank", rank, "stack") for rank in ranks), None)
 
 
-COMMANDS = frozenset({
-    "apt-get", "cat", "cd", "coredumpctl", "cuda-gdb", "df", "dmesg", "docker", "echo", "fuser",
-    "gdb", "getent", "grep", "hangtop", "ibstat", "ip", "journalctl", "kill", "killall", "ls",
-    "lslocks", "lsof", "mount", "nc", "nsenter", "nvidia-smi", "ping", "pip", "ps", "py-spy",
-    "python", "python3", "quota", "scontrol", "sinfo", "srun", "ss", "ssh", "strace", "sudo",
-    "sysctl", "systemctl", "tail", "timeout", "torchrun", "ulimit",
-})  # fmt: skip
-"""Programs that a next step may name: what follows them is what `y` copies."""
-
-
-def command_in(text: str) -> str | None:
-    """The command in a step: between backticks, or after the last colon if it looks like one."""
-    if text.startswith(SAID):
-        return None
-    quoted = text.split("`")[1:-1:2]
-    _, colon, rest = text.rpartition(": ")
-    for one in (*quoted, rest if colon else text):
-        program, _, _ = one.strip().partition(" ")
-        if program.rpartition("/")[2].lstrip("(").rstrip(";") in COMMANDS:
-            return one.strip()
-    return None
-
-
 def blind_items(diagnosis: Diagnosis | None) -> list[Item]:
     """What could not be seen, why, and how to change that."""
     items = []
@@ -249,8 +236,9 @@ def blind_items(diagnosis: Diagnosis | None) -> list[Item]:
         who = name_ranks(spot.ranks) if spot.ranks else ", ".join(spot.nodes)
         head = line(("? ", "warn"), (spot.what, "bold"), f"  {who}" if who else "", f": {spot.why}")
         lines = [head]
+        fix = line((spot.fix, "code"))
         if spot.fix:
-            lines.append(line(("  fix  ", "label"), (spot.fix, "code")))
-        command = command_in(spot.fix) if spot.fix else None
-        items.append(Item(f"{place}:{spot.what}", tuple(lines), 7, command or spot.fix or None))
+            lines.append(line(("  fix  ", "label"), fix))
+        copy = line((spot.command, "code")) if spot.command else fix
+        items.append(Item(f"{place}:{spot.what}", tuple(lines), 7, copy or None))
     return items

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from hangtop.spans import Line, Span, plain_lines, wrap
+from hangtop.spans import Line, Span, wrap
 from hangtop.widgets.line_pane import LinePane
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class ItemList(LinePane):
         item = self.current
         if item is None:
             return super().current_text()
-        return item.copy or plain_lines(item.lines)
+        return item.copied
 
     def text_lines(self) -> list[Line]:
         """All entries."""

@@ -13,7 +13,7 @@ from hangtop_core.analysis.activity import Activity
 from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.standing import Standing
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.steps import Step
+from hangtop_core.commands import Step
 from hangtop_core.diagnosis import Culprit, Evidence, JobState
 from hangtop_core.model import Rank
 

@@ -11,7 +11,8 @@ from hangtop_core.analysis.activity import uses_cuda
 from hangtop_core.analysis.flight.ways import unread
 from hangtop_core.analysis.gpus import Slots
 from hangtop_core.analysis.layout import seats
-from hangtop_core.analysis.verdict.steps import Command, spelt
+from hangtop_core.analysis.verdict.steps import on_node, spelt
+from hangtop_core.commands import Spelt, quoting
 from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.joining import size_name
 from hangtop_core.kernelline import deaths
@@ -58,9 +59,15 @@ def blind_spots(snapshot: Snapshot, job: Job | None) -> tuple[BlindSpot, ...]:
 
 
 def _spot(
-    what: str, nodes: tuple[str, ...], ranks: tuple[int, ...], why: str, fix: str
+    what: str,
+    nodes: tuple[str, ...],
+    ranks: tuple[int, ...],
+    why: str,
+    fix: str | Spelt,
 ) -> BlindSpot:
-    return BlindSpot(what, nodes, ranks, clean(why), clean(fix))
+    if isinstance(fix, str):
+        fix = quoting(clean(fix))
+    return BlindSpot(what, nodes, ranks, clean(why), fix.text, fix.command)
 
 
 def _stacks(job: Job, afar: set[str]) -> Iterator[BlindSpot]:
@@ -150,7 +157,7 @@ def _nodes(nodes: tuple[Node, ...], at: float) -> Iterator[BlindSpot]:
             groups[node.state, why, node.fix or _STALE_FIX].append(node.name)
     by_name = _by_name(nodes)
     for (state, why, fix), names in groups.items():
-        look = spelt(Command(names[0], "hangtop doctor", "see what fails"), by_name)
+        look = spelt(on_node(names[0], "hangtop", "doctor", why="see what fails"), by_name)
         yield _spot("node", tuple(sorted(names)), (), f"{state}: {why}", fix or look)
 
 
@@ -196,7 +203,7 @@ def _gpus(snapshot: Snapshot, job: Job) -> Iterator[BlindSpot]:
     for why, names in groups.items():
         ranks = sorted(rank for name in names for rank in users[name])
         # It may hang where NVML does.
-        ask = Command(names[0], "timeout 20 nvidia-smi", "see what it says")
+        ask = on_node(names[0], "timeout", "20", "nvidia-smi", why="see what it says")
         fix = spelt(ask, _by_name(snapshot.nodes))
         yield _spot("GPUs", tuple(sorted(names)), tuple(ranks), why, fix)
 

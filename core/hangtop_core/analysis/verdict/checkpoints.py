@@ -14,6 +14,7 @@ from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.slow import held_up
 from hangtop_core.analysis.verdict.steps import on, profile_step
 from hangtop_core.analysis.verdict.storage import WHY_SLOW, saves_to_nowhere
+from hangtop_core.commands import Advice, Sign
 from hangtop_core.meters import latest
 
 if TYPE_CHECKING:
@@ -60,10 +61,19 @@ def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             steps=(
                 on(
                     first,
-                    f"grep wchar /proc/{first.pid}/io; sleep 5; grep wchar /proc/{first.pid}/io",
+                    "grep",
+                    "wchar",
+                    f"/proc/{first.pid}/io",
+                    Sign.THEN,
+                    "sleep",
+                    "5",
+                    Sign.THEN,
+                    "grep",
+                    "wchar",
+                    f"/proc/{first.pid}/io",
                 ),
                 *((WHY_SLOW,) if file is not None and file.writes else ()),
-                "raise the process group's timeout, or save asynchronously",
+                Advice("raise the process group's timeout, or save asynchronously"),
             ),
             confidence=BY_NAME if by.by_name else None,
         )
@@ -101,7 +111,7 @@ def _step_by_step(case: Case) -> Iterator[Hit]:
         evidence=common_facts(case, [subject]),
         steps=(
             profile_step(subject, "-d 20"),
-            "save less often, compress less, or in a process of its own",
+            Advice("save less often, compress less, or in a process of its own"),
         ),
         confidence=BY_NAME,
     )

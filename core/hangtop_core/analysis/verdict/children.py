@@ -27,13 +27,14 @@ from hangtop_core.analysis.verdict.programs import (
 )
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails
+from hangtop_core.commands import Advice
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
     from hangtop_core.descriptors import Descriptor
     from hangtop_core.model import Process
 
@@ -47,8 +48,8 @@ def _stopped_first(children: Iterable[Process]) -> list[Process]:
 def _child_steps(subject: Subject, children: Sequence[Process]) -> Iterator[Step]:
     for child in children[:1]:
         if child.state[:1] == "T":
-            yield on(subject, f"kill -CONT {child.pid}", words="let it go on")
-        yield on(subject, f"ls -l /proc/{child.pid}/fd")
+            yield on(subject, "kill", "-CONT", child.pid, why="let it go on")
+        yield on(subject, "ls", "-l", f"/proc/{child.pid}/fd")
         if child.state[:1] != "T":
             yield strace_step(subject, child.pid)
 
@@ -79,7 +80,12 @@ def _piped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             steps=(
                 *_child_steps(subject, children),
                 *(
-                    ("read all its pipes: communicate(), a thread for each, or stderr=DEVNULL",)
+                    (
+                        Advice(
+                            "read all its pipes: communicate(), a thread for each, or "
+                            "stderr=DEVNULL"
+                        ),
+                    )
                     if any(waits_back(subject, child) for child in children)
                     else ()
                 ),
@@ -123,13 +129,13 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
             ),
             steps=(
-                *((on(subject, text) for text in tails(subject.rank)) if pool else ()),
+                *((on(subject, *text) for text in tails(subject.rank)) if pool else ()),
                 *_child_steps(subject, children),
-                "take everything out of the queue before join()"
+                Advice("take everything out of the queue before join()")
                 if unread
-                else "a pool does not notice a worker that dies: concurrent.futures does"
+                else Advice("a pool does not notice a worker that dies: concurrent.futures does")
                 if pool
-                else "give subprocess a timeout",
+                else Advice("give subprocess a timeout"),
             ),
             confidence=None if sure else 0.8,
             needs=asked_first(case, subject, awaited(subject, children)),
@@ -163,11 +169,18 @@ def _short(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=(*gone_facts(case, subject), *common_facts(case, [subject])),
             steps=(
-                *(on(subject, text) for text in tails(subject.rank)),
+                *(on(subject, *text) for text in tails(subject.rank)),
                 on(
                     subject,
-                    f"timeout 10 strace -f -e trace=exit_group -p {subject.pid}",
-                    words="see with what status they end",
+                    "timeout",
+                    "10",
+                    "strace",
+                    "-f",
+                    "-e",
+                    "trace=exit_group",
+                    "-p",
+                    subject.pid,
+                    why="see with what status they end",
                 ),
             ),
         )

@@ -25,6 +25,7 @@ from hangtop_core.analysis.verdict.sentences import does, is_are, sentence, seve
 from hangtop_core.analysis.verdict.steps import dump_step, sockets_step, trace_steps
 from hangtop_core.analysis.verdict.storewait import alone_with_keys
 from hangtop_core.analysis.verdict.uneven import unused
+from hangtop_core.commands import Advice
 from hangtop_core.joining import size_name
 from hangtop_core.text import duration
 
@@ -78,8 +79,10 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, group),
             ),
             steps=(
-                f"compare {activity.at} with the call the others are in: look for a condition that "
-                f"differs between ranks",
+                Advice(
+                    f"compare {activity.at} with the call the others are in: look for a "
+                    f"condition that differs between ranks"
+                ),
                 *trace_steps(group[0]),
             ),
             confidence=0.95 if one else None,
@@ -154,9 +157,9 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             *common_facts(case, minority),
         ),
         steps=(
-            "compare the two call sites and the conditions that lead to them",
+            Advice("compare the two call sites and the conditions that lead to them"),
             *unused(case, minority),
-            "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective on the next run",
+            Advice("TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective on the next run"),
         ),
         confidence=confidence,
     )

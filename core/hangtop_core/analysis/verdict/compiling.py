@@ -8,6 +8,7 @@ from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.evidence import common_facts
 from hangtop_core.analysis.verdict.naming import name_process
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
+from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,8 +46,10 @@ def _compiling(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=common_facts(case, group),
             steps=(
-                "wait, or compile before training; keep the cache on a local disk "
-                "(TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR)",
+                Advice(
+                    "wait, or compile before training; keep the cache on a local disk "
+                    "(TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR)"
+                ),
             ),
         )
 

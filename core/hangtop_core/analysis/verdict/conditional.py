@@ -24,6 +24,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.recorderfacts import AGREED, apart, flight_facts, held
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, several, who
+from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -118,8 +119,10 @@ def _conditional(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, group),
             ),
             steps=(
-                f"{_mended(op, text)} {line_of(frame, block)}: all ranks of its "
-                "group have to call it",
+                Advice(
+                    f"{_mended(op, text)} {line_of(frame, block)}: all ranks of its "
+                    "group have to call it"
+                ),
             ),
             confidence=AGREED if one is not None else None,
         )

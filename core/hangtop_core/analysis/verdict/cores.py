@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.steps import Command, word
+from hangtop_core.analysis.verdict.steps import on_node, word
+from hangtop_core.commands import Advice, Glob, Word
 from hangtop_core.cores.pattern import Place, expected, understand
 from hangtop_core.text import clean, size
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
     from hangtop_core.model import Rank
 
 _WHY = "why it crashed, by its core file"
-NEXT_TIME = "with `ulimit -c unlimited` and PYTHONFAULTHANDLER=1 the next crash leaves a stack"
+NEXT_TIME = Advice(
+    "with `ulimit -c unlimited` and PYTHONFAULTHANDLER=1 the next crash leaves a stack"
+)
 
 
 def dumping_to(case: Case, subject: Subject) -> str:
@@ -35,11 +37,19 @@ def dumping_steps(case: Case, subject: Subject) -> tuple[Step, ...]:
     if place is not None and place.handler is not None:
         wait = f"wait until {clean(place.handler, 60)} has taken it{most}"
         # A command gets every core, but for a limit of one byte: core(5), fs/coredump.c.
-        without = "next time without a core: prlimit --core=1 COMMAND"
+        limit: tuple[Word, ...] = ("prlimit", "--core=1", "COMMAND")
     else:
-        wait, without = f"wait until it is written{most}", "next time without a core: ulimit -c 0"
-    end = Command(subject.rank.node, f"kill -9 {subject.pid}", "or give it up, which ends the rank")
-    return (wait, end, without, *core_steps(case, subject.rank, subject.pid, written=True))
+        wait, limit = f"wait until it is written{most}", ("ulimit", "-c", 0)
+    without = on_node("", *limit, why="next time without a core")
+    end = on_node(
+        subject.rank.node, "kill", "-9", subject.pid, why="or give it up, which ends the rank"
+    )
+    return (
+        Advice(wait),
+        end,
+        without,
+        *core_steps(case, subject.rank, subject.pid, written=True),
+    )
 
 
 def core_steps(
@@ -54,23 +64,23 @@ def core_steps(
     place = _place(case, rank)
     if place is None:
         cwd = word(process.cwd) if process.cwd else None
-        return (f"{_WHY}: hangtop core {cwd or 'CORE'}", NEXT_TIME)
+        return (on_node("", "hangtop", "core", cwd or "CORE", why=_WHY), NEXT_TIME)
     if place.off:
-        return ("core_pattern of the node is empty: no core was written", NEXT_TIME)
+        return (Advice("core_pattern of the node is empty: no core was written"), NEXT_TIME)
     if process.limits.core_size == 0 and place.limited and not written:
-        return (f"it leaves no core: ulimit -c is 0; {NEXT_TIME}",)
+        return (Advice(f"it leaves no core: ulimit -c is 0; {NEXT_TIME}"),)
     if place.handler is not None:
         steps: list[Step] = []
         if place.command is not None:
-            text = place.command.replace("PID", "PID" if pid is None else str(pid))
-            steps.append(Command(rank.node, text))
+            steps.append(on_node(rank.node, *_with_pid(place.command, pid)))
         if place.opens is None:
-            return (f"{_WHY}, which {clean(place.handler, 60)} has got: hangtop core CORE",)
-        opens = place.opens.replace("PID", "PID" if pid is None else str(pid))
-        return (*steps, f"{_WHY}: hangtop core {opens}")
+            why = f"{_WHY}, which {clean(place.handler, 60)} has got"
+            return (on_node("", "hangtop", "core", "CORE", why=why),)
+        opens = _with_pid(place.opens, pid)
+        return (*steps, on_node("", "hangtop", "core", *opens, why=_WHY))
     return (
         _read(case, rank, pid, place),
-        "PYTHONFAULTHANDLER=1 prints the stack of the next crash",
+        Advice("PYTHONFAULTHANDLER=1 prints the stack of the next crash"),
     )
 
 
@@ -93,15 +103,14 @@ def _read(case: Case, rank: Rank, pid: int | None, place: Place) -> Step:
         node=(node.hostname if node is not None else None) or rank.node,
         signal=-code if code is not None and code < 0 else None,
     )
-    found = _pattern(path) if path is not None else None
-    text = f"hangtop core {found or 'CORE'}"
+    core = Glob(tuple(path.split("*"))) if path is not None and word(path) else "CORE"
     if node is not None and node.shell is None:
-        return Command(rank.node, text)
-    return f"on {rank.node}, or here where that directory is shared: {text}"
+        return on_node(rank.node, "hangtop", "core", core)
+    why = f"on {rank.node}, or here where that directory is shared"
+    return on_node("", "hangtop", "core", core, why=why)
 
 
-def _pattern(path: str) -> str | None:
-    """Write a path as `steps.word` does, but for its `*`, which a shell is to fill in."""
-    if word(path) is None:
-        return None
-    return "*".join(shlex.quote(part) if part else "" for part in path.split("*"))
+def _with_pid(words: str, pid: int | None) -> list[Word]:
+    """The words of a command of ours, with the process where it has `PID`; `*` is a shell's."""
+    text = words if pid is None else words.replace("PID", str(pid))
+    return [Glob(tuple(one.split("*"))) if "*" in one else one for one in text.split()]

@@ -13,6 +13,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import ALIKE, More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, since, who
 from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,8 +57,10 @@ def _allocating(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=common_facts(case, group),
             steps=(
-                "CUDA_MODULE_LOADING=EAGER, and a warm-up step before the first collective",
-                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; no empty_cache() in steps",
+                Advice("CUDA_MODULE_LOADING=EAGER, and a warm-up step before the first collective"),
+                Advice(
+                    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; no empty_cache() in steps"
+                ),
                 *trace_steps(first),
             ),
         )
@@ -90,7 +93,10 @@ def _blocking(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             fact("environment", None, f"NCCL {version} is loaded"),
             *common_facts(case, known[:1]),
         ),
-        steps=("start the job without CUDA_LAUNCH_BLOCKING", "or with NCCL 2.17 or newer"),
+        steps=(
+            Advice("start the job without CUDA_LAUNCH_BLOCKING"),
+            Advice("or with NCCL 2.17 or newer"),
+        ),
     )
 
 
@@ -113,9 +119,9 @@ def _syncing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         evidence=common_facts(case, waiting[:1]),
         steps=(
-            on(first, f"hangtop flight --pid {first.pid}"),
-            "hangtop run -- CMD starts the job so that its flight recorder can be read",
-            "`hangtop diagnose --ras` asks NCCL itself, where its version is safe",
+            on(first, "hangtop", "flight", "--pid", first.pid),
+            Advice("`hangtop run -- COMMAND` starts the job so that its recorder can be read"),
+            Advice("`hangtop diagnose --ras` asks NCCL itself, where its version is safe"),
         ),
     )
 

@@ -24,7 +24,7 @@ from hangtop_core.analysis.verdict.workers import (
     program_of,
     worker_facts,
 )
-from hangtop_core.logs.steps import KERNEL_LOG
+from hangtop_core.commands import Advice, Sign
 from hangtop_core.rankset import fold
 from hangtop_core.text import how_ended, plural
 
@@ -87,9 +87,9 @@ def _dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
             ),
             steps=(
-                on(subject, f"{KERNEL_LOG} | grep -i -e oom -e killed"),
-                on(subject, "df -h /dev/shm"),
-                "run with num_workers=0 to see the worker's own error",
+                on(subject, Sign.KERNEL_LOG, Sign.PIPE, "grep", "-i", "-e", "oom", "-e", "killed"),
+                on(subject, "df", "-h", "/dev/shm"),  # noqa: S108 - a command for people
+                Advice("run with num_workers=0 to see the worker's own error"),
             ),
         )
 
@@ -138,7 +138,7 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 *looking(subject, first),
-                "DataLoader(timeout=...) turns this into an error",
+                Advice("DataLoader(timeout=...) turns this into an error"),
             ),
             confidence=FOLLOWS if by_others else None,
             needs=asked(subject, first.process, first.activity),
@@ -188,7 +188,7 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     sockets_step(subject, w.process.pid, "from whom, and how fast")
                     for w in [w for w in workers if w.activity.kind == "remote"][:1]
                 ),
-                "more workers, a larger prefetch_factor, or less work per sample",
+                Advice("more workers, a larger prefetch_factor, or less work per sample"),
             ),
             confidence=None if workers else 0.6,
             needs=asked(subject, workers[0].process, workers[0].activity) if workers else (),
@@ -225,7 +225,7 @@ def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject])[1:],
             ),
             steps=(
-                "use num_workers > 0",
+                Advice("use num_workers > 0"),
                 dump_step(subject, "--native"),
             ),
             needs=OPEN.get(activity.family or "", ()),

@@ -27,17 +27,17 @@ from hangtop_core.analysis.verdict.outofmemory import (
 from hangtop_core.analysis.verdict.owners import ENDS_ALL_S, ends_all
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.startorder import between, fits, neighbours, of_another
-from hangtop_core.analysis.verdict.steps import Command
+from hangtop_core.analysis.verdict.steps import on_node
+from hangtop_core.commands import Advice, Sign
 from hangtop_core.logs.asynchronous import HOW as ASYNC
 from hangtop_core.logs.ended import CRASHES, status
-from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence, JobState
     from hangtop_core.kernelline import KernelLine, Kind, Known
     from hangtop_core.logs.record import Record
@@ -184,9 +184,9 @@ def _sure(case: Case, subject: Subject, by_group: bool) -> float:
 
 def _memory_steps(case: Case, subject: Subject) -> tuple[Step, ...]:
     steps: list[Step] = list(limit_steps(case, subject.rank))
-    log = f"{KERNEL_LOG} | grep -i -A1 -e oom -e 'killed process'"
-    steps.append(Command(subject.rank.node, log))
-    steps.append("fewer DataLoader workers, a smaller prefetch_factor, less pinned memory")
+    find = ("grep", "-i", "-A1", "-e", "oom", "-e", "killed process")
+    steps.append(on_node(subject.rank.node, Sign.KERNEL_LOG, Sign.PIPE, *find))
+    steps.append(Advice("fewer DataLoader workers, a smaller prefetch_factor, less pinned memory"))
     return tuple(steps)
 
 
@@ -295,7 +295,7 @@ def _bus_steps(subject: Subject, code: int | None) -> Iterator[Step]:
     """What a SIGBUS is about, of which the kernel log says nothing."""
     if code == -signal.SIGBUS:
         why = "SIGBUS: a file that it had mapped was cut off, or its file system is full"
-        yield Command(subject.rank.node, "df -h /dev/shm /tmp", why)
+        yield on_node(subject.rank.node, "df", "-h", "/dev/shm", "/tmp", why=why)  # noqa: S108 - a command for people
 
 
 def _dumping(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

@@ -243,6 +243,7 @@ def _verdict(
     culprits = (*(culprit(case, s) for s in hit.subjects), *hit.absent)
     blamed_ranks = {one.rank for one in culprits if one.rank is not None}
     numbers = numbers_facts(case, blamed_ranks)
+    steps = [spelt(step, case.nodes) for step in (*((STEP,) if numbers else ()), *hit.steps)]
     return Verdict(
         cause=rule.cause,
         confidence=round(confidence, 2),
@@ -256,10 +257,8 @@ def _verdict(
             *_logged(case, rule, hit),
             *waiting,
         ),
-        next_steps=(
-            *((STEP,) if numbers else ()),
-            *(spelt(step, case.nodes) for step in hit.steps),
-        ),
+        next_steps=tuple(step.text for step in steps),
+        commands=tuple(step.command for step in steps),
     )
 
 

@@ -15,6 +15,7 @@ from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.sentences import sentence, several, since, who
 from hangtop_core.analysis.verdict.steps import sockets_step
+from hangtop_core.commands import Advice
 from hangtop_core.places import port_of, stays_here
 from hangtop_core.text import clean, plural
 
@@ -90,7 +91,7 @@ def _waits(case: Case, group: Sequence[Subject], asks: Sequence[_Asks]) -> Hit:
         ),
         steps=(
             sockets_step(first, first.pid),
-            "look at what is at the other end, and give the request a timeout",
+            Advice("look at what is at the other end, and give the request a timeout"),
         ),
     )
 

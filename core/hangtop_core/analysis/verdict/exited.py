@@ -15,7 +15,7 @@ from hangtop_core.analysis.verdict.lost import lost, own_error
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.network import leads_to
 from hangtop_core.analysis.verdict.sentences import sentence, several, who
-from hangtop_core.analysis.verdict.steps import Command, first_errors, tails
+from hangtop_core.analysis.verdict.steps import first_errors, on_node, tails
 from hangtop_core.launchline import starts_together
 from hangtop_core.logs.ended import LATER, TOLD_TO
 from hangtop_core.logs.steps import KILLS
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Rank
 
@@ -187,7 +187,7 @@ def _told(case: Case, group: Sequence[Subject]) -> Iterator[Evidence]:
 
 def exit_steps(case: Case, rank: Rank) -> tuple[Step, ...]:
     """Where it is told why a rank, or one beside it, has left."""
-    steps = (Command(rank.node, step) for step in (*tails(rank), KILLS))
+    steps = (on_node(rank.node, *step) for step in (*tails(rank), KILLS))
     return (*first_errors(rank, case.by_node[rank.node]), *steps)
 
 
@@ -229,7 +229,7 @@ def _vanished(case: Case) -> Iterator[Hit]:
                 _guessed(case, some[0].rank),
             ),
             evidence=(fact("environment", None, text), *to_it, *place_facts(some)),
-            steps=exit_steps(case, beside[0]) if beside else (Command(node, KILLS),),
+            steps=exit_steps(case, beside[0]) if beside else (on_node(node, *KILLS),),
             confidence=0.9 if some[0].beside else 0.6 if some[0].named and not to_it else 0.8,
             decisive=not some[0].named,
         )

@@ -11,16 +11,17 @@ from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact, se
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step, on, word
+from hangtop_core.commands import Advice, Sign
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Command, Step
+    from hangtop_core.commands import Command, Step
     from hangtop_core.descriptors import Descriptor, Holder
 
-_BATON_STEP = (
+_BATON_STEP = Advice(
     "delete `lock` where torch.utils.cpp_extension builds, if it is older than the job: in "
     "build_directory, else below TORCH_EXTENSIONS_DIR or ~/.cache/torch_extensions"
 )
@@ -59,7 +60,10 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, group),
             ),
             steps=(
-                *(on(first, f"ps -o pid,user,etime,stat,args -p {h.pid}") for h in holders[:2]),
+                *(
+                    on(first, "ps", "-o", "pid,user,etime,stat,args", "-p", h.pid)
+                    for h in holders[:2]
+                ),
                 *(_baton_steps(first) if by_being_there(first) and lock is None else ()),
                 _lslocks(first, wants.lock),
             ),
@@ -67,8 +71,8 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _lslocks(subject: Subject, lock: Descriptor | None) -> Command:
-    quoted = word(lock.target) if lock is not None else None
-    return on(subject, f"lslocks | grep -F {quoted}" if quoted else "lslocks")
+    path = word(lock.target) if lock is not None else None
+    return on(subject, "lslocks", *((Sign.PIPE, "grep", "-F", path) if path else ()))
 
 
 class _Wanted(NamedTuple):
@@ -119,7 +123,7 @@ def _lock_of(subject: Subject, built: re.Match[str]) -> str:
 
 def _baton_steps(subject: Subject) -> Iterator[Step]:
     words = "see which folder that is: `build_directory` of _jit_compile"
-    yield dump_step(subject, "--locals", words=words)
+    yield dump_step(subject, "--locals", why=words)
     yield _BATON_STEP
 
 
@@ -164,7 +168,10 @@ def _tried_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, group),
             ),
             steps=(
-                *(on(first, f"ps -o pid,user,etime,stat,args -p {h.pid}") for h in lock.holders),
+                *(
+                    on(first, "ps", "-o", "pid,user,etime,stat,args", "-p", h.pid)
+                    for h in lock.holders
+                ),
                 _lslocks(first, lock),
             ),
         )

@@ -12,13 +12,14 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import dump_step, strace_step
 from hangtop_core.analysis.verdict.storehost import in_store
+from hangtop_core.commands import Advice
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
     from hangtop_core.model import Process
 
 _URL = re.compile(r"\bfile:/{1,3}\S+")
@@ -74,8 +75,10 @@ def _other_file(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         steps=(
             *file_steps(members[0]),
-            f"give all of them one whole path in init_method{shared}, and delete what an earlier "
-            "run has left there",
+            Advice(
+                f"give all of them one whole path in init_method{shared}, and delete what an "
+                "earlier run has left there"
+            ),
         ),
         confidence=None if told else BY_FOLDER,
     )
@@ -84,7 +87,7 @@ def _other_file(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def file_steps(subject: Subject) -> tuple[Step, ...]:
     """How to see which file a rank looks at."""
     return (
-        dump_step(subject, "--each --locals", words="see init_method in the locals"),
+        dump_step(subject, "--each --locals", why="see init_method in the locals"),
         strace_step(subject, subject.pid),
     )
 

@@ -12,6 +12,7 @@ from hangtop_core.analysis.verdict.needs import More, of_child
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step
+from hangtop_core.commands import Advice
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
@@ -74,8 +75,10 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 ),
                 steps=(
                     dump_step(subject, "--native", pid=child.pid),
-                    "use multiprocessing_context='forkserver' or 'spawn', or start workers before "
-                    "threads",
+                    Advice(
+                        "use multiprocessing_context='forkserver' or 'spawn', or start workers "
+                        "before threads"
+                    ),
                 ),
                 needs=() if gives else of_child(FORK_DEADLOCK.needs, child.pid),
             )

@@ -16,6 +16,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, several, since, who
 from hangtop_core.analysis.verdict.steps import room_steps
+from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.commands import Step
     from hangtop_core.descriptors import Descriptor
 
 _WRITES: frozenset[Kind] = frozenset({"checkpoint", "sleep", "waiting", "busy", "io"})
@@ -98,8 +100,10 @@ def _on_full(
         steps=(
             *room_steps(case, first, mounts),
             *_same_on(nodes - {first.rank.node}),
-            f"make room there; what {is_are(group, 'the rank retries', 'ranks retry')} goes on by "
-            "itself",
+            Advice(
+                f"make room there; what {is_are(group, 'the rank retries', 'ranks retry')} goes on "
+                "by itself"
+            ),
         ),
         confidence=None if having else 0.7,
     )  # fmt: skip
@@ -117,9 +121,9 @@ def _doing(group: Sequence[Subject]) -> str:
     return ", ".join([*texts, *([f"{more} more elsewhere"] if more else [])])
 
 
-def _same_on(nodes: AbstractSet[str]) -> tuple[str, ...]:
+def _same_on(nodes: AbstractSet[str]) -> tuple[Step, ...]:
     """That what was said to do on one node is to be done on others, too."""
-    return (f"the same on {nodesets.fold(nodes)}",) if nodes else ()
+    return (Advice(f"the same on {nodesets.fold(nodes)}"),) if nodes else ()
 
 
 def _perhaps_full(case: Case, some: Sequence[Subject]) -> Iterator[Hit]:

@@ -11,6 +11,7 @@ from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.commands import Advice, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,12 +46,23 @@ def _output(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 *(
-                    on(subject, f"cat /proc/{h.pid}/status | grep State; kill -CONT {h.pid}")
+                    on(
+                        subject,
+                        "cat",
+                        f"/proc/{h.pid}/status",
+                        Sign.PIPE,
+                        "grep",
+                        "State",
+                        Sign.THEN,
+                        "kill",
+                        "-CONT",
+                        h.pid,
+                    )
                     for h in readers[:1]
                 ),
-                on(subject, f"ls -l /proc/{subject.pid}/fd/{pipe.fd if pipe else 1}"),
+                on(subject, "ls", "-l", f"/proc/{subject.pid}/fd/{pipe.fd if pipe else 1}"),
                 *(
-                    ("read while it is written: communicate(), or a thread for each",)
+                    (Advice("read while it is written: communicate(), or a thread for each"),)
                     if any(
                         waits_back(subject, child)
                         for child in subject.rank.children

@@ -13,6 +13,7 @@ from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import OneThread, threads_of
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step
+from hangtop_core.commands import Advice
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
@@ -96,8 +97,10 @@ def _gil_held(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 dump_step(subject, "--each --native"),
-                "release the GIL around that call (Py_BEGIN_ALLOW_THREADS; ctypes.CDLL, not "
-                "PyDLL; py::gil_scoped_release)",
+                Advice(
+                    "release the GIL around that call (Py_BEGIN_ALLOW_THREADS; ctypes.CDLL, not "
+                    "PyDLL; py::gil_scoped_release)"
+                ),
             ),
         )
 

@@ -16,16 +16,16 @@ from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.needs import DRIVER
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
-from hangtop_core.analysis.verdict.steps import Command, as_host, on
-from hangtop_core.logs.steps import KERNEL_LOG
+from hangtop_core.analysis.verdict.steps import as_host, on, on_node
+from hangtop_core.commands import Advice, Sign
 from hangtop_core.text import clean, duration, of_several, plural
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.analysis.xids import Class, Event
+    from hangtop_core.commands import Command, Step
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.hardware import Gpu
 
@@ -37,7 +37,7 @@ BEFORE_S = 120.0
 """Seconds before the last progress from which an error may still have to do with the hang."""
 _UNUSABLE = frozenset({"lost", "silent", "reset-required", "gone", "error"})
 """States of GPUs."""
-_KERNEL_LOG = f"{KERNEL_LOG} | grep -i -e nvrm -e nvswitch"
+_KERNEL_LOG = (Sign.KERNEL_LOG, Sign.PIPE, "grep", "-i", "-e", "nvrm", "-e", "nvswitch")
 
 
 def _on_gpus(case: Case) -> Iterator[tuple[Subject, Gpu]]:
@@ -81,18 +81,17 @@ def _event_facts(case: Case, event: Event | None) -> tuple[Evidence, ...]:
 
 def _steps(subject: Subject, gpu: Gpu, *more: Step, drain: bool = True) -> tuple[Step, ...]:
     host = as_host(subject.rank.node)
-    steps: list[Step] = [*more, on(subject, _KERNEL_LOG)]
+    steps: list[Step] = [*more, on(subject, *_KERNEL_LOG)]
     if drain and host is not None:
-        steps.append(
-            f"keep jobs from the node until the GPU was reset or replaced (serial "
-            f"{clean(gpu.serial or 'unknown', 40)}): "
-            f"scontrol update nodename={host} state=drain reason=gpu{gpu.index}"
-        )
+        serial = clean(gpu.serial or "unknown", 40)
+        why = f"keep jobs from the node until the GPU was reset or replaced (serial {serial})"
+        drained = (f"nodename={host}", "state=drain", f"reason=gpu{gpu.index}")
+        steps.append(on_node("", "scontrol", "update", *drained, why=why))
     return tuple(steps)
 
 
 def _query(subject: Subject, gpu: Gpu, what: str) -> Command:
-    return on(subject, f"nvidia-smi -q -i {gpu.index} -d {what}")
+    return on(subject, "nvidia-smi", "-q", "-i", gpu.index, "-d", what)
 
 
 class _Bad(NamedTuple):
@@ -155,7 +154,7 @@ def _hit(case: Case, bad: Sequence[_Bad], failing: Sequence[Subject]) -> Hit:
         ),
         steps=(
             *first.steps,
-            *((f"the same for the other GPUs, on {nodesets.fold(nodes)}",) if many else ()),
+            *((Advice(f"the same for the other GPUs, on {nodesets.fold(nodes)}"),) if many else ()),
         ),
         confidence=first.confidence,
     )  # fmt: skip
@@ -227,11 +226,11 @@ def _unlinked(case: Case) -> Iterator[_Bad]:
         if not text or subject.rank.node in hurt:
             continue
         steps: tuple[Step, ...] = (
-            on(subject, f"nvidia-smi nvlink -s -i {gpu.index}"),
-            on(subject, f"nvidia-smi nvlink -e -i {gpu.index}"),
+            on(subject, "nvidia-smi", "nvlink", "-s", "-i", gpu.index),
+            on(subject, "nvidia-smi", "nvlink", "-e", "-i", gpu.index),
         )
         if gpu.fabric not in (None, "completed"):
-            steps = (*steps, on(subject, "systemctl status nvidia-fabricmanager"))
+            steps = (*steps, on(subject, "systemctl", "status", "nvidia-fabricmanager"))
         steps = _steps(subject, gpu, *steps)
         yield _Bad(subject, gpu, text, steps, confidence, event, common)
 
@@ -270,8 +269,10 @@ def _reported(case: Case) -> Iterator[_Bad]:
         more: tuple[Step, ...] = ()
         if event.kind == "program":
             more = (
-                "most often the program's own doing: run it once with CUDA_LAUNCH_BLOCKING=1, or "
-                "under compute-sanitizer",
+                Advice(
+                    "most often the program's own doing: run it once with "
+                    "CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer"
+                ),
             )
         drain = event.kind == "engine"
         steps = _steps(subject, gpu, *more, drain=drain)

@@ -22,13 +22,14 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import ISSUED
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import on, trace_steps, who_is
+from hangtop_core.commands import Advice
 from hangtop_core.text import clean, duration, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
     from hangtop_core.hardware import Gpu
 
 ONE_COMPUTES = 0.85
@@ -88,7 +89,7 @@ def _alone(case: Case) -> Iterator[Hit]:
 
 
 def _cuda_gdb(subject: Subject) -> Step:
-    return on(subject, f"cuda-gdb -p {subject.pid} -batch -ex 'info cuda kernels'")
+    return on(subject, "cuda-gdb", "-p", subject.pid, "-batch", "-ex", "info cuda kernels")
 
 
 def _all_gpus(
@@ -132,8 +133,16 @@ def _throttled(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=common_facts(case, subjects),
             steps=(
-                on(first, f"nvidia-smi -q -i {gpu.index} -d PERFORMANCE,TEMPERATURE,POWER,CLOCK"),
-                "look at its cooling and power supply, and at the GPUs beside it",
+                on(
+                    first,
+                    "nvidia-smi",
+                    "-q",
+                    "-i",
+                    gpu.index,
+                    "-d",
+                    "PERFORMANCE,TEMPERATURE,POWER,CLOCK",
+                ),
+                Advice("look at its cooling and power supply, and at the GPUs beside it"),
             ),
             confidence=None if case.progress.state == "progressing" else 0.4,
         )
@@ -161,9 +170,11 @@ def _shared(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 ),
                 evidence=(fact("gpu", None, f"{describe(gpu)}; {_processes(gpu, some)}"),),
                 steps=(
-                    "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before anything "
-                    "touches CUDA, and pass device_id to init_process_group",
-                    on(some[0], "nvidia-smi --query-compute-apps=pid,gpu_uuid --format=csv"),
+                    Advice(
+                        "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before anything "
+                        "touches CUDA, and pass device_id to init_process_group"
+                    ),
+                    on(some[0], "nvidia-smi", "--query-compute-apps=pid,gpu_uuid", "--format=csv"),
                 ),
                 confidence=0.8 if case.waiters and _starting(case) else 0.4,
             )
@@ -207,7 +218,7 @@ def _foreign(case: Case, subject: Subject, gpu: Gpu) -> Iterator[Hit]:
             f"{is_are([subject] * len(others), 'a process', 'processes')} of no rank: {names}",
         ),
         evidence=(fact("gpu", subject.number, describe(gpu)),),
-        steps=(on(subject, who_is(others[0].pid)),),
+        steps=(on(subject, *who_is(others[0].pid)),),
         confidence=0.35,
     )
 

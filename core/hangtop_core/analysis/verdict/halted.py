@@ -9,14 +9,15 @@ from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, process_fact
 from hangtop_core.analysis.verdict.naming import tracer
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
-from hangtop_core.analysis.verdict.steps import Command, on, thaw, who_is
+from hangtop_core.analysis.verdict.steps import on, on_node, thaw, who_is
+from hangtop_core.commands import Advice
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence
 
 
@@ -33,7 +34,7 @@ def _stopped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 _halted_for(case, group[0]),
             ),
             evidence=common_facts(case, group),
-            steps=tuple(on(s, f"kill -CONT {s.pid}") for s in group[:8]),
+            steps=tuple(on(s, "kill", "-CONT", s.pid) for s in group[:8]),
             late=_late(group),
         )
 
@@ -62,10 +63,10 @@ def _traced(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _letting_go(subject: Subject) -> tuple[Step, ...]:
     pid = subject.rank.process.tracer_pid
     if not pid:  # so the kernel tells it where the tracer is in no namespace of this node's probe
-        return ("look for the debugger outside of the container that this rank is in",)
+        return (Advice("look for the debugger outside of the container that this rank is in"),)
     return (
-        on(subject, who_is(pid)),
-        on(subject, f"kill {pid}", words="detach in that debugger, or end it"),
+        on(subject, *who_is(pid)),
+        on(subject, "kill", pid, why="detach in that debugger, or end it"),
     )
 
 
@@ -88,7 +89,13 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 *thaw(group[0].rank.process, group[0].rank.node),
-                Command(group[0].rank.node, "scontrol show job", "Slurm suspends jobs like this"),
+                on_node(
+                    group[0].rank.node,
+                    "scontrol",
+                    "show",
+                    "job",
+                    why="Slurm suspends jobs like this",
+                ),
             ),
             late=_late(group),
         )

@@ -14,13 +14,14 @@ from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import dump_step
+from hangtop_core.commands import Advice
 from hangtop_core.rankset import fold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
 
 
 def _mistold(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -111,13 +112,13 @@ def _told_wrong(case: Case, odd: Sequence[Subject], text: str, *steps: str) -> H
             ),
             *((fact("environment", None, f"WORLD_SIZE={variable}"),) if variable else ()),
         ),
-        steps=(*_locals_step(odd or told), *steps),
+        steps=(*_locals_step(odd or told), *map(Advice, steps)),
     )
 
 
 def _locals_step(some: Sequence[Subject]) -> Iterator[Step]:
     for one in some[:1]:
-        yield dump_step(one, "--each --locals", words="see rank and world_size in the locals")
+        yield dump_step(one, "--each --locals", why="see rank and world_size in the locals")
 
 
 MISTOLD = Rule(

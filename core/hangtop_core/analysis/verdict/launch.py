@@ -13,8 +13,9 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import ALIKE, More
 from hangtop_core.analysis.verdict.rendezvous import no_rank
 from hangtop_core.analysis.verdict.sentences import is_are, sentence
-from hangtop_core.analysis.verdict.steps import Command, on
+from hangtop_core.analysis.verdict.steps import on, on_node
 from hangtop_core.analysis.versions import NAMES, differences
+from hangtop_core.commands import Advice, Sign
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ def _misconfigured(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         summary=sentence(case, first.text + no_rank(case), blamed=odd),
         evidence=(*(fact("environment", None, one.text) for one in found),),
         steps=(
-            *(on(s, f"kill {s.pid}") for s in odd[:8] if (s.rank.node, s.pid) in ended),
-            *(one.fix for one in found),
+            *(on(s, "kill", s.pid) for s in odd[:8] if (s.rank.node, s.pid) in ended),
+            *(Advice(one.fix) for one in found),
         ),
     )
 
@@ -70,7 +71,7 @@ def _versions(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             blamed=() if beside else subjects,
         ),
         evidence=(*_version_facts(found),),
-        steps=(f"use one environment on all nodes, with {NAMES[first.key]} {most}",),
+        steps=(Advice(f"use one environment on all nodes, with {NAMES[first.key]} {most}"),),
         confidence=_BESIDE if beside else _CONFIDENCE.get(first.key, 0.5),
     )
 
@@ -121,10 +122,22 @@ def _networks(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         summary=sentence(case, f"NCCL has chosen other networks on some ranks: {said}"),
         evidence=(fact("log", None, f"NCCL's network is {said}"),),
         steps=(
-            Command(node, "ls /sys/class/infiniband; ibv_devinfo -l", "see what ports it has"),
-            "look in the log there why: NET/IB : No device found, NCCL_IB_HCA, NCCL_IB_DISABLE, a "
-            "plugin that is not loaded",
-            "set NCCL_NET=IB (or Socket) for all ranks: one that cannot says so at its start",
+            on_node(
+                node,
+                "ls",
+                "/sys/class/infiniband",
+                Sign.THEN,
+                "ibv_devinfo",
+                "-l",
+                why="see what ports it has",
+            ),
+            Advice(
+                "look in the log there why: NET/IB : No device found, NCCL_IB_HCA, "
+                "NCCL_IB_DISABLE, a plugin that is not loaded"
+            ),
+            Advice(
+                "set NCCL_NET=IB (or Socket) for all ranks: one that cannot says so at its start"
+            ),
         ),
     )
 
@@ -149,7 +162,7 @@ def _settings(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=tuple(s for _, some in groups[1:] for s in some),
             summary=sentence(case, f"{name} differs between ranks: {said}"),
             evidence=(fact("environment", None, f"{name}: {said}"),),
-            steps=(f"give all ranks the same {name}, or none",),
+            steps=(Advice(f"give all ranks the same {name}, or none"),),
         )
         return
 
@@ -175,9 +188,11 @@ def _same_gpu(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(case, said, blamed=some),
             evidence=(fact("environment", None, said),),
             steps=(
-                "leave all GPUs of a node to all its ranks, or each rank one of its own",
-                "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before anything "
-                "touches CUDA",
+                Advice("leave all GPUs of a node to all its ranks, or each rank one of its own"),
+                Advice(
+                    "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before anything "
+                    "touches CUDA"
+                ),
             ),
         )
 

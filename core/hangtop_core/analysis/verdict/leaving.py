@@ -23,6 +23,7 @@ from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step, trace_steps
 from hangtop_core.analysis.verdict.threadwords import is_to_be_woken
+from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,7 +73,9 @@ def _leaving(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
             ),
             steps=(
-                "look for what led it there: an exception is printed only after its `finally`",
+                Advice(
+                    "look for what led it there: an exception is printed only after its `finally`"
+                ),
                 dump_step(subject, "--each --locals"),
                 *trace_steps(subject),
             ),

@@ -18,6 +18,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.storehost import connects, open_sockets, tcp_sockets
+from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ _MOST = 64
 """Ranks that are compared with one another."""
 _BEFORE: frozenset[Kind] = frozenset({"init", "store"})
 _MEETS: frozenset[Kind] = frozenset({"init", "new-group"})
-_OWN_STORE = (
+_OWN_STORE = Advice(
     "end the job, and start it again with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment "
     "of torchrun, and --rdzv-backend=c10d or --standalone: each attempt then has a store of its own"
 )
@@ -146,7 +147,7 @@ def _left_over(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         evidence=tuple(_facts(case, found)),
         steps=(
             _OWN_STORE,
-            "see why the attempt before ended: its first error is in the log of torchrun",
+            Advice("see why the attempt before ended: its first error is in the log of torchrun"),
         ),
         confidence=None if pair is not None else 0.7,
     )

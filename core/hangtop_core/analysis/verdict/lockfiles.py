@@ -16,13 +16,14 @@ from hangtop_core.analysis.verdict.retrying import (
 )
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step, on, trace_steps
+from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.retrying import Round
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
 
 _LOCK = re.compile(r"(?:(?<![A-Za-z])lock|(?<![A-Z])Lock|(?<![A-Za-z])LOCK)(?!step|down)")
 """Names of locks: LockFile, acquire_lock, .lock; not block, clock, unlock."""
@@ -92,11 +93,11 @@ _FOR_WHAT = {
     "name": ("attempts, most likely for a lock that it does not get", ""),
 }
 """What it pauses between and for, by what tells that, and what is to be said of that."""
-_LOCK_STEP = (
+_LOCK_STEP = Advice(
     "look when that file was made and by whom: a pid in it, its owner, its age; delete it once "
     "nobody is left who has the lock"
 )
-_PAUSE_STEP = (
+_PAUSE_STEP = Advice(
     "ask who made that file, its owner, whether the run may go on; if so delete it: nothing else "
     "is wrong as far as this shows"
 )
@@ -110,10 +111,12 @@ def _look_at(subject: Subject, one: Round) -> Iterator[Step]:
     if named is not None:
         # As the rank sees it: from its folder, and in its mount namespace.
         path = f"root{named['path']}" if named["path"][0] == "/" else f"cwd/{named['path']}"
-        yield on(subject, f"ls -l /proc/{subject.pid}/{path}", words="see whose it is, since when")
+        yield on(
+            subject, "ls", "-l", f"/proc/{subject.pid}/{path}", why="see whose it is, since when"
+        )
     else:
         words = "see which file it is, in the locals there"
-        yield dump_step(subject, "--each --locals", words=words)
+        yield dump_step(subject, "--each --locals", why=words)
 
 
 def _told(one: Round, subject: Subject) -> str | None:

@@ -28,6 +28,7 @@ from hangtop_core.analysis.verdict.threadwords import (
     wait_of,
     why_others,
 )
+from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -186,8 +187,10 @@ def _importing(case: Case, subject: Subject, threads: Sequence[OneThread], other
         summary=sentence(case, f"{text}; {told}"),
         evidence=(*thread_facts(subject, threads), *common_facts(case, [subject])),
         steps=(
-            f"take what waits out of the import at {subject.activity.at}: start threads, and wait "
-            "for them, in a function that is called later",
+            Advice(
+                f"take what waits out of the import at {subject.activity.at}: start threads, "
+                "and wait for them, in a function that is called later"
+            ),
             *trace_steps(subject),
         ),
         confidence=0.85,

@@ -15,13 +15,14 @@ from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import as_host, on
 from hangtop_core.analysis.verdict.storeaway import known_who
 from hangtop_core.analysis.verdict.storetaken import Binder, binder, port_holder
+from hangtop_core.commands import Command, Sign, Word, texts
 from hangtop_core.logs.steps import FIRST, HERE, LIVE, NOT_ALIKE, STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
 
 _AT_START = frozenset({"store-unreachable", "store-port-taken", "wrong-interface"})
 """Causes that matter only until ranks have met."""
@@ -97,19 +98,25 @@ def live_steps(case: Case, cause: str, blamed: Sequence[Subject]) -> tuple[Step,
     first = next((s for s in case.subjects if s.number == 0), None)
     steps: list[Step] = []
     for step in STEPS.get(cause, ()):
-        if step.startswith(LIVE):
+        where = step.why if isinstance(step, Command) else ""
+        if where == LIVE:
             continue  # that is what is being done
-        where = HERE if step.startswith(HERE) else FIRST if step.startswith(FIRST) else ""
         subject = blamed[0] if where == HERE and blamed else first if where == FIRST else None
-        command = step.removeprefix(where)
-        if where and case.subjects:
-            env = (subject or case.subjects[0]).rank.process.env
-            host, port = as_host(env.get("MASTER_ADDR", "")), env.get("MASTER_PORT", "")
-            command = command.replace("$MASTER_ADDR", host or "$MASTER_ADDR")
-            port = port if port.isascii() and port.isdecimal() else "$MASTER_PORT"
-            command = command.replace("$MASTER_PORT", port)
-        steps.append(on(subject, command) if subject is not None else where + command)
+        if isinstance(step, Command) and case.subjects:
+            known = _known((subject or case.subjects[0]).rank.process.env)
+            words = tuple(known.get(word, word) for word in step.words)
+            step = Command("", words, where) if subject is None else on(subject, *words)
+        steps.append(step)
     return tuple(steps)
+
+
+def _known(env: Mapping[str, str]) -> dict[Word, Word]:
+    """What stands for variables of the store in commands, as far as they are known."""
+    host, port = as_host(env.get("MASTER_ADDR", "")), env.get("MASTER_PORT", "")
+    has_port = port.isascii() and port.isdecimal()
+    known: dict[Word, Word] = {Sign.MASTER_ADDR: host} if host else {}
+    known |= {Sign.MASTER_SOCKET: f":{port}"} if has_port else {}
+    return known | ({Sign.CONNECT: f"</dev/tcp/{host}/{port}"} if host and has_port else {})
 
 
 def _ended(case: Case) -> Iterator[Subject]:
@@ -125,7 +132,7 @@ def _rule(cause: str, title: str, seen: str, excluded: str, confidence: float) -
         seen=seen,
         excluded=excluded,
         confidence=confidence,
-        next_steps=STEPS[cause],
+        next_steps=texts(STEPS[cause]),
         find=lambda case, left: _find(cause, case, left),
         states=START_OR_END,
         needs=NEEDS.get(cause, ()),

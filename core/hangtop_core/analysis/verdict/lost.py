@@ -9,6 +9,7 @@ from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts
 from hangtop_core.analysis.verdict.logfacts import SHORTLY_S, overtaken
 from hangtop_core.analysis.verdict.sentences import sentence, who
+from hangtop_core.commands import Advice, Command, texts
 from hangtop_core.logs.ended import TOLD_TO
 from hangtop_core.logs.steps import KILLS
 from hangtop_core.rankset import names
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 _LOST = frozenset({"G1", "N6", "N10"})
 """Codes of lines that tell of a connection that the other end has closed."""
 _STEPS = (
-    "Read the end of that rank's log: it says why it left, or stops where it was killed",
-    f"On its node: {KILLS} -e xid",
+    Advice("Read the end of that rank's log: it says why it left, or stops where it was killed"),
+    Command("", (*KILLS, "-e", "xid"), why="On its node"),
 )
 
 
@@ -83,7 +84,7 @@ LEFT = Rule(
     excluded="A rank that is seen to have left. Its node is known: other rules tell. The job was "
     f"seen to get on over {SHORTLY_S:.0f} seconds after that line.",
     confidence=0.85,
-    next_steps=_STEPS,
+    next_steps=texts(_STEPS),
     find=_left_others,
     complete="the rank has neither a process nor a known node, and what the others printed was "
     "read",

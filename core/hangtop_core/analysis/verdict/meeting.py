@@ -11,9 +11,10 @@ from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.owners import ELASTIC
 from hangtop_core.analysis.verdict.sentences import is_are, sentence
-from hangtop_core.analysis.verdict.steps import Command, answers, thaw, who_is, word
+from hangtop_core.analysis.verdict.steps import answers, on_node, thaw, who_is, word
 from hangtop_core.analysis.verdict.storehost import in_store
 from hangtop_core.analysis.verdict.storestart import lost_theirs
+from hangtop_core.commands import Advice, words_of
 from hangtop_core.logs.steps import KILLS
 from hangtop_core.places import Places, host_of, port_of
 from hangtop_core.text import clean, plural
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Command, Step
     from hangtop_core.meters import Stalled
     from hangtop_core.model import Process
 
@@ -85,24 +86,25 @@ def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         steps=(
             *try_again(first),
-            "open all ports above 1024 between the nodes: NCCL and gloo choose any of them",
+            Advice("open all ports above 1024 between the nodes: NCCL and gloo choose any of them"),
             nettest(case),
-            "if the nodes have several networks: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME",
+            Advice("if the nodes have several networks: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME"),
         ),
         confidence=None if node else 0.7,
     )
 
 
-def nettest(case: Case) -> str:
+def nettest(case: Case) -> Step:
     """The test of every way between the nodes of the job, beside which its port is taken."""
     nodes = [case.nodes[name] for name in case.job.nodes if name in case.nodes]
     far = next((one for one in nodes if one.shell is not None), None)
     words = "every way between the nodes, and who is blocked"
-    if far is None or f"-w {far.name}" not in far.options:
-        return f"{words}: `hangtop nettest --port {TEST_PORT}` with the same nodes"
+    if far is None or far.name not in words_of(far.options):
+        why = f"{words}, with the options that lead to these nodes"
+        return on_node("", "hangtop", "nettest", "--port", TEST_PORT, why=why)
     all_of_them = word(nodesets.fold(case.job.nodes)) or far.name
-    options = far.options.replace(f"-w {far.name}", f"-w {all_of_them}", 1)
-    return clean(f"{words}: hangtop nettest {options} --port {TEST_PORT}", 600)
+    options = [all_of_them if one == far.name else one for one in words_of(far.options)]
+    return on_node("", "hangtop", "nettest", *options, "--port", TEST_PORT, why=words)
 
 
 def connecting(subject: Subject) -> Iterator[Tried]:
@@ -115,7 +117,7 @@ def connecting(subject: Subject) -> Iterator[Tried]:
 def try_again(one: Tried) -> tuple[Command, ...]:
     """A command that makes the connection; none where what the node told is no address."""
     command = answers(one.one.remote)
-    return (Command(one.subject.rank.node, command),) if command else ()
+    return (on_node(one.subject.rank.node, *command),) if command else ()
 
 
 def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -145,7 +147,7 @@ def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         evidence=tuple(
             fact("network", subject.number, socket_text(one)) for subject, one in ended[:SHOWN]
         ),
-        steps=("end the job: it cannot go on without its store", _why_left(case, first)),
+        steps=(Advice("end the job: it cannot go on without its store"), _why_left(case, first)),
     )
 
 
@@ -154,9 +156,8 @@ def _why_left(case: Case, subject: Subject) -> Step:
     words = "see why the process that had the store has ended, besides by the end of its log"
     host = host_of(case.job.master or "")
     node = Places(case.snapshot.nodes).node_of(host, subject.rank.node) if host else None
-    return (
-        Command(node, KILLS, words) if node and node in case.nodes else f"{words}, there: {KILLS}"
-    )
+    is_known = bool(node) and node in case.nodes
+    return on_node(node or "" if is_known else "", *KILLS, why=words + (", there" * (not is_known)))
 
 
 def _store_lost(case: Case) -> Iterator[Hit]:
@@ -181,7 +182,9 @@ def _store_lost(case: Case) -> Iterator[Hit]:
         ),
         steps=(
             _why_left(case, case.waiters[0]),
-            "end the job: a store that is started anew has nothing of what was in the old one",
+            Advice(
+                "end the job: a store that is started anew has nothing of what was in the old one"
+            ),
         ),
         confidence=0.9,
     )
@@ -215,10 +218,10 @@ def _let_run(one: Process) -> tuple[Command, ...]:
     if one.frozen:
         return thaw(one, one.node)
     if one.state == "T":
-        return (Command(one.node, f"kill -CONT {one.pid}"),)
+        return (on_node(one.node, "kill", "-CONT", one.pid),)
     if not one.tracer_pid:
         return ()
-    return (Command(one.node, who_is(one.tracer_pid), "see who traces it"),)
+    return (on_node(one.node, *who_is(one.tracer_pid), why="see who traces it"),)
 
 
 def socket_text(one: Stalled) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.commands import Word
     from hangtop_core.samples import StackSample
 
 MOST = 8
@@ -141,7 +142,7 @@ def _native(case: Case, subject: Subject, need: Need) -> Need:
     able = case.nodes[need.node].capabilities.get("ptrace") if need.node in case.nodes else None
     if able is not None and not able.ok:
         return _not(need, able.why or "its node does not allow ptrace")
-    return _consent(case, subject, need, f"hangtop dump --pid {need.pid} --native")
+    return _consent(case, subject, need, ("hangtop", "dump", "--pid", need.pid or 0, "--native"))
 
 
 def _descriptors(case: Case, subject: Subject, need: Need) -> Need:
@@ -161,9 +162,13 @@ def _recorder(case: Case, subject: Subject, need: Need) -> Need:
         return _answered(need)
     codes = {(way.way, way.code) for way in recorder.ways}
     if codes & {("pipe", "there"), ("pipe", "rare")}:
-        return _consent(case, subject, need, f"hangtop flight --pid {subject.pid} --trigger")
+        return _consent(
+            case, subject, need, ("hangtop", "flight", "--pid", subject.pid, "--trigger")
+        )
     if ("inject", "not-allowed") in codes:
-        return _consent(case, subject, need, f"hangtop flight --pid {subject.pid} --allow-inject")
+        return _consent(
+            case, subject, need, ("hangtop", "flight", "--pid", subject.pid, "--allow-inject")
+        )
     told = recorder.failure.text if recorder.failure is not None else ""
     return _not(need, why_not(recorder.ways)[0] if recorder.ways else told)
 
@@ -210,7 +215,7 @@ def _not(need: Need, why: str) -> Need:
     return msgspec.structs.replace(need, state="not possible", told=clean(why, 300))
 
 
-def _consent(case: Case, subject: Subject, need: Need, command: str) -> Need:
-    told, key = spelt(on(subject, command), case.nodes), _KEYS.get(command.rpartition(" ")[2], "")
+def _consent(case: Case, subject: Subject, need: Need, words: tuple[Word, ...]) -> Need:
+    told, key = spelt(on(subject, *words), case.nodes).text, _KEYS.get(str(words[-1]), "")
     key = key if need.pid == subject.pid else ""  # screens do that of ranks
     return msgspec.structs.replace(need, state="needs consent", told=told, key=key)

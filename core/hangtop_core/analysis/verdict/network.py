@@ -11,8 +11,9 @@ from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
-from hangtop_core.analysis.verdict.steps import Command, Step, as_host
+from hangtop_core.analysis.verdict.steps import as_host, on_node
 from hangtop_core.analysis.verdict.storehost import in_store, tcp_sockets
+from hangtop_core.commands import Advice
 from hangtop_core.logs.known import LOCAL_INTERFACE
 from hangtop_core.logs.steps import STEPS
 from hangtop_core.nodestates import OBSERVED
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.meters import Stalled
 
@@ -215,11 +217,24 @@ def _steps(first: _Broken) -> Iterator[Step]:
     host = as_host(host_of(first.one.remote))
     if host is not None:
         # With 28 bytes of headers these fill a packet of Ethernet, and of jumbo frames.
-        yield Command(node, f"ping -c3 -W2 {host}", "is there a way at all")
-        yield Command(node, f"ping -c3 -W2 -M do -s 1472 {host}", "or for small packets only")
-        yield Command(node, f"ss -tnoi dst {host}", "is it all connections or some")
-    yield "look at firewalls on both nodes (iptables -S, nft list ruleset), routes, bonds, cables"
-    yield "if the nodes have several networks: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME"
+        yield on_node(node, "ping", "-c3", "-W2", host, why="is there a way at all")
+        yield on_node(
+            node,
+            "ping",
+            "-c3",
+            "-W2",
+            "-M",
+            "do",
+            "-s",
+            "1472",
+            host,
+            why="or for small packets only",
+        )
+        yield on_node(node, "ss", "-tnoi", "dst", host, why="is it all connections or some")
+    yield Advice(
+        "look at firewalls on both nodes (iptables -S, nft list ruleset), routes, bonds, cables"
+    )
+    yield Advice("if the nodes have several networks: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME")
 
 
 def _wrong_interface(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -250,7 +265,9 @@ def _wrong_interface(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             fact("network", s.number, f"on {s.rank.node}: {found[id(s)]}") for s in blamed[:SHOWN]
         ),
         steps=(
-            Command(first.rank.node, "ip -br address", "see what leads to the other nodes"),
+            on_node(
+                first.rank.node, "ip", "-br", "address", why="see what leads to the other nodes"
+            ),
             *STEPS["wrong-interface"],
         ),
         decisive=any(_unanswered(case)),

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
-from hangtop_core.analysis.verdict.steps import Command, Step, word
+from hangtop_core.analysis.verdict.steps import on_node, word
+from hangtop_core.commands import Advice, Sign
 from hangtop_core.hardware import UP
-from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.hardware import Nic
 
@@ -104,11 +105,24 @@ def _steps(name: str, ports: Sequence[Nic]) -> tuple[Step, ...]:
         if device is None:
             continue
         rdma = port.kind in ("infiniband", "roce")
-        steps.append(Command(name, f"ibstat {device}" if rdma else f"ip -s link show {device}"))
+        look = ("ibstat", device) if rdma else ("ip", "-s", "link", "show", device)
+        steps.append(on_node(name, *look))
     return (
         *steps,
-        Command(name, f"{KERNEL_LOG} | grep -i -e mlx -e 'link down' | tail"),
-        "look at cable, transceiver and switch port; NCCL_IB_HCA leaves a device out",
+        on_node(
+            name,
+            Sign.KERNEL_LOG,
+            Sign.PIPE,
+            "grep",
+            "-i",
+            "-e",
+            "mlx",
+            "-e",
+            "link down",
+            Sign.PIPE,
+            "tail",
+        ),
+        Advice("look at cable, transceiver and switch port; NCCL_IB_HCA leaves a device out"),
     )
 
 

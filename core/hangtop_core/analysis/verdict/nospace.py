@@ -23,6 +23,7 @@ from hangtop_core.analysis.verdict.retrying import (
 )
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on, room_steps
+from hangtop_core.commands import Advice, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,9 +77,12 @@ def _no_room(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(case, text),
             evidence=common_facts(case, [subject]),
             steps=(
-                *(look or (on(subject, "df -h; df -i; quota -s"),)),
-                "make room there; what the rank retries goes on by itself",
-                "let attempts end after some time, with the error that they met",
+                *(
+                    look
+                    or (on(subject, "df", "-h", Sign.THEN, "df", "-i", Sign.THEN, "quota", "-s"),)
+                ),
+                Advice("make room there; what the rank retries goes on by itself"),
+                Advice("let attempts end after some time, with the error that they met"),
             ),
             confidence=None if said else BY_NAME,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
+from hangtop_core.commands import Advice
 from hangtop_core.numerics import earliest
 from hangtop_core.rankset import names
 from hangtop_core.text import duration
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from hangtop_core.model import Job, Snapshot
     from hangtop_core.numerics import First
 
-STEP = (
+STEP = Advice(
     "look for a branch that one rank takes when its loss or gradients are not finite; "
     "`hangtop numerics` shows the values of the calls before"
 )

@@ -10,7 +10,8 @@ from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.verdict.base import Hit, Subject
 from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts
 from hangtop_core.analysis.verdict.sentences import sentence
-from hangtop_core.analysis.verdict.steps import Command, word
+from hangtop_core.analysis.verdict.steps import on_node, word
+from hangtop_core.commands import Advice
 from hangtop_core.kernelline import read
 from hangtop_core.text import clean, duration, plural, size
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.cgroups import Cgroup
+    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Process, Rank
 
@@ -130,8 +131,9 @@ def limit_steps(case: Case, rank: Rank) -> Iterator[Step]:
         if group is not None
         else next((one.folder for one in groups if one.counts.oom_kills is not None), "")
     )
-    if quoted := word(folder):
-        yield Command(rank.node, f"grep -s . {quoted}/memory.{{{_FILES}}}")
+    if word(folder):
+        files = [f"{folder}/memory.{name}" for name in _FILES.split(",")]
+        yield on_node(rank.node, "grep", "-s", ".", *files)
 
 
 def absent_by_groups(case: Case) -> Iterator[Hit]:
@@ -165,7 +167,7 @@ def absent_by_groups(case: Case) -> Iterator[Hit]:
             ),
             steps=(
                 *limit_steps(case, beside[0]),
-                "fewer DataLoader workers, a smaller prefetch_factor, less pinned memory",
+                Advice("fewer DataLoader workers, a smaller prefetch_factor, less pinned memory"),
             ),
             confidence=0.7,
         )

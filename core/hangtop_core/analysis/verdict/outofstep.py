@@ -19,6 +19,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks, name_waiters, wait_
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, several, who
 from hangtop_core.analysis.verdict.uneven import unused
+from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -90,9 +91,13 @@ def out_of_step(case: Case) -> Hit | None:
             *common_facts(case, blamed),
         ),
         steps=(
-            f"look for what lets a rank leave {back[0].activity.at} out: a condition, a parameter "
-            "that needs no gradient, a branch of the model",
-            "start the job by `hangtop run`: recorders tell who of that group has not issued it",
+            Advice(
+                f"look for what lets a rank leave {back[0].activity.at} out: a condition, a "
+                "parameter that needs no gradient, a branch of the model"
+            ),
+            Advice(
+                "start the job by `hangtop run`: recorders tell who of that group has not issued it"
+            ),
         ),
         confidence=READ if way else 0.55 if near else 0.45,
     )
@@ -131,8 +136,10 @@ def _unreduced(case: Case, classes: Sequence[Sequence[Subject]]) -> Hit | None:
         ),
         steps=(
             *unused(case, front),
-            f"look for a condition in the model, or in its loss, that lets {name_ranks(front)} "
-            "leave a part of it out",
+            Advice(
+                f"look for a condition in the model, or in its loss, that lets {name_ranks(front)} "
+                "leave a part of it out"
+            ),
         ),
         confidence=READ,
     )
@@ -192,8 +199,10 @@ def crossed(case: Case) -> Hit | None:
         ),
         evidence=common_facts(case, [one[0], other[0]]),
         steps=(
-            "issue the collectives of the groups in one order on all ranks",
-            f"compare what leads {name_ranks(one)} and {name_ranks(other)} to these two lines",
+            Advice("issue the collectives of the groups in one order on all ranks"),
+            Advice(
+                f"compare what leads {name_ranks(one)} and {name_ranks(other)} to these two lines"
+            ),
         ),
     )
 

@@ -11,7 +11,8 @@ from hangtop_core.analysis.verdict.callers import stack_key
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.sentences import is_are, sentence
-from hangtop_core.analysis.verdict.steps import Command, on, word
+from hangtop_core.analysis.verdict.steps import on, word
+from hangtop_core.commands import Advice, Glob
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.commands import Command
 
 _INSTALLED = re.compile(r"(.*/(?:site|dist)-packages)/([^/]+)")
 
@@ -56,7 +58,7 @@ def other_folder(case: Case, left: Sequence[Subject] = ()) -> Iterator[Hit]:
             steps=(
                 *_look(odd[0], others[0][0], package),
                 *_look(many[0], most, package),
-                "use one environment for all ranks (compare their PYTHONPATH)",
+                Advice("use one environment for all ranks (compare their PYTHONPATH)"),
             ),
         )
         return
@@ -65,7 +67,7 @@ def other_folder(case: Case, left: Sequence[Subject] = ()) -> Iterator[Hit]:
 def _look(subject: Subject, folder: str, package: str) -> tuple[Command, ...]:
     """See which release of a package lies in a folder; nothing where no shell can be told so."""
     named = word(f"{folder}/{package}")
-    return () if named is None else (on(subject, f"ls -d {named}*"),)
+    return () if named is None else (on(subject, "ls", "-d", Glob((named, ""))),)
 
 
 def _folders(case: Case) -> Mapping[str, Mapping[str, list[Subject]]]:

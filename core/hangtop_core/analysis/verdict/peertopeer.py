@@ -14,7 +14,8 @@ from hangtop_core.analysis.verdict.naming import name_classes, name_ranks, name_
 from hangtop_core.analysis.verdict.needs import OPEN, More
 from hangtop_core.analysis.verdict.p2pwaits import SOCKET, told_as, told_by, unread, ways
 from hangtop_core.analysis.verdict.sentences import does, is_are, several, who
-from hangtop_core.analysis.verdict.steps import dump_step, trace_steps
+from hangtop_core.analysis.verdict.steps import LENGTHS, ORDER, dump_step, trace_steps
+from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,8 +71,10 @@ def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         evidence=common_facts(case, found),
         steps=(
-            f"compare how often {name_ranks(found)} and {is_are(found, 'its', 'their')} neighbours "
-            f"send and receive before {first.at}",
+            Advice(
+                f"compare how often {name_ranks(found)} and {is_are(found, 'its', 'their')} "
+                f"neighbours send and receive before {first.at}"
+            ),
             *trace_steps(found[0]),
         ),
     )
@@ -121,8 +124,10 @@ def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, found),
             ),
             steps=(
-                f"look at what keeps {name_ranks(found)} at {activity.at}: all others only wait "
-                "in the chain behind that",
+                Advice(
+                    f"look at what keeps {name_ranks(found)} at {activity.at}: all others only "
+                    "wait in the chain behind that"
+                ),
                 *trace_steps(found[0]),
             ),
             needs=(*OPEN.get(activity.family or "", ()), *OUTSIDE.needs),
@@ -161,8 +166,10 @@ def _linked(case: Case, chain: Knot) -> Hit:
         ),
         evidence=(*told_by(case, chain), *common_facts(case, found)),
         steps=(
-            f"compare how often {name_ranks([*last, *found])} send and receive before that: one "
-            "may have left out a part, as of a micro-batch",
+            Advice(
+                f"compare how often {name_ranks([*last, *found])} send and receive before that: "
+                "one may have left out a part, as of a micro-batch"
+            ),
             *trace_steps(found[0]),
         ),
         confidence=0.85,
@@ -207,7 +214,7 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             + ("" if alone else "; which of them wait for each other is not known")
         ),
         evidence=common_facts(case, waiting),
-        steps=(_ORDER,),
+        steps=(ORDER,),
     )
 
 
@@ -242,10 +249,12 @@ def _tied(case: Case, knot: Knot) -> Hit:
             *common_facts(case, some),
         ),
         steps=(
-            *((_LENGTHS,) if streams else ()),
-            f"compare how often {name_ranks(some)} send and receive before that, and in which "
-            f"order{_tags(some)}: one may have left out a part, as of a micro-batch",
-            *(() if streams else (_ORDER,)),
+            *((LENGTHS,) if streams else ()),
+            Advice(
+                f"compare how often {name_ranks(some)} send and receive before that, and in which "
+                f"order{_tags(some)}: one may have left out a part, as of a micro-batch"
+            ),
+            *(() if streams else (ORDER,)),
         ),
         confidence=0.65 if meets else None,
     )
@@ -256,12 +265,6 @@ def _around(circles: Sequence[Sequence[Subject]]) -> str:
     first, *rest = map(name_ranks, circles)
     more = f", and so do {' and '.join(rest[:3])}" if rest else ""
     return f"{first} wait for each other{more}" + (f", {len(rest) + 1} circles" * (len(rest) > 3))
-
-
-_LENGTHS = (
-    "compare what each was to send with how much the other one reads, as by a length before it"
-)
-_ORDER = "let neighbours call send and recv in opposite order, or use batch_isend_irecv"
 
 
 def unmet(case: Case) -> tuple[Subject, ...]:
@@ -308,8 +311,10 @@ def _beside_others(case: Case) -> Iterator[Hit]:
         ),
         evidence=common_facts(case, passing),
         steps=(
-            "compare in which order, and with which tags, these ranks send and receive; "
-            "batch_isend_irecv lets both go at once",
+            Advice(
+                "compare in which order, and with which tags, these ranks send and receive; "
+                "batch_isend_irecv lets both go at once"
+            ),
             dump_step(passing[0], "--locals"),
         ),
         confidence=0.7,
@@ -327,8 +332,10 @@ def _mixed(case: Case, waiting: Sequence[Subject]) -> Hit:
         ),
         evidence=common_facts(case, waiting),
         steps=(
-            f"compare how often, in which order{_tags(waiting)}, neighbours send and receive in "
-            "that phase",
+            Advice(
+                f"compare how often, in which order{_tags(waiting)}, neighbours send and "
+                "receive in that phase"
+            ),
             dump_step(waiting[0], "--locals"),
         ),
         confidence=0.65,

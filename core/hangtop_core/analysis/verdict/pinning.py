@@ -14,6 +14,7 @@ from hangtop_core.analysis.verdict.naming import thread_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step, on
+from hangtop_core.commands import Advice, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,7 +60,7 @@ def _pinning(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 dump_step(subject, "--native"),
-                "run once with pin_memory=False; look at pin_memory() of your batch class",
+                Advice("run once with pin_memory=False; look at pin_memory() of your batch class"),
             ),
         )
 
@@ -117,12 +118,24 @@ def _died(case: Case, subject: Subject) -> Hit:
             *common_facts(case, [subject]),
         ),
         steps=(
-            *(() if dead is not None else ("look for `Exception in thread` in the rank's output",)),
+            *(
+                ()
+                if dead is not None
+                else (Advice("look for `Exception in thread` in the rank's output"),)
+            ),
             on(
                 subject,
-                f"ls /proc/{subject.pid}/fd | wc -l; grep 'open files' /proc/{subject.pid}/limits",
+                "ls",
+                f"/proc/{subject.pid}/fd",
+                Sign.PIPE,
+                "wc",
+                "-l",
+                Sign.THEN,
+                "grep",
+                "open files",
+                f"/proc/{subject.pid}/limits",
             ),
-            "DataLoader(timeout=0), the default, raises an error when that thread has died",
+            Advice("DataLoader(timeout=0), the default, raises an error when that thread has died"),
         ),
         needs=(),
         confidence=dead.confidence if dead is not None else None,

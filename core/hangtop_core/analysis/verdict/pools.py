@@ -21,6 +21,7 @@ from hangtop_core.analysis.verdict.programs import (
 )
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on, tails
+from hangtop_core.commands import Advice
 from hangtop_core.logs.steps import KILLS
 from hangtop_core.text import duration
 
@@ -92,9 +93,9 @@ def _lost(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
             ),
             steps=(
-                *(on(subject, text) for text in tails(subject.rank)),
-                on(subject, KILLS),
-                "a pool does not notice a worker that dies: concurrent.futures does",
+                *(on(subject, *text) for text in tails(subject.rank)),
+                on(subject, *KILLS),
+                Advice("a pool does not notice a worker that dies: concurrent.futures does"),
             ),
         )
 

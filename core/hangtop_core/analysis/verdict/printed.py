@@ -16,6 +16,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import ISSUED, MORE_OR_LESS
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, several, who
 from hangtop_core.analysis.verdict.steps import trace_steps
+from hangtop_core.commands import Advice, texts
 from hangtop_core.diagnosis import Verdict
 from hangtop_core.logs.known import KNOWN
 from hangtop_core.logs.ownwords import named_alone
@@ -145,7 +146,7 @@ def _rule(cause: str) -> Rule:
         excluded="Anything above has been found. The job was seen to get on over "
         f"{SHORTLY_S:.0f} seconds after that line. Flight recorders of all ranks could be read.",
         confidence=0.75,
-        next_steps=STEPS[cause],
+        next_steps=texts(STEPS[cause]),
         find=lambda case, left: _printed(cause, case),
         states=_STATES | {"starting"} if cause in _AT_START else _STATES,
         last=True,
@@ -184,7 +185,7 @@ def _went_on(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             *common_facts(case, blamed),
         ),
         steps=(
-            "let a rank that has an error end, or make all ranks skip the same step",
+            Advice("let a rank that has an error end, or make all ranks skip the same step"),
             *live_steps(case, "missing-collective", blamed),
         ),
         confidence=0.65 if at is not None else 0.5,
@@ -265,7 +266,7 @@ def _left_behind(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, group),
             ),
             steps=(
-                "end the job: it cannot go on without those that have left",
+                Advice("end the job: it cannot go on without those that have left"),
                 *trace_steps(group[0]),
             ),
         )
@@ -305,7 +306,7 @@ IN_VAIN = Rule(
     "whom: all have printed it.",
     excluded="Anything above has been found.",
     confidence=0.3,
-    next_steps=STEPS["missing-collective"],
+    next_steps=texts(STEPS["missing-collective"]),
     find=_in_vain,
     states=_STATES,
     last=True,

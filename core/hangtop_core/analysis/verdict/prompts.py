@@ -12,13 +12,14 @@ from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import sentence, several, who
 from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.commands import Advice
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence
 
 
@@ -50,26 +51,34 @@ def _answering(subject: Subject) -> Iterator[Step]:
     """Where somebody could answer the prompt, if anywhere."""
     read = descriptor(subject)
     if subject.activity.text == EDITOR:
-        yield "attach from the editor (its launch.json tells host and port), and let it go on"
+        yield Advice(
+            "attach from the editor (its launch.json tells host and port), and let it go on"
+        )
     elif read is None:
-        yield on(subject, f"ls -l /proc/{subject.pid}/fd/0")
+        yield on(subject, "ls", "-l", f"/proc/{subject.pid}/fd/0")
     elif read.kind == "tty":
         go_on = "c goes on; up goes to your own frame"
-        yield f"answer it in the terminal {clean(read.target, 60)} of {subject.rank.node}: {go_on}"
+        yield Advice(
+            f"answer it in the terminal {clean(read.target, 60)} of {subject.rank.node}: {go_on}"
+        )
     else:
         what = clean(read.target, 80)
-        yield f"nobody can answer it by hand: it reads {what}, which is no terminal"
+        yield Advice(f"nobody can answer it by hand: it reads {what}, which is no terminal")
 
 
 def _taking_out(subject: Subject) -> Iterator[Step]:
     at = subject.activity.at
     if subject.activity.text == DISTRIBUTED_BREAKPOINT:
         yield (
-            f"or take it out at {at}. The other ranks wait in its barrier until their time-outs, "
-            "which newer versions of torch set to an hour there"
+            Advice(
+                f"or take it out at {at}. The other ranks wait in its barrier until their "
+                "time-outs, which newer versions of torch set to an hour there"
+            )
         )
     else:
-        yield f"or take it out at {at}; torch.distributed.breakpoint(rank) lets other ranks wait"
+        yield Advice(
+            f"or take it out at {at}; torch.distributed.breakpoint(rank) lets other ranks wait"
+        )
 
 
 PROMPT = Rule(

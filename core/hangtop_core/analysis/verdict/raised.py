@@ -21,6 +21,7 @@ from hangtop_core.analysis.verdict.needs import MORE_OR_LESS, More
 from hangtop_core.analysis.verdict.recorderfacts import apart, flight_facts, held
 from hangtop_core.analysis.verdict.sentences import is_are, several, who
 from hangtop_core.analysis.verdict.waitclasses import MAX_CLASSES
+from hangtop_core.commands import Advice
 from hangtop_core.logs.blocks import GOES_ON
 from hangtop_core.logs.known import KNOWN
 
@@ -236,12 +237,14 @@ def _hit(case: Case, past: Sequence[Subject], inside: Sequence[Subject], found: 
             *common_facts(case, past),
         ),
         steps=(
-            "log that exception where it is handled"
+            Advice("log that exception where it is handled")
             if raiser is None
-            else f"look at what raises that at {raiser.text}",
-            "let a rank that has an error end, so that the launcher ends all: no collective in its "
-            "`except` or `finally`",
-            "or let all ranks skip the same step",
+            else Advice(f"look at what raises that at {raiser.text}"),
+            Advice(
+                "let a rank that has an error end, so that the launcher ends all: no collective "
+                "in its `except` or `finally`"
+            ),
+            Advice("or let all ranks skip the same step"),
         ),
         confidence=SURE if found.handler else None,
     )

@@ -10,6 +10,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import ISSUED, More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import trace_steps
+from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -54,8 +55,10 @@ def _behind(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=common_facts(case, lacking),
             steps=(
-                "compare the stack of that rank with the others': look for a condition that "
-                "differs between ranks",
+                Advice(
+                    "compare the stack of that rank with the others': look for a condition that "
+                    "differs between ranks"
+                ),
                 *trace_steps(lacking[0]),
             ),
         )
@@ -81,8 +84,10 @@ def _starting(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=common_facts(case, lacking),
             steps=(
-                "look at the stack of that rank; in its log NCCL_DEBUG=INFO tells `Init START` "
-                "without `Init COMPLETE`",
+                Advice(
+                    "look at the stack of that rank; in its log NCCL_DEBUG=INFO tells `Init START` "
+                    "without `Init COMPLETE`"
+                ),
                 *trace_steps(lacking[0]),
             ),
         )

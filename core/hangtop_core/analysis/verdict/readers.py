@@ -21,6 +21,7 @@ from hangtop_core.analysis.verdict.needs import WHY_LEFT
 from hangtop_core.analysis.verdict.outofmemory import child_facts
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.commands import Advice
 from hangtop_core.logs.steps import KILLS
 from hangtop_core.text import how_ended
 
@@ -88,9 +89,11 @@ def _dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
             ),
             steps=(
-                on(subject, KILLS),
-                "run the reader with PYTHONFAULTHANDLER=1: then Python says where it crashed",
-                "let the rank look at is_alive() of its readers: get(timeout=...)",
+                on(subject, *KILLS),
+                Advice(
+                    "run the reader with PYTHONFAULTHANDLER=1: then Python says where it crashed"
+                ),
+                Advice("let the rank look at is_alive() of its readers: get(timeout=...)"),
             ),
         )
 

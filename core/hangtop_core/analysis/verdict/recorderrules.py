@@ -36,7 +36,7 @@ from hangtop_core.analysis.verdict.recorderfacts import AGREED
 from hangtop_core.analysis.verdict.sentences import is_are, several
 from hangtop_core.analysis.verdict.steps import on, sockets_step
 from hangtop_core.analysis.verdict.uneven import unused
-from hangtop_core.logs.steps import KERNEL_LOG
+from hangtop_core.commands import Advice, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.patterns import Pattern
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Verdict
     from hangtop_core.model import Frame
 
@@ -83,7 +83,9 @@ def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterato
         + "".join(f". {other.summary[:1].upper()}{other.summary[1:]}" for other in circles[1:])
         + (branch(case, found, others) if alone else ""),
         evidence=tuple(fact for circle in circles for fact in circle.evidence),
-        steps=_moved_by(case) if transport else (*pattern.next_steps, *unused(case, found)),
+        steps=_moved_by(case)
+        if transport
+        else (*map(Advice, pattern.next_steps), *unused(case, found)),
         # That a loop is over says more: it is why an operation was left out.
         confidence=min(one.confidence, 0.75) if sure else one.confidence,
     )
@@ -100,11 +102,12 @@ def _other_circles(case: Case, pattern: Pattern, one: Verdict) -> list[Verdict]:
 def _moved_by(case: Case) -> tuple[Step, ...]:
     """Look at what moves the bytes of ranks that have all joined: sockets, kernel, GPUs."""
     first = case.waiters[0]
-    drivers = f"{KERNEL_LOG} | grep -i -e xid -e mlx -e 'link is' -e timeout | tail -n 20"
+    find = ("grep", "-i", "-e", "xid", "-e", "mlx", "-e", "link is", "-e", "timeout")
+    drivers = (Sign.KERNEL_LOG, Sign.PIPE, *find, Sign.PIPE, "tail", "-n", "20")
     return (
         sockets_step(first, first.pid, "see what stays in its connections"),
         *((nettest(case),) if len(case.job.nodes) > 1 else ()),
-        on(first, drivers, "see what drivers say of network cards, links and GPUs"),
+        on(first, *drivers, why="see what drivers say of network cards, links and GPUs"),
         *((on(case.on_gpus[0], "nvidia-smi"),) if case.on_gpus else ()),
     )
 
@@ -184,7 +187,7 @@ def _hit(
         explained=case.waiters,
         summary=text,
         evidence=(*one.evidence, *common_facts(case, blamed)),
-        steps=(*pattern.next_steps, *unused(case, blamed)),
+        steps=(*map(Advice, pattern.next_steps), *unused(case, blamed)),
         confidence=0.85,
     )
 
@@ -280,8 +283,10 @@ def _subset(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         evidence=common_facts(case, others),
         steps=(
-            f"look at {making[0].activity.at} for a condition on the rank: call new_group on all "
-            f"ranks, in the same order",
+            Advice(
+                f"look at {making[0].activity.at} for a condition on the rank: call new_group "
+                f"on all ranks, in the same order"
+            ),
         ),
     )
 
@@ -302,7 +307,10 @@ def _made_apart(case: Case) -> Iterator[Hit]:
             subjects=(),
             summary=f"ranks make groups at different places: {said}. They wait for a rank that was "
             "not seen, or do not make the same groups in the same order",
-            steps=("see whether the ranks that were not seen run", "read the ends of their logs"),
+            steps=(
+                Advice("see whether the ranks that were not seen run"),
+                Advice("read the ends of their logs"),
+            ),
             confidence=0.4,
         )
         return
@@ -314,7 +322,7 @@ def _made_apart(case: Case) -> Iterator[Hit]:
             "groups in the same order, also those that it is not in"
         ),
         evidence=common_facts(case, odd),
-        steps=("call new_group on all ranks, in the same order",),
+        steps=(Advice("call new_group on all ranks, in the same order"),),
         confidence=0.45 if tied else 0.8,
     )
 

@@ -12,6 +12,7 @@ from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import sockets_step
 from hangtop_core.analysis.verdict.storehost import open_sockets
+from hangtop_core.commands import Advice
 from hangtop_core.places import host_of
 
 if TYPE_CHECKING:
@@ -66,7 +67,10 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 sockets_step(subject, subject.pid),
-                "give the request a timeout, or run offline (HF_HUB_OFFLINE=1, WANDB_MODE=offline)",
+                Advice(
+                    "give the request a timeout, or run offline (HF_HUB_OFFLINE=1, "
+                    "WANDB_MODE=offline)"
+                ),
             ),
             confidence=None if subject.activity.kind == "remote" else 0.8,
         )
@@ -98,9 +102,11 @@ def _accepting(case: Case, group: Sequence[Subject]) -> Hit:
             *common_facts(case, group),
         ),
         steps=(
-            "look who is to connect to it, to which address, and whether that was started"
+            Advice("look who is to connect to it, to which address, and whether that was started")
             if len(group) == 1
-            else "look which of them is to connect to the others: all wait for somebody to do so",
+            else Advice(
+                "look which of them is to connect to the others: all wait for somebody to do so"
+            ),
             sockets_step(group[0], group[0].pid),
         ),
     )

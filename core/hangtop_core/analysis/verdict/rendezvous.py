@@ -9,7 +9,8 @@ from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import fact
 from hangtop_core.analysis.verdict.sentences import sentence
-from hangtop_core.analysis.verdict.steps import Command, answers
+from hangtop_core.analysis.verdict.steps import answers, on_node
+from hangtop_core.commands import Advice, Sign, Step
 from hangtop_core.jobs import AGENT
 from hangtop_core.launchline import endpoint, launch_options
 from hangtop_core.nodestates import OBSERVED
@@ -28,7 +29,7 @@ MAX_LAUNCHERS = 8
 _OWN_STORE = "_create_tcp_store_server"
 """Where torchrun, once all nodes have come, connects to the store that it has opened under its
 own name (torch 2.8 to 2.15, elastic/rendezvous/dynamic_rendezvous.py)."""
-_AGENTS = (
+_AGENTS = Advice(
     "compare what each node gives LaunchConfig: min_nodes, rdzv_endpoint and run_id (a name that "
     "each makes up for itself is another on each, and they never meet); start it on every node"
 )
@@ -94,7 +95,9 @@ def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         steps=(
             _AGENTS
             if agents
-            else "start the launcher on every node, with the same --nnodes, --rdzv-id and endpoint",
+            else Advice(
+                "start the launcher on every node, with the same --nnodes, --rdzv-id and endpoint"
+            ),
             _reach(told or ""),
         ),
     )
@@ -148,9 +151,11 @@ def _not_there(
         ),
         evidence=tuple(evidence[:MAX_LAUNCHERS]),
         steps=(
-            *((Command(away[0].node, command),) if command else ()),
-            "see that the launcher which has the rendezvous runs at that address, and that no "
-            "firewall drops connections to its port",
+            *((on_node(away[0].node, *command),) if command else ()),
+            Advice(
+                "see that the launcher which has the rendezvous runs at that address, and that no "
+                "firewall drops connections to its port"
+            ),
         ),
     )
 
@@ -176,13 +181,17 @@ def _own_store(case: Case, launcher: Process, evidence: Sequence[Evidence]) -> H
         ),
         evidence=tuple(evidence[:MAX_LAUNCHERS]),
         steps=(
-            Command(
+            on_node(
                 launcher.node,
-                'getent hosts "$(hostname -f)"',
-                "see whether the machine's own name leads to it",
+                "getent",
+                "hosts",
+                Sign.FULL_HOST_NAME,
+                why="see whether the machine's own name leads to it",
             ),
-            "mend that name in /etc/hosts or DNS; on a single node give torchrun "
-            "--local-addr=127.0.0.1 meanwhile",
+            Advice(
+                "mend that name in /etc/hosts or DNS; on a single node give torchrun "
+                "--local-addr=127.0.0.1 meanwhile"
+            ),
         ),
     )
 
@@ -200,14 +209,15 @@ def _without_launcher(case: Case) -> str:
     return f" ({'; '.join(told)})"
 
 
-def _reach(endpoint: str) -> str:
+def _reach(endpoint: str) -> Step:
     """What to do about an endpoint that other nodes may not reach."""
     if is_loopback(host_of(endpoint)):
-        return f"no other node can reach {endpoint}: give all of them --rdzv-endpoint=HOST:PORT"
+        text = f"no other node can reach {endpoint}: give all of them --rdzv-endpoint=HOST:PORT"
+        return Advice(text)
     command = answers(endpoint)
     if not command:
-        return "check from the missing nodes that they reach the endpoint"
-    return f"try the endpoint from the missing nodes: {command}"
+        return Advice("check from the missing nodes that they reach the endpoint")
+    return on_node("", *command, why="try the endpoint from the missing nodes")
 
 
 RENDEZVOUS = Rule(

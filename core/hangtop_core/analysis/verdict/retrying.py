@@ -21,6 +21,7 @@ from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.refusals import refusal
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, several, who
 from hangtop_core.analysis.verdict.steps import dump_step, on
+from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.attempts import Again
     from hangtop_core.analysis.verdict.callers import Block
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Frame
 
@@ -250,11 +251,11 @@ def _by_name(one: Round | None) -> str | None:
 
 
 def _refused_steps(subject: Subject) -> tuple[Step, ...]:
-    connects = f"timeout 20 strace -f -e trace=connect -p {subject.pid}"
+    connects = ("timeout", "20", "strace", "-f", "-e", "trace=connect", "-p", subject.pid)
     return (
-        on(subject, connects, words="see where it connects to, and what comes of it"),
+        on(subject, *connects, why="see where it connects to, and what comes of it"),
         dump_step(subject, "--each --locals"),
-        "let attempts end after some time, with an error that names the service",
+        Advice("let attempts end after some time, with an error that names the service"),
     )
 
 

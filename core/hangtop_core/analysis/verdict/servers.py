@@ -19,6 +19,7 @@ from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.onethread import OneThread, threads_of
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step
+from hangtop_core.commands import Advice
 from hangtop_core.places import port_of
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def _idle(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
             ),
             steps=(
-                "send it a request: if no answer comes, it is stuck",
+                Advice("send it a request: if no answer comes, it is stuck"),
                 dump_step(subject, "--each --locals"),
             ),
         )

@@ -21,6 +21,7 @@ from hangtop_core.analysis.verdict.programs import programs, told_children
 from hangtop_core.analysis.verdict.saving import writes
 from hangtop_core.analysis.verdict.sentences import does, is_are, sentence, several, who
 from hangtop_core.analysis.verdict.steps import profile_step
+from hangtop_core.commands import Advice
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ _NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
 _COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})
 _KIND = attrgetter("activity.kind")
 _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importing", "data"})
-AS_MEANT = "if it is to be so: raise the process group's timeout, or do it before the others wait"
+AS_MEANT = Advice(
+    "if it is to be so: raise the process group's timeout, or do it before the others wait"
+)
 PASSED = 2
 """Readings at least between which each of those that wait has left its wait."""
 
@@ -141,7 +144,9 @@ def _computing(case: Case, left: Sequence[Subject], alone: bool) -> Iterator[Hit
             ),
             evidence=common_facts(case, group),
             steps=(
-                f"wait: after {duration(PATIENCE * case.hang_after)} of that it is called hung",
+                Advice(
+                    f"wait: after {duration(PATIENCE * case.hang_after)} of that it is called hung"
+                ),
                 profile_step(group[0], "--native -d 10"),
                 *((AS_MEANT,) if why else ()),
             ),
@@ -195,7 +200,7 @@ def _held_up(case: Case) -> Iterator[Hit]:
         evidence=common_facts(case, [subject]),
         steps=(
             profile_step(subject, "-d 20"),
-            "look whether it has more to do than the others: longer inputs, uneven layers",
+            Advice("look whether it has more to do than the others: longer inputs, uneven layers"),
         ),
         confidence=0.75,
     )

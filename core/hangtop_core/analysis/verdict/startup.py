@@ -16,7 +16,8 @@ from hangtop_core.analysis.verdict.needs import BY_WAIT, OPEN, More
 from hangtop_core.analysis.verdict.network import sent_in_vain
 from hangtop_core.analysis.verdict.recorderrules import SUBSET
 from hangtop_core.analysis.verdict.sentences import does, is_are, sentence, who
-from hangtop_core.analysis.verdict.steps import Command, answers, as_host, trace_steps
+from hangtop_core.analysis.verdict.steps import answers, as_host, on_node, trace_steps
+from hangtop_core.commands import Advice
 from hangtop_core.joining import master, size_name
 from hangtop_core.nodestates import AWAY, OBSERVED
 from hangtop_core.places import is_loopback
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Node
 
@@ -73,9 +74,15 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *place_facts(some),
             ),
             steps=(
-                *(("mend what that error tells of, and start the job again",) if died else ()),
-                f"start {numbers}{f' on {node}' if node else ''}, or look in the log of the "
-                f"launcher there why {'it' if len(some) == 1 else 'they'} ended",
+                *(
+                    (Advice("mend what that error tells of, and start the job again"),)
+                    if died
+                    else ()
+                ),
+                Advice(
+                    f"start {numbers}{f' on {node}' if node else ''}, or look in the log of the "
+                    f"launcher there why {'it' if len(some) == 1 else 'they'} ended"
+                ),
                 _reach(case, node),
             ),
             confidence=0.6 if blind and node is None else 0.75 if node and some[0].named else None,
@@ -115,9 +122,9 @@ def _reach(case: Case, node: str | None) -> Step:
     store, words = _store(case), "try from there whether the store can be reached"
     command = answers(store)
     if not command:
-        return f"check from there that {store} can be reached"
+        return Advice(f"check from there that {store} can be reached")
     there = node is not None and node in case.nodes
-    return Command(node or "", command, words) if there else f"{words}: {command}"
+    return on_node((node or "") if there else "", *command, why=words)
 
 
 def _outside(meeting: Kind, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -215,13 +222,13 @@ def _states(some: Sequence[Node], why: str) -> tuple[Evidence, ...]:
     return tuple(fact("network", None, text) for text in texts)
 
 
-def _look_at(one: str, everyone: str) -> tuple[str, ...]:
+def _look_at(one: str, everyone: str) -> tuple[Step, ...]:
     host = as_host(one)
     return (
-        *((f"see whether it is up: ping -c3 -W2 {host}",) if host is not None else ()),
-        "look at its console or BMC",
-        f"see what Slurm says of it: sinfo -R -n {everyone}",
-        f"if it is gone, start the job again without {everyone}",
+        *((on_node("", "ping", "-c3", "-W2", host, why="see whether it is up"),) if host else ()),
+        Advice("look at its console or BMC"),
+        on_node("", "sinfo", "-R", "-n", everyone, why="see what Slurm says of it"),
+        Advice(f"if it is gone, start the job again without {everyone}"),
     )
 
 

@@ -9,7 +9,8 @@ from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.outofmemory import limit_steps
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, several, who
-from hangtop_core.analysis.verdict.steps import Step, on, word
+from hangtop_core.analysis.verdict.steps import on, word
+from hangtop_core.commands import Advice, Glob, Sign
 from hangtop_core.text import size
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.cgroups import Cgroup
+    from hangtop_core.commands import Step
     from hangtop_core.model import Node
 
 _WORKS: frozenset[Kind] = frozenset(
@@ -53,9 +55,11 @@ def _thrashing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             steps=(
                 *(limit_steps(case, group[0].rank) if cgroup is not None else ()),
                 *_raise(group[0], lacking),
-                on(group[0], "cat /proc/pressure/memory; free -m"),
-                on(group[0], "ps -eo pid,user,rss,args --sort=-rss", words="look who has it"),
-                "fewer DataLoader workers, less pinned memory, a larger limit",
+                on(group[0], "cat", "/proc/pressure/memory", Sign.THEN, "free", "-m"),
+                on(
+                    group[0], "ps", "-eo", "pid,user,rss,args", "--sort=-rss", why="look who has it"
+                ),
+                Advice("fewer DataLoader workers, less pinned memory, a larger limit"),
             ),
             confidence=HELD_UP if held and lacking.over else None,
         )
@@ -64,7 +68,9 @@ def _thrashing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _raise(subject: Subject, lacking: _Lacking) -> Iterator[Step]:
     """How to let processes go on that are over memory.high; the kernel only slows them down."""
     if lacking.over and (file := word(lacking.over)):
-        yield on(subject, f"echo max > {file}", words="let it go on, where the limit is yours")
+        yield on(
+            subject, "echo", "max", Sign.INTO, file, why="let it go on, where the limit is yours"
+        )
 
 
 class _Lacking(NamedTuple):
@@ -146,12 +152,15 @@ def _held_back(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 *(
-                    (on(group[0], f"grep . {folder}/cpu.*", words="see its quota"),)
+                    (on(group[0], "grep", ".", Glob((f"{folder}/cpu.", "")), why="see its quota"),)
                     if folder
                     else ()
                 ),
-                "ask for more: --cpus-per-task (Slurm), --cpus (docker), limits.cpu (Kubernetes)",
-                "fewer DataLoader workers and threads (OMP_NUM_THREADS)",
+                Advice(
+                    "ask for more: --cpus-per-task (Slurm), --cpus (docker), limits.cpu "
+                    "(Kubernetes)"
+                ),
+                Advice("fewer DataLoader workers and threads (OMP_NUM_THREADS)"),
             ),
         )
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from hangtop_core import room
-from hangtop_core.places import host_of, port_of
-from hangtop_core.text import clean
+from hangtop_core.commands import (
+    Advice,
+    Command,
+    HiddenWordError,
+    Sign,
+    Spelt,
+    Step,
+    Word,
+    is_shown,
+    shown,
+    spell,
+    words_of,
+)
+from hangtop_core.places import host_of, is_name, port_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -20,95 +28,90 @@ if TYPE_CHECKING:
     from hangtop_core.model import Node, Process, Rank
 
 MAX_WORD = 300
-MAX_COMMAND = 2000
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]{0,254}")
-_COMPOUND = re.compile(r"[;|&<>]")
+LENGTHS = Advice(
+    "compare what each was to send with how much the other one reads, as by a length before it"
+)
+ORDER = Advice("let neighbours call send and recv in opposite order, or use batch_isend_irecv")
 
 
-class Command(Struct, frozen=True):
-    """A command of a node's shell, or one of hangtop's own that is about a process there."""
-
-    node: str
-    text: str
-    words: str = ""
-    """What is said before it."""
-
-
-Step = str | Command
-"""Words for a person are a plain text."""
-
-
-def on(subject: Subject, text: str, words: str = "") -> Command:
+def on(subject: Subject, *words: Word, why: str = "") -> Command:
     """A command for the node of a rank."""
-    return Command(subject.rank.node, text, words)
+    return Command(subject.rank.node, words, why)
+
+
+def on_node(node: str, *words: Word, why: str = "") -> Command:
+    """A command for a node; for any where none is named."""
+    return Command(node, words, why)
 
 
 def word(text: str) -> str | None:
-    """Write text of a node as one word of a command, to be pasted into a shell.
+    """Return text of a node where it may be an operand of a command, else None.
 
-    None where it cannot be: it is empty or long, looks like an option, or has something in it
-    that no terminal shows, and that is taken out of all that is printed.
+    It may not where it is empty or long, looks like an option, or holds something that no terminal
+    shows.
     """
-    if not text or text.startswith("-") or clean(text, MAX_WORD) != text:
-        return None
-    return shlex.quote(text)
+    is_operand = text and text[0] not in "- " and len(text) <= MAX_WORD and is_shown(text)
+    return text if is_operand else None
 
 
 def as_host(name: str) -> str | None:
     """Return the name or address of a host for use in a command, None where it can be neither."""
-    return name if _HOST.fullmatch(name) else None
+    return name if is_name(name) else None
 
 
-def answers(address: str) -> str:
+def answers(address: str) -> tuple[Word, ...]:
     """Try to connect to `HOST:PORT`; bash does it by itself, where nc is not installed.
 
     Empty where that is no host and port.
     """
     host, port = as_host(host_of(address)), port_of(address)
     if host is None or not (port.isascii() and port.isdecimal()) or port == "0":
-        return ""
-    return f"timeout 5 bash -c '</dev/tcp/{host}/{port}' && echo connected"
+        return ()
+    connect = f"</dev/tcp/{host}/{port}"
+    return ("timeout", "5", "bash", "-c", connect, Sign.AND, "echo", "connected")
 
 
 def holders_step(subject: Subject, path: str) -> Command:
-    """See who has a file of a rank's node open, given as a word of a command."""
-    return on(subject, f"fuser -v {path} 2>&1 | grep -v '^Cannot'", "see who has it open")
+    """See who has a file of a rank's node open."""
+    words = ("fuser", "-v", path, Sign.MERGED, Sign.PIPE, "grep", "-v", "^Cannot")
+    return on(subject, *words, why="see who has it open")
 
 
-def who_is(pid: int) -> str:
+def who_is(pid: int) -> tuple[Word, ...]:
     """See whose a process is, since when it runs, and by which command."""
-    return f"ps -o pid,user,etime,args -p {pid}"
+    return ("ps", "-o", "pid,user,etime,args", "-p", pid)
 
 
-def sockets_step(subject: Subject, pid: int, words: str = "") -> Command:
+def sockets_step(subject: Subject, pid: int, why: str = "") -> Command:
     """See the TCP connections of a process, in the network that its rank is in.
 
     What -i tells of one is on the line after it.
     """
     process = subject.rank.process
-    inside = f"nsenter -t {process.pid} -n " if process.net_ns else ""
-    return on(subject, f"{inside}ss -tnpi | grep -A1 pid={pid},", words)
+    inside = ("nsenter", "-t", process.pid, "-n") if process.net_ns else ()
+    return on(subject, *inside, "ss", "-tnpi", Sign.PIPE, "grep", "-A1", f"pid={pid},", why=why)
 
 
-def tails(rank: Rank) -> list[str]:
-    """The ends of the files a rank prints to that have `log` in their path.
-
-    stderr first: that is where a traceback is.
-    """
+def _printed_to(rank: Rank) -> list[str]:
+    """The files a rank prints to that have `log` in their path, stderr first."""
     told = reversed(rank.process.outputs)
     paths = [path for path in told if path.startswith("/") and "log" in path]
-    return [f"tail -n 50 {one}" for one in filter(None, map(word, dict.fromkeys(paths)))]
+    return [path for path in dict.fromkeys(paths) if word(path)]
+
+
+def tails(rank: Rank) -> list[tuple[Word, ...]]:
+    """The ends of the files a rank prints to: of stderr first, where a traceback is."""
+    return [("tail", "-n", "50", path) for path in _printed_to(rank)]
 
 
 def first_errors(rank: Rank, others: Iterable[Rank]) -> list[Command]:
     """The first traceback in a file that others print to as well: its end may be all theirs."""
     shared = {path for one in others if one is not rank for path in one.process.outputs}
-    ends = [one.removeprefix("tail -n 50 ") for one in tails(rank)]
-    words = "see the first error in the log that ranks share: its end may be of those that waited"
+    why = "see the first error in the log that ranks share: its end may be of those that waited"
     return [
-        Command(rank.node, f"grep -n -m 1 -A 30 Traceback {one}", words)
-        for one in ends
-        if one in {word(path) for path in shared}
+        on_node(rank.node, "grep", "-n", "-m", "1", "-A", "30", "Traceback", path, why=why)
+        for path in _printed_to(rank)
+        if path in shared
     ]
 
 
@@ -119,16 +122,17 @@ def thaw(process: Process, node: str) -> tuple[Command, ...]:
     file, members = word(f"{folder}/{name}"), word(f"{folder}/cgroup.procs")
     if not folder or not file or not members:
         return ()
-    return (Command(node, f"cat {members}"), Command(node, f"echo {text} > {file}"))
+    return (on_node(node, "cat", members), on_node(node, "echo", text, Sign.INTO, file))
 
 
 def room_steps(case: Case, subject: Subject, mounts: Collection[str]) -> tuple[Command, ...]:
     """See how full file systems of a rank's node are, or quotas of its user on them."""
     used_up = room.of(case.nodes.get(subject.rank.node), subject.rank.process)
-    found = [on(subject, room.command(one)) for one in used_up if one.mount in mounts]
+    found = [on(subject, *room.command(one)) for one in used_up if one.mount in mounts]
     others = {one.mount for one in used_up}
-    shown = " ".join(filter(None, (word(one) for one in mounts if one not in others)))
-    return (*found[:2], *([on(subject, f"df -h {shown}; df -i {shown}")] if shown else ()))
+    shown = tuple(one for one in mounts if one not in others and word(one))
+    full = on(subject, "df", "-h", *shown, Sign.THEN, "df", "-i", *shown)
+    return (*found[:2], *((full,) if shown else ()))
 
 
 def strace_step(subject: Subject, pid: int) -> Command:
@@ -139,21 +143,23 @@ def strace_step(subject: Subject, pid: int) -> Command:
     """
     tracer = _tracer(subject, pid)
     if tracer:
-        words = "no second one can trace it: see what writes its system calls already, and where to"
-        return on(subject, who_is(tracer), words)
-    return on(subject, f"timeout 10 strace -f -p {pid}")
+        why = "no second one can trace it: see what writes its system calls already, and where to"
+        return on(subject, *who_is(tracer), why=why)
+    return on(subject, "timeout", "10", "strace", "-f", "-p", pid)
 
 
 def dump_step(
-    subject: Subject, options: str = "", *, pid: int | None = None, words: str = ""
+    subject: Subject, options: str = "", *, pid: int | None = None, why: str = ""
 ) -> Command:
     """See the stack of a rank, or of a child of it, with options of `hangtop dump`."""
-    return on(subject, f"hangtop dump --pid {pid or subject.pid} {options}".rstrip(), words)
+    pid = pid or subject.pid
+    return on(subject, "hangtop", "dump", "--pid", pid, *options.split(), why=why)
 
 
 def profile_step(subject: Subject, options: str = "-d 10") -> Command:
     """Sample where a rank spends its time, for 10 s where options of py-spy do not say how long."""
-    return on(subject, f"py-spy record {options} -o profile.svg --pid {subject.pid}")
+    into = ("-o", "profile.svg", "--pid", subject.pid)
+    return on(subject, "py-spy", "record", *options.split(), *into)
 
 
 def trace_steps(subject: Subject) -> tuple[Command, ...]:
@@ -170,32 +176,39 @@ def _tracer(subject: Subject, pid: int) -> int:
     return next((one.tracer_pid for one in processes if one.pid == pid), 0)
 
 
-def spelt(step: Step, nodes: Mapping[str, Node]) -> str:
+def spelt(step: Step, nodes: Mapping[str, Node]) -> Spelt:
     """Write a step so that it can be run from where hangtop runs.
 
     On this machine a command is what it is. For another node hangtop's own commands get the
-    options that lead there, and all others go through the shell by which the node is reached.
+    options that lead there, and all others go through the shell by which the node is reached. Where
+    that is not known, as in a capture, it is said on which node a command is to be run.
+
+    Raises:
+        TypeError: it is a plain text.
     """
-    if isinstance(step, str):
-        return clean(step, 600)
-    # Not cleaned once it is quoted: what is taken out, or cut off, may be a closing quote.
-    text = _spelt(step, nodes.get(step.node))
-    return f"{clean(step.words)}: {text}" if step.words else text
+    if not isinstance(step, Command):
+        return shown(step)
+    node = nodes.get(step.node)
+    where = f"on {node.name}" if node is not None and node.shell == "" else ""
+    why = ", ".join(filter(None, (step.why, where)))
+    try:
+        return shown(Command("", _from_here(step.words, node), why))
+    except HiddenWordError:
+        return shown(Command("", step.words, why))  # says why it cannot be shown
 
 
-def _spelt(command: Command, node: Node | None) -> str:
-    text = clean(command.text, MAX_COMMAND)
-    if node is None or node.shell is None:
-        return text
-    program, _, rest = text.partition(" ")
-    if program == "hangtop":
-        what, _, more = rest.partition(" ")
-        return f"hangtop {what} {node.options} {more}".rstrip()
+def _from_here(words: tuple[Word, ...], node: Node | None) -> tuple[Word, ...]:
+    """The words that run a command on a node."""
+    if node is None or not node.shell:
+        return words
+    if words[0] == "hangtop":
+        return (*words[:2], *words_of(node.options), *words[2:])
     fact = node.capabilities.get("py-spy")
-    path = fact.path if program == "py-spy" and fact is not None else None
+    path = fact.path if words[0] == "py-spy" and fact is not None else None
     if path and not path.startswith("/proc/"):
         # It may be there only because hangtop brought it.
-        text = f"{word(path) or program} {rest}"
+        words = (word(path) or "py-spy", *words[1:])
     if "--sudo" in node.options.split():
-        text = f"sudo sh -c {shlex.quote(text)}" if _COMPOUND.search(text) else f"sudo {text}"
-    return f"{node.shell} {shlex.quote(text)}"
+        is_script = any(isinstance(one, Sign) for one in words)
+        words = ("sudo", "sh", "-c", spell(words)) if is_script else ("sudo", *words)
+    return (*words_of(node.shell), spell(words))

@@ -13,19 +13,21 @@ from hangtop_core.analysis.verdict.positions import MOVES_S, place, position_tex
 from hangtop_core.analysis.verdict.saving import saver
 from hangtop_core.analysis.verdict.sentences import sentence, several, who
 from hangtop_core.analysis.verdict.steps import holders_step, on, trace_steps, word
-from hangtop_core.logs.steps import KERNEL_LOG
+from hangtop_core.commands import Advice, Sign
 from hangtop_core.text import duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
     from hangtop_core.descriptors import Descriptor
 
 _FROZEN = frozenset({"percpu_rwsem_wait", "__percpu_down_read", "__sb_start_write"})
 """Where the kernel keeps who wants to write until a file system is thawed."""
-WHY_SLOW = "look why that file system is slow: its server, its quota of requests, the network"
+WHY_SLOW = Advice(
+    "look why that file system is slow: its server, its quota of requests, the network"
+)
 _PIPES = frozenset({"pipe-read", "pipe-write", "fifo-open"})
 _READS = frozenset({"io", "inline-data", "importing"})
 
@@ -116,9 +118,21 @@ def _reading(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
             ),
             steps=(
-                on(subject, f"grep pos {path}; sleep 5; grep pos {path}"),
+                on(
+                    subject,
+                    "grep",
+                    "pos",
+                    path,
+                    Sign.THEN,
+                    "sleep",
+                    "5",
+                    Sign.THEN,
+                    "grep",
+                    "pos",
+                    path,
+                ),
                 WHY_SLOW,
-                "if it is to be so: raise the process group's timeout",
+                Advice("if it is to be so: raise the process group's timeout"),
             ),
         )
 
@@ -149,15 +163,15 @@ def _io_steps(subject: Subject, one: Descriptor | None) -> tuple[Step, ...]:
     if pipe and one is not None and one.target.startswith("/") and (path := word(one.target)):
         steps.append(holders_step(subject, path))
     elif not pipe and (mount := word(_mount_of(subject, one))):
-        told = f"timeout 5 stat {mount} || echo the file system does not answer"
-        steps.append(on(subject, told))
+        silent = (Sign.OR, "echo", "the file system does not answer")
+        steps.append(on(subject, "timeout", "5", "stat", mount, *silent))
     if main is not None and main.fd is not None:
-        steps.append(on(subject, f"ls -l /proc/{subject.pid}/fd/{main.fd}"))
+        steps.append(on(subject, "ls", "-l", f"/proc/{subject.pid}/fd/{main.fd}"))
     elif not steps:  # what is being opened is no descriptor yet
-        steps.append(on(subject, f"ls -l /proc/{subject.pid}/fd/"))
-    steps.append(on(subject, f"cat /proc/{subject.pid}/stack"))
+        steps.append(on(subject, "ls", "-l", f"/proc/{subject.pid}/fd/"))
+    steps.append(on(subject, "cat", f"/proc/{subject.pid}/stack"))
     if main is not None and main.state == "D":
-        return (*steps, on(subject, f"{KERNEL_LOG} | tail -n 50"))
+        return (*steps, on(subject, Sign.KERNEL_LOG, Sign.PIPE, "tail", "-n", "50"))
     return (*steps, *trace_steps(subject))
 
 

@@ -11,10 +11,11 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.network import network
 from hangtop_core.analysis.verdict.sentences import is_are, sentence
-from hangtop_core.analysis.verdict.steps import Command, as_host
+from hangtop_core.analysis.verdict.steps import as_host, on_node
 from hangtop_core.analysis.verdict.storehost import hosts_store, in_store, tcp_sockets
 from hangtop_core.analysis.verdict.storenames import resolve
 from hangtop_core.analysis.verdict.storestart import OUT_OF_REACH
+from hangtop_core.commands import Advice
 from hangtop_core.meters import Stalled
 from hangtop_core.places import host_of, is_address, is_loopback, port_of
 from hangtop_core.text import clean
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.commands import Command
 
 
 _PAUSE_S = 15.0
@@ -76,7 +78,9 @@ def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             *(resolve(first.subject) if other else ()),
             *try_again(first),
             *(_route(first) if reached else ()),
-            "compare MASTER_ADDR and MASTER_PORT with where rank 0, or torchrun, really runs",
+            Advice(
+                "compare MASTER_ADDR and MASTER_PORT with where rank 0, or torchrun, really runs"
+            ),
             nettest(case),
         ),
     )
@@ -115,7 +119,7 @@ def _reached(case: Case, tried: Sequence[Tried]) -> str:
 def _route(one: Tried) -> tuple[Command, ...]:
     host = as_host(one.host)
     node = one.subject.rank.node
-    return (Command(node, f"ip route get {host}", "by which way it goes"),) if host else ()
+    return (on_node(node, "ip", "route", "get", host, why="by which way it goes"),) if host else ()
 
 
 def _with_others(case: Case, tried: Sequence[Tried]) -> tuple[Subject, ...]:

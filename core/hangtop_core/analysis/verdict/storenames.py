@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.steps import Command, as_host
+from hangtop_core.analysis.verdict.steps import as_host, on_node
 from hangtop_core.places import is_address, port_of
 from hangtop_core.text import clean
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.analysis.verdict.base import Subject
+    from hangtop_core.commands import Command
     from hangtop_core.descriptors import Descriptor
 
 
@@ -29,7 +30,7 @@ def resolve(subject: Subject) -> tuple[Command, ...]:
     if host is None or is_address(host):
         return ()
     words = "what the name means there; compare with the other nodes"
-    return (Command(subject.rank.node, f"getent ahosts {host}", words),)
+    return (on_node(subject.rank.node, "getent", "ahosts", host, why=words),)
 
 
 def name_server(subject: Subject) -> Descriptor | None:

@@ -13,8 +13,9 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.owners import ELASTIC
 from hangtop_core.analysis.verdict.sentences import is_are, sentence
-from hangtop_core.analysis.verdict.steps import Command, as_host
+from hangtop_core.analysis.verdict.steps import as_host, on_node
 from hangtop_core.analysis.verdict.storehost import by_torchrun, hosts_store, open_sockets
+from hangtop_core.commands import Advice
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.places import Places, host_of, port_of
 from hangtop_core.text import clean
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
     from hangtop_core.descriptors import Descriptor
     from hangtop_core.diagnosis import Evidence
 
@@ -175,13 +176,20 @@ def _steps(case: Case, first: Subject) -> tuple[Step, ...]:
     host, port = _address(case)
     name = as_host(host)
     if name is None or not port.isdecimal():
-        return ("see who has the store, and whether that runs",)
-    listens = f"on {name}: `ss -tlnp 'sport = :{port}'` names who has the store"
+        return (Advice("see who has the store, and whether that runs"),)
+    has = ("ps", "-o", "pid,stat,wchan:20,etime,args", "-p", "PID")
     return (
-        f"{listens}; `ps -o pid,stat,wchan:20,etime,args -p PID` whether it runs (T: stopped, "
-        "kill -CONT lets it run)",
-        f"see that host, too: `hangtop -H {name}`, together with the nodes of the job",
-        Command(first.rank.node, f"ss -tnoi dst {name}", "what the kernel has of the connections"),
+        on_node("", "ss", "-tlnp", f"sport = :{port}", why=f"see on {name} who has the store"),
+        on_node("", *has, why="and whether that runs (T: stopped, kill -CONT lets it run)"),
+        on_node("", "hangtop", "-H", name, why="see that host, together with the nodes of the job"),
+        on_node(
+            first.rank.node,
+            "ss",
+            "-tnoi",
+            "dst",
+            name,
+            why="what the kernel has of the connections",
+        ),
     )
 
 

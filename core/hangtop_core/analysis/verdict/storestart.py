@@ -29,6 +29,7 @@ from hangtop_core.analysis.verdict.storehost import (
     tcp_sockets,
 )
 from hangtop_core.analysis.verdict.storenames import name_server, resolve, store_name
+from hangtop_core.commands import Advice, Sign
 from hangtop_core.places import is_address, port_of
 from hangtop_core.process import STORE_THREAD
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
     from hangtop_core.descriptors import Descriptor
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.logs.record import Record
@@ -73,6 +74,12 @@ class _Start:
         ]
         known = (*told, *self.tries, *self.unanswered)
         self.others = besides(case.waiters, known) if making else []
+
+
+_COMPARE_SIZES = Advice(
+    "compare the world_size of the store with how many ranks are started; those that make it with "
+    "wait_for_workers=False are not counted"
+)
 
 
 def lost_theirs(case: Case) -> tuple[Record, ...]:
@@ -175,7 +182,7 @@ def _unanswered(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             *common_facts(case, some[:1]),
         ),
-        steps=(*_steps(first), "see who listens there, and whether it runs"),
+        steps=(*_steps(first), Advice("see who listens there, and whether it runs")),
     )
 
 
@@ -208,8 +215,19 @@ def _resolving(case: Case, asked: Sequence[tuple[Subject, Descriptor]], start: _
             *common_facts(case, some[:1]),
         ),
         steps=(
-            on(some[0], "cat /etc/resolv.conf; time getent hosts $(hostname)"),
-            "have the name server answer, or put the addresses of the nodes into /etc/hosts",
+            on(
+                some[0],
+                "cat",
+                "/etc/resolv.conf",
+                Sign.THEN,
+                "time",
+                "getent",
+                "hosts",
+                Sign.HOST_NAME,
+            ),
+            Advice(
+                "have the name server answer, or put the addresses of the nodes into /etc/hosts"
+            ),
         ),
     )
 
@@ -232,10 +250,12 @@ def _steps(subject: Subject) -> tuple[Step, ...]:
     hosts = "no rank hosts a store where all were started by torchrun: it has one itself, at the "
     hosts += "MASTER_PORT it gives them (TORCHELASTIC_USE_AGENT_STORE)"
     return (
-        *((hosts,) if by_torchrun(subject) else ()),
-        dump_step(subject, "--each --locals", words="see port and address in the locals"),
-        "give all ranks the address and port of one store; compare where the program takes them "
-        "from with MASTER_ADDR and MASTER_PORT",
+        *((Advice(hosts),) if by_torchrun(subject) else ()),
+        dump_step(subject, "--each --locals", why="see port and address in the locals"),
+        Advice(
+            "give all ranks the address and port of one store; compare where the program takes "
+            "them from with MASTER_ADDR and MASTER_PORT"
+        ),
     )
 
 
@@ -331,9 +351,8 @@ def _waits_for_more(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         evidence=facts,
         steps=(
-            dump_step(host, "--each --locals", words="see its locals"),
-            "compare the world_size of the store with how many ranks are started; those that make "
-            "it with wait_for_workers=False are not counted",
+            dump_step(host, "--each --locals", why="see its locals"),
+            _COMPARE_SIZES,
         ),
         confidence=0.85 if sure else 0.6,
     )

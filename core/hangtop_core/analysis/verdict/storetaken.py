@@ -10,8 +10,9 @@ from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.sentences import sentence, who
-from hangtop_core.analysis.verdict.steps import Command, who_is
+from hangtop_core.analysis.verdict.steps import on_node, who_is
 from hangtop_core.analysis.verdict.storehost import hosts_store, in_store, listens_at, tcp_sockets
+from hangtop_core.commands import Advice
 from hangtop_core.joining import world_size
 from hangtop_core.places import port_of
 from hangtop_core.text import clean
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
     from hangtop_core.descriptors import Socket
     from hangtop_core.diagnosis import Evidence
 
@@ -66,9 +67,15 @@ def taken(case: Case) -> Iterator[Hit]:
             for s, one in found[:SHOWN]
         ),
         steps=(
-            Command(subject.rank.node, who_is(socket.peer_pid or 0)),
-            "end that process, or choose another MASTER_PORT"
-            + (", the same for all: a rank must not choose one alone" if host is not None else ""),
+            on_node(subject.rank.node, *who_is(socket.peer_pid or 0)),
+            Advice(
+                "end that process, or choose another MASTER_PORT"
+                + (
+                    ", the same for all: a rank must not choose one alone"
+                    if host is not None
+                    else ""
+                )
+            ),
         ),
     )
 
@@ -102,7 +109,7 @@ def port_holder(case: Case) -> PortHolder | None:
         return PortHolder(
             f"{name} has it",
             (fact("network", None, f"{name} listens on {one.socket.local}"),),
-            (Command(node, who_is(others[0].pid)),),
+            (on_node(node, *who_is(others[0].pid)),),
         )
     return None
 

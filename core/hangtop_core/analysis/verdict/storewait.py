@@ -12,6 +12,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import trace_steps
+from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,8 +51,10 @@ def _alone(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=common_facts(case, group),
             steps=(
-                f"look what led to {activity.at} on {name_ranks(group)} only, such as an error "
-                "that was caught, and who sets that key",
+                Advice(
+                    f"look what led to {activity.at} on {name_ranks(group)} only, such as an error "
+                    "that was caught, and who sets that key"
+                ),
                 *trace_steps(group[0]),
             ),
         )

@@ -12,6 +12,7 @@ from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.sentences import sentence, several, who
 from hangtop_core.analysis.verdict.steps import dump_step, on, strace_step, tails
+from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,8 +42,8 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=common_facts(case, group),
             steps=(
-                "read the first traceback in its log: it may be leaving after an error",
-                *(on(group[0], text) for text in tails(group[0].rank)),
+                Advice("read the first traceback in its log: it may be leaving after an error"),
+                *(on(group[0], *text) for text in tails(group[0].rank)),
                 dump_step(group[0], "--each"),
                 strace_step(group[0], group[0].pid),
             ),

@@ -37,12 +37,14 @@ from hangtop_core.analysis.verdict.needs import MORE_OR_LESS
 from hangtop_core.analysis.verdict.recorderfacts import AGREED, apart, flight_facts, held
 from hangtop_core.analysis.verdict.sentences import is_are, several, who
 from hangtop_core.analysis.verdict.waitclasses import MAX_CLASSES
+from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.callers import Block
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.commands import Step
     from hangtop_core.model import Frame
 
 _WRAPPERS = (
@@ -51,7 +53,7 @@ _WRAPPERS = (
     "/torch/distributed/_composable/",
 )
 """Code that communicates by itself, wherever the program calls the model."""
-_TOGETHER = "let all ranks decide together when that loop ends: all_reduce what ends it"
+_TOGETHER = Advice("let all ranks decide together when that loop ends: all_reduce what ends it")
 _LEAVES = re.compile(r":\s*(?:break\b|return\b|$)")
 
 
@@ -99,9 +101,14 @@ def uneven(case: Case) -> Iterator[Hit]:
             ),
             steps=(
                 *((_TOGETHER,) if few and ahead[id(first)].counted else ()),
-                "give every rank the same number of batches: DistributedSampler, drop_last=True",
-                "or with model.join(): (torch.distributed.algorithms.join), which shadows the rest",
-                f"compare len(dataloader) on {name_ranks(odd)} and on the others",
+                Advice(
+                    "give every rank the same number of batches: DistributedSampler, drop_last=True"
+                ),
+                Advice(
+                    "or with model.join(): (torch.distributed.algorithms.join), which shadows "
+                    "the rest"
+                ),
+                Advice(f"compare len(dataloader) on {name_ranks(odd)} and on the others"),
                 *(() if sure else unused(case, odd)),
             ),
             confidence=AGREED if one is not None else None if sure else 0.6,
@@ -137,7 +144,7 @@ def left_early(case: Case) -> Iterator[Hit]:
                 f"differs between ranks{met.ways}"
             ),
             evidence=common_facts(case, odd),
-            steps=(_TOGETHER, f"compare that on {name_ranks(odd)} and on the others"),
+            steps=(_TOGETHER, Advice(f"compare that on {name_ranks(odd)} and on the others")),
         )
         return
 
@@ -214,15 +221,17 @@ class _Parting(NamedTuple):
     """Whether that loop counts to a number: it is left early, or what it goes on with differs."""
 
 
-def unused(case: Case, blamed: Sequence[Subject]) -> tuple[str, ...]:
+def unused(case: Case, blamed: Sequence[Subject]) -> tuple[Step, ...]:
     """The step for ranks that are past a backward in which the others wait."""
     backward = [s for s in case.waiters if s.activity.kind == "backward"]
     if not backward or any(s.activity.kind == "backward" for s in blamed):
         return ()
     return (
-        f"look for parameters that {name_ranks(blamed)} did not use in that step: without "
-        "find_unused_parameters=True DistributedDataParallel does not reduce what they share a "
-        "bucket with",
+        Advice(
+            f"look for parameters that {name_ranks(blamed)} did not use in that step: without "
+            "find_unused_parameters=True DistributedDataParallel does not reduce what they share "
+            "a bucket with"
+        ),
     )
 
 

@@ -10,7 +10,7 @@ from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.network import SURE, sent_again
 from hangtop_core.analysis.verdict.sentences import sentence
-from hangtop_core.analysis.verdict.steps import Command
+from hangtop_core.analysis.verdict.steps import on_node
 from hangtop_core.analysis.verdict.storehost import open_sockets
 from hangtop_core.text import clean, plural
 
@@ -41,7 +41,7 @@ def _dropped_here(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     ]
     alone = common[0] if len(common) == 1 else None
     first = max(stuck, key=lambda each: each.one.retransmits)
-    inside = f"nsenter -t {first.subject.pid} -n"
+    inside = ("nsenter", "-t", first.subject.pid, "-n")
     connections = {frozenset((each.one.local, each.one.remote)) for each in stuck}
     others = name_ranks({s.number for s in ends.values() if s is not alone})
     between = f"{name_ranks({alone.number})} and {others}" if alone is not None else others
@@ -71,9 +71,16 @@ def _dropped_here(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             for peer in (each.peer.number,)
         ),
         steps=(
-            Command(first.subject.rank.node, f"{inside} ss -tnoi", "see timers and queues"),
-            Command(first.subject.rank.node, f"{inside} iptables -S", "see what is dropped"),
-            Command(first.subject.rank.node, f"{inside} nft list ruleset", "the same of nftables"),
+            on_node(first.subject.rank.node, *inside, "ss", "-tnoi", why="see timers and queues"),
+            on_node(first.subject.rank.node, *inside, "iptables", "-S", why="see what is dropped"),
+            on_node(
+                first.subject.rank.node,
+                *inside,
+                "nft",
+                "list",
+                "ruleset",
+                why="the same of nftables",
+            ),
         ),
         confidence=None if alone is not None or len(ends) == 2 else 0.7,
     )

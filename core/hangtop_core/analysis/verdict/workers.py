@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.commands import Step
     from hangtop_core.descriptors import Descriptor
     from hangtop_core.diagnosis import Evidence
 
@@ -113,7 +113,7 @@ def looking(subject: Subject, worker: Worker) -> tuple[Step, ...]:
     path = word(one.target) if one is not None and one.kind == "fifo" else None
     if path is not None:
         return holders_step(subject, path), dump
-    return dump, on(subject, f"ls -l /proc/{pid}/fd")
+    return dump, on(subject, "ls", "-l", f"/proc/{pid}/fd")
 
 
 def _waited_on(subject: Subject, worker: Worker) -> Descriptor | None:

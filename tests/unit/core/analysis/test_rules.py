@@ -12,6 +12,7 @@ from hangtop_core.analysis.flight import ways
 from hangtop_core.analysis.flight.patterns import PATTERNS
 from hangtop_core.analysis.verdict.document import page
 from hangtop_core.analysis.verdict.rules import RULES
+from hangtop_core.commands import texts
 from hangtop_core.logs.steps import STEPS
 from support.sentences import grammar, unpasted
 
@@ -106,7 +107,7 @@ def test_every_rule_is_declared_whole() -> None:
 
 STEPS_AND_FIXES = [
     *(step for rule in RULES for step in rule.next_steps),
-    *(step for steps in STEPS.values() for step in steps),
+    *(step for steps in STEPS.values() for step in texts(steps)),
     *(step for pattern in PATTERNS for step in pattern.next_steps),
     *(fix for _, fix in ways._TEXTS.values()),
     *fixes.TEXTS.values(),
