@@ -62,8 +62,21 @@ def of_job(outputs: Iterable[Output], job: Job) -> list[FileLog]:
             ranks = _printing(one, job)
             if len(ranks) > 1:
                 records = tuple(by_own_words(r, ranks) for r in records)
-        found.append(msgspec.structs.replace(one.log, place=place, records=records))
+        found.append(
+            msgspec.structs.replace(
+                one.log, place=place, records=records, locals=_locals(one, job) if rank is None else ()
+            )
+        )
     return found
+
+
+def _locals(one: Output, job: Job) -> tuple[tuple[int, int], ...]:
+    """Global ranks by local rank of a node, if a launcher of that node alone prints to a file."""
+    origins = [stream.origin for stream in one.log.streams if stream.origin.local is not None]
+    if len({(origin.node, origin.task) for origin in origins}) != 1:
+        return ()
+    here = (rank for rank in job.ranks if rank.node == one.node)
+    return tuple((r.local_rank, r.rank) for r in here if r.local_rank is not None)
 
 
 def _printing(one: Output, job: Job) -> frozenset[int]:
