@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from hangtop_core.logs.tangle import MIXED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -26,59 +28,59 @@ Key = tuple["str | None", "int | None"]
 """A node, and the number of srun's label."""
 Votes = dict[int, dict[int, int]]
 """By rank of the first one: lines by local rank."""
+Ballot = tuple[Key, int, int, int]
+"""A node, a local and a global rank, and how many lines say so."""
+REPORT = frozenset({"host", "local", "rank"})
+"""Fields of what torchrun reports of a rank."""
 
 
 class FirstRanks:
     """Knows the first rank of each node."""
 
     def __init__(self, files: Sequence[FileLog]) -> None:
-        keys = {(o.node or one.place.node, o.task) for one, o, _ in _local(files)}
+        self._labels = {key_of(one, o) for one in files for o in _labelled(one)}
         folders = {one.place.node for one in files if one.place.local is not None}
-        names: dict[Key, Votes] = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
-        self._one_node = max(len(keys), len(folders)) <= 1
-        self._size = 1
-        for one, origin, lines in _local(files):
-            local = origin.local or 0
-            self._size = max(self._size, local + 1)
-            label = origin.label if origin.own else origin.rank
-            rank = origin.rank if label is None else label
-            if rank is not None:
-                names[self._key(origin.node or one.place.node, origin.task)][rank - local][
-                    local
-                ] += lines
-        for one in files:
-            if one.place.local is None:
-                continue
-            self._size = max(self._size, one.place.local + 1)
-            for stream in one.streams:
-                rank, local = stream.origin.rank, one.place.local
-                if rank is not None and stream.origin.local is None:
-                    names[self._key(one.place.node, None)][rank - local][local] += stream.lines
-        for key, local, rank in self._reported(files, keys):
-            names[key][rank - local][local] += REPORTED
-        self.shared = frozenset(key for key, votes in names.items() if self._is_shared(votes))
+        self._one_node = max(len(self._labels), len(folders)) <= 1
+        local = [one.place.local or 0 for one in files]
+        local += [o.local or 0 for one in files for o in _labelled(one)]
+        self._size = max(local, default=0) + 1
+        """Ranks of a node, as far as they were seen."""
+        votes = self._votes(files)
+        self.shared = frozenset(
+            (
+                *(key for key, some in votes.items() if self._is_shared(some)),
+                *(self._key(*key) for key in (*_of_several_hosts(files), *_mixed(files))),
+            )
+        )
         """Labels under which several nodes print."""
-        self._first = self._chosen(names)
+        self._first = self._chosen(votes)
+        several = len(self._first) > 1
+        self.top = max(self._first.values()) + self._size - 1 if several else -1
+        """The highest rank, where each of several nodes has as many."""
 
     def _key(self, node: str | None, task: int | None) -> Key:
         return (None, None) if self._one_node else (node, task)
 
-    def _reported(
-        self, files: Sequence[FileLog], keys: set[Key]
-    ) -> Iterator[tuple[Key, int, int]]:
-        """What reports of torchrun say: the key of a node, a local and a global rank."""
-        by_host = {node.partition(".")[0]: (node, task) for node, task in keys if node is not None}
+    def _votes(self, files: Sequence[FileLog]) -> dict[Key, Votes]:
+        votes: dict[Key, Votes] = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
+        for ballots in (_of_lines(files), self._of_reports(files), _of_watchdogs(files)):
+            for key, local, rank, lines in ballots:
+                votes[self._key(*key)][rank - local][local] += lines
+        return votes
+
+    def _of_reports(self, files: Sequence[FileLog]) -> Iterator[Ballot]:
+        """What reports of torchrun say."""
+        hosts: dict[str, Key] = {key[0].partition(".")[0]: key for key in self._labels if key[0]}
         for one in files:
-            here = {(o.node or one.place.node, o.task) for _, o, _ in _local([one])}
-            told = [r for r in one.records if {"host", "local", "rank"} <= r.fields.keys()]
-            alone = len({r.fields["host"] for r in told}) == 1 and len(here) == 1
-            for record in told:
-                fields = record.fields
-                key = by_host.get(fields["host"].partition(".")[0])
+            here = {key_of(one, origin) for origin in _labelled(one)}
+            reports = [r.fields for r in one.records if r.fields.keys() >= REPORT]
+            alone = len({fields["host"] for fields in reports}) == 1 == len(here)
+            for fields in reports:
+                key = hosts.get(fields["host"].partition(".")[0])
                 key = key or (next(iter(here)) if alone else None)
                 if key is not None:
-                    local, rank = int(fields["local"][:MAX_DIGITS]), int(fields["rank"][:MAX_DIGITS])
-                    yield self._key(*key), local, rank
+                    local, rank = (int(fields[name][:MAX_DIGITS]) for name in ("local", "rank"))
+                    yield key, local, rank, REPORTED
 
     def _is_plausible(self, first: int) -> bool:
         """Whether a node can begin there: nodes have as many ranks each, as a rule."""
@@ -123,9 +125,61 @@ class FirstRanks:
         )
 
 
-def _local(files: Sequence[FileLog]) -> Iterator[tuple[FileLog, Origin, int]]:
-    """The streams with a label of a local rank, and how many lines they have."""
+def key_of(file: FileLog, origin: Origin) -> Key:
+    """Under which label somebody prints."""
+    return origin.node or file.place.node, origin.task
+
+
+def _labelled(file: FileLog) -> list[Origin]:
+    """Who prints to a file with a label of a local rank."""
+    return [stream.origin for stream in file.streams if stream.origin.local is not None]
+
+
+def _of_lines(files: Sequence[FileLog]) -> Iterator[Ballot]:
+    """What lines say that have both, and those of files that are one local rank's."""
     for one in files:
         for stream in one.streams:
-            if stream.origin.local is not None:
-                yield one, stream.origin, stream.lines
+            origin = stream.origin
+            local = origin.local if origin.local is not None else one.place.local
+            rank = origin.label if origin.label is not None else origin.rank
+            if local is not None and rank is not None:
+                yield key_of(one, origin), local, rank, stream.lines
+
+
+def _of_watchdogs(files: Sequence[FileLog]) -> list[Ballot]:
+    """What watchdogs before torch 2.2 say, `[Rank 9]`; nothing if that is a rank of a group."""
+    found = [
+        (key_of(one, record.origin), record.origin.local, int(rank[:MAX_DIGITS]), 1)
+        for one in files
+        for record in one.records
+        if record.code == "T1" and not record.origin.own and record.origin.local is not None
+        for rank in (record.fields.get("rank"),)
+        if rank is not None
+    ]
+    firsts = {(key, rank - local) for key, local, rank, _ in found}
+    alike = len(firsts) == len({k for k, _ in firsts}) == len({f for _, f in firsts})
+    return found if alike else []
+
+
+def _of_several_hosts(files: Sequence[FileLog]) -> Iterator[Key]:
+    """Labels under which NCCL tells several hosts."""
+    hosts: dict[Key, set[str]] = defaultdict(set)
+    for one in files:
+        for record in one.records:
+            if record.origin.local is not None and record.fields.keys() >= {"host", "pid"}:
+                hosts[key_of(one, record.origin)].add(record.fields["host"].partition(".")[0])
+    return (key for key, some in hosts.items() if len(some) > 1)
+
+
+def _mixed(files: Sequence[FileLog]) -> Iterator[Key]:
+    """Labels of which most that have tracebacks have several at once, line by line."""
+    mixed: dict[Key, set[int | None]] = defaultdict(set)
+    every: dict[Key, set[int | None]] = defaultdict(set)
+    for one in files:
+        for record in one.records:
+            if record.origin.local is not None and record.code == "traceback":
+                key = key_of(one, record.origin)
+                every[key].add(record.origin.local)
+                if MIXED in record.fields:
+                    mixed[key].add(record.origin.local)
+    return (k for k, some in mixed.items() if len(some) >= MANY and len(every[k]) < 2 * len(some))

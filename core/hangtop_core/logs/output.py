@@ -59,14 +59,12 @@ def of_job(outputs: Iterable[Output], job: Job) -> list[FileLog]:
         place = Place(rank=rank, node=one.node, std=one.log.place.std)
         records = tuple(msgspec.structs.replace(r, file=len(found)) for r in one.log.records)
         if rank is None and any(in_own_words(r.text) is not None for r in records):
-            ranks = _printing(one, job)
-            if len(ranks) > 1:
-                records = tuple(by_own_words(r, ranks) for r in records)
-        found.append(
-            msgspec.structs.replace(
-                one.log, place=place, records=records, locals=_locals(one, job) if rank is None else ()
-            )
-        )
+            printing = _printing(one, job)
+            if len(printing) > 1:
+                records = tuple(by_own_words(r, printing) for r in records)
+        ranks = _locals(one, job) if rank is None else ()
+        log = msgspec.structs.replace(one.log, place=place, records=records, locals=ranks)
+        found.append(log)
     return found
 
 

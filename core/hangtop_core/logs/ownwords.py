@@ -79,7 +79,7 @@ class OwnWords:
         """Lines, the last line and its number of every rank."""
 
     def take(self, line: str, order: int = 0) -> int | None:
-        """Take a line and its number; return the rank that has printed it, None where that is not told."""
+        """Take a line and its number; return the rank that has printed it, where that is told."""
         found = _found(line)
         if found is None or found[0] not in self.shapes:
             return None

@@ -201,9 +201,7 @@ class Parser:
     def _stream_of(self, stream: _Stream) -> Stream:
         at = stamp(stream.last, self.near)
         since = at if at is not None else stamp(stream.timed, self.near)
-        return Stream(
-            stream.origin, stream.count, clean(stream.last, 300), at, since, stream.order
-        )
+        return Stream(stream.origin, stream.count, clean(stream.last, 300), at, since, stream.order)
 
     def _take(self, text: str) -> None:
         if "\x1b" in text:
@@ -230,7 +228,9 @@ class Parser:
                 stream.before, stream.last, stream.order = stream.last, line, self._row
                 if prefixes.time or is_timed(line):
                     stream.timed = prefixes.time or line[:SEARCHED]
-            said = words.take(line, self._row) if words is not None and not _is_told(origin) else None
+            said = (
+                words.take(line, self._row) if words is not None and not _is_told(origin) else None
+            )
             stream.count += said is None
             if self._keep is not None:
                 whose = origin if said is None else origin._replace(said=said)

@@ -53,8 +53,8 @@ _ROLE = r"\[rank\d{1,7}\]:[ ]?|\[(?![\d.:]+\])[^\[\]\s]{1,120}?\d{1,7}(?:/\d{1,7
 _SHORT = r"\[\d{1,6}:\d{1,4}\]:"
 _BARE = r"\[(?=[\w-]*[A-Za-z])[\w-]{1,100}:\d{1,2}\](?!:)"
 _SHORT_BARE = r"\[\d{1,6}:\d{1,2}\](?!:)"
-_OF_TRACEBACK = r'(?:Traceback \(most recent|  File ")'
-"""What no prefix with a blank at its end has right behind it."""
+_OF_TRACEBACK = r'(?:\[rank\d{1,7}\]:|Traceback \(most recent|  File ")'
+"""What stands right behind a label of torchrun, and behind no clock, step or line of a module."""
 _LABEL = r"[ ]{0,6}\d{1,7}: "
 _BRACKETED = r"\[\d{1,7}\] "
 _HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,120}): ")
@@ -298,16 +298,20 @@ def _glued(lines: Sequence[str]) -> re.Pattern[str] | None:
 
 
 def _are_short(lines: Sequence[str]) -> bool:
-    """Whether lines begin with a node's digits and a rank; times go up from line to line."""
+    """Whether lines begin with a node's digits and a rank; times go up from line to line.
+
+    In a log with the reports of torchrun not nearly all lines do.
+    """
+    if _has_traceback(lines, _SHORT):
+        return True
     heads = _numbers(lines, _SHORT)
     return len(heads) >= SHARE * len(lines) and heads != sorted(heads)
 
 
 def _are_bare(lines: Sequence[str]) -> bool:
     """Whether lines begin with a node and a local rank, and no colon."""
-    return _most(lines, _BARE) and (
-        any(":0]" in line[:104] for line in lines) or _has_traceback(lines, _BARE)
-    )
+    first = any(":0]" in line[:104] for line in lines)
+    return _has_traceback(lines, _BARE) or (first and _most(lines, _BARE))
 
 
 def _are_short_bare(lines: Sequence[str]) -> bool:
@@ -315,8 +319,6 @@ def _are_short_bare(lines: Sequence[str]) -> bool:
 
     Local ranks begin at 0 and leave out none, and no blank follows them: clocks have more numbers.
     """
-    if not _most(lines, _SHORT_BARE):
-        return False
     if _has_traceback(lines, _SHORT_BARE):
         return True
     heads = _numbers(lines, _SHORT_BARE)

@@ -89,6 +89,13 @@ STEPS: dict[str, tuple[str, ...]] = {
     "node-unreachable": ("See whether that node is up",),
 }
 
+NO_PATH = (
+    "Have the nodes allocated together: a placement group, an Azure availability set, one cluster",
+    "Run with NCCL_IB_DISABLE=1: if that works, only the way over InfiniBand is closed",
+    "On both nodes: ibstat; ibv_devinfo -v | grep -i -e state -e gid",
+    "See whether both ports have one partition key (P_Key) and one subnet, or one VLAN with RoCE",
+)
+"""Where both ends of a connection over InfiniBand say that the other does not answer."""
 TOLD_TO_END = (
     "See who ended it: a limit of time, a preemption, scancel (sacct -j JOBID)",
     "With a limit of time: hangtop watch captures a hang before the job is ended",

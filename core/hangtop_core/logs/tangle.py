@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hangtop_core.logs import drawn
-from hangtop_core.logs.known import FRAME
+from hangtop_core.logs.known import FRAME, TRACEBACK
 
 if TYPE_CHECKING:
     from hangtop_core.logs.blocks import Traceback
@@ -60,17 +60,17 @@ class Tangle:
             return False
         if inner.in_frames:
             again = line == inner.lines[-1] and line.startswith(FRAME) and '"<' not in line
-            return again or drawn.look_of(line) == "plain" and line.startswith(drawn.TRACEBACK)
-        return line in self._code or bool(inner.exceptions) and line == inner.exceptions[-1]
+            return again or (drawn.look_of(line) == "plain" and line.startswith(TRACEBACK))
+        return line in self._code or (bool(inner.exceptions) and line == inner.exceptions[-1])
 
     def _add(self, line: str) -> bool:
         self._chars += len(line)
         if len(self.lines) >= MAX_LINES or self._chars > MAX_CHARS:
             return False
-        self._begun += line.startswith(drawn.TRACEBACK)
+        self._begun += line.startswith(TRACEBACK)
         if _ERROR.match(line) or line in self._errors:
             self._errors.append(line)
-        elif not (line[:1].isspace() or line.startswith(drawn.TRACEBACK) or line in drawn.CHAINED):
+        elif not (line[:1].isspace() or line.startswith(TRACEBACK) or line in drawn.CHAINED):
             return False
         self.lines.append(line)
         return True

@@ -244,13 +244,18 @@ class Whose:
             newest: dict[int, Stream] = {}
             for stream in one.streams:
                 rank = self.rank(number, stream.origin)
-                if rank is not None and (
-                    rank not in newest or stream.order >= newest[rank].order
-                ):
-                    newest[rank] = stream
+                if rank is not None and (rank not in newest or stream.order >= newest[rank].order):
+                    newest[rank] = self._as_quoted(number, stream)
             for rank, stream in newest.items():
                 found.setdefault(rank, []).append((one, stream))
         return {rank: _newest(some) for rank, some in found.items()}
+
+    def _as_quoted(self, file: int, stream: Stream) -> Stream:
+        """A stream, with what its last line quotes told as a quotation."""
+        quoted = self.quoted(file, stream.origin)
+        if quoted is None:
+            return stream
+        return msgspec.structs.replace(stream, last=f"[rank{quoted}]: {stream.last}")
 
 
 def _newest(some: Sequence[tuple[FileLog, Stream]]) -> tuple[str, float | None]:

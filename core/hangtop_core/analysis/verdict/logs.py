@@ -15,7 +15,7 @@ from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import as_host, on
 from hangtop_core.analysis.verdict.storeaway import known_who
 from hangtop_core.analysis.verdict.storetaken import Binder, binder, port_holder
-from hangtop_core.logs.steps import FIRST, HERE, LIVE, NOT_ALIKE, STEPS
+from hangtop_core.logs.steps import FIRST, HERE, LIVE, STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,8 +79,7 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(*one.evidence, *(has.facts if has else ())),
             steps=(
                 *(has.steps if has else ()),
-                *live_steps(case, cause, blamed),
-                *(NOT_ALIKE if printers else ()),
+                *live_steps(case, one.next_steps, blamed),
             ),
             confidence=max(one.confidence, TOLD_WHY) if told_why else one.confidence,
         )
@@ -92,11 +91,11 @@ def _printed_by(case: Case, code: str) -> frozenset[int | None]:
     return frozenset(r.rank for r in records if r.fields.get("known", r.code) == code)
 
 
-def live_steps(case: Case, cause: str, blamed: Sequence[Subject]) -> tuple[Step, ...]:
-    """What to do about a cause that logs tell, for the nodes and the store that are known here."""
+def live_steps(case: Case, said: Sequence[str], blamed: Sequence[Subject]) -> tuple[Step, ...]:
+    """What logs say is to be done, for the nodes and the store that are known here."""
     first = next((s for s in case.subjects if s.number == 0), None)
     steps: list[Step] = []
-    for step in STEPS.get(cause, ()):
+    for step in said:
         if step.startswith(LIVE):
             continue  # that is what is being done
         where = HERE if step.startswith(HERE) else FIRST if step.startswith(FIRST) else ""
