@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 if TYPE_CHECKING:
     from hangtop_core.logs.record import Record
 
@@ -27,11 +25,14 @@ class Aborts:
         """Index of the record of those of which nothing is known."""
         self._count = self._explained = 0
 
-    def take(self, records: list[Record], at: int, line: str) -> None:
-        """Take a known line, of which a record is; what is explained is no error of its own."""
-        if records[at].code == _TERMINATE and records[at].part == "root":
+    def take(self, record: Record, at: int, line: str) -> None:
+        """Take a known line, and the record of all that are like it, with its index."""
+        if record.code == _TERMINATE and record.part == "root":
             self._at, self._count = at, self._count + 1
-        elif self._at is not None and line.lstrip().startswith(_WHAT):
+        elif line.lstrip().startswith(_WHAT):
             self._explained += 1
-        if self._at is not None and self._explained >= self._count:
-            records[self._at] = msgspec.structs.replace(records[self._at], part="cascade")
+
+    @property
+    def explained(self) -> int | None:
+        """The index of the record of them, if what they say is known of all of them."""
+        return self._at if self._explained >= self._count else None

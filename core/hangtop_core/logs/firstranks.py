@@ -101,10 +101,10 @@ class FirstRanks:
         chosen: dict[Key, int] = {}
         taken = set()
         for (plausible, _, _, minus), key in sorted(ballots, key=lambda one: one[0], reverse=True):
-            first = -minus
+            first = (-minus, key in self._labels)
             if key in chosen or first in taken or (self._one_node and not plausible):
                 continue
-            chosen[key] = first
+            chosen[key] = -minus
             taken.add(first)
         return chosen
 
@@ -117,11 +117,15 @@ class FirstRanks:
         return local if self._one_node and not self.shared else None
 
     def is_elsewhere(self, node: str | None, task: int | None, rank: int) -> bool:
-        """Whether a rank is known to be on another node."""
+        """Whether a rank is known to be on another node.
+
+        A node of which the folder is known may be the same as one of which the label is.
+        """
+        mine = self._key(node, task)
         return any(
             first <= rank < first + self._size
             for key, first in self._first.items()
-            if key != self._key(node, task)
+            if key != mine and (key in self._labels) == (mine in self._labels)
         )
 
 

@@ -179,9 +179,14 @@ class Parser:
         for rank, (count, line, order) in said.items():
             at = stamp(line, self.near)
             streams.append(Stream(Origin(said=rank), count, clean(line, 300), at, at, order))
+        explained = {stream.aborts.explained for stream in self._streams.values()}
         records = [
-            msgspec.structs.replace(record, after=self._watches[index].after())
-            if index in self._watches
+            msgspec.structs.replace(
+                record,
+                after=self._watches[index].after() if index in self._watches else record.after,
+                part="cascade" if index in explained else record.part,
+            )
+            if index in self._watches or index in explained
             else record
             for index, record in enumerate(self.records)
         ]
@@ -265,7 +270,7 @@ class Parser:
             row, fields = found
             at = self._note(stream, self._of_line(stream, row, fields, line), row.kept)
             if at is not None:
-                stream.aborts.take(self.records, at, line)
+                stream.aborts.take(self.records[at], at, line)
 
     def _block(self, stream: _Stream, line: str) -> Block | None:
         own = stream.origin.own
@@ -324,7 +329,8 @@ class Parser:
         by = record.fields.get(apart, "") if apart else "".join(record.shape)
         # One stream may tell of several ranks: a launcher's, or NCCL's lines without a prefix.
         about = [record.fields.get(name, "") for name in ("rank", "local", "named")]
-        about += [record.fields.get("pid", "")] if "host" in record.fields else []
+        host = record.fields.get("host")
+        about += [host, record.fields.get("pid", "")] if host is not None else []
         own = in_own_words(record.text)
         about += [f"rank {own}"] if own is not None else []
         key = (record.code, " ".join([by, *about]))

@@ -83,6 +83,8 @@ class FileLog(Struct, frozen=True):
     """Who has printed to it."""
     locals: tuple[tuple[int, int], ...] = ()
     """Global ranks by local rank, of what a launcher prints whose processes are known."""
+    absent: frozenset[int] = frozenset()
+    """Ranks that may have printed to it as well, and left before anybody looked."""
     lines: int = 0
     left: tuple[tuple[int, int], ...] = ()
     """Byte ranges that were neither read nor searched for errors."""
@@ -157,6 +159,8 @@ class Whose:
         kind, guess = self._guess(file, origin)
         if guess is not None:
             text = origin.rank if origin.own else guess
+            if text in self._files[file].absent:
+                return None
             certain = kind in self._sure or (kind == "name" and not place.guess)
             # No node has ranks that are smaller than its own number.
             return guess if certain or text is None or text <= guess else None

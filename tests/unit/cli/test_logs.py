@@ -57,8 +57,8 @@ def test_lines_whose_rank_is_not_known_tell_what_is(
     assert main(["logs", str(path), "--grep", "step 2|torchrun"]) == 0
     told = capsys.readouterr().out.splitlines()
     assert told == ["[n1:local 1] step 2", "[n2:local 1] step 2", "[n1:-] torchrun is there"]
-    assert main(["logs", str(path), "--rank", "3"]) == 0
-    assert "choose them with --node" in capsys.readouterr().err
+    assert main(["logs", str(path), "--rank", "3"]) == 1
+    assert "Lines are of n1:local 1, n2:local 1" in capsys.readouterr().err
     path.write_text(
         "".join(lines) + "n2: [default1]:Traceback (most recent call last):\n"
         'n2: [default1]:  File "a.py", line 1, in f\nn2: [default1]:KeyError: 1\n'
@@ -78,7 +78,7 @@ def test_a_time_without_its_day_is_of_the_last_day_of_the_log(
 ) -> None:
     assert main(["logs", RAISE, "--around", "11:17:40", "--rank", "2"]) == 0
     assert "[2] 2026-11-21 11:17:50,046 INFO train: step 0" in capsys.readouterr().out
-    assert main(["logs", RAISE, "--around", "12:40:00"]) == 0
+    assert main(["logs", RAISE, "--around", "12:40:00"]) == 1
     told = capsys.readouterr()
     assert not told.out
     assert "no such line within 30 s of 2026-11-20 12:40:00" in told.err
