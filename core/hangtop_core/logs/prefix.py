@@ -52,7 +52,7 @@ _RAY = r"\((?:[^()=\n]{1,80} )?pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) "
 _ROLE = r"\[rank\d{1,7}\]:[ ]?|\[(?![\d.:]+\])[^\[\]\s]{1,120}?\d{1,7}(?:/\d{1,7})?\]:"
 _SHORT = r"\[\d{1,6}:\d{1,4}\]:"
 _BARE = r"\[(?=[\w-]*[A-Za-z])[\w-]{1,100}:\d{1,2}\](?!:)"
-_SHORT_BARE = r"\[\d{1,6}:\d{1,2}\](?!:)"
+_SHORT_BARE = r"\[\d{1,6}:(?:0|[1-9]\d?)\](?!:)"
 _OF_TRACEBACK = r'(?:\[rank\d{1,7}\]:|Traceback \(most recent|  File ")'
 """What stands right behind a label of torchrun, and behind no clock, step or line of a module."""
 _LABEL = r"[ ]{0,6}\d{1,7}: "

@@ -18,7 +18,7 @@ LOGGED = (
     "ERROR could not step\nTraceback (most recent call last):\n"
     '  File "/a/train.py", line 3, in step\n    x()\nKeyError: 1\n'
 )
-HOOK = '[rank{}]: Traceback (most recent call last):\n[rank{}]: ValueError: 2\n'
+HOOK = "[rank{}]: Traceback (most recent call last):\n[rank{}]: ValueError: 2\n"
 
 
 def torchrun(folder: Path, labels: tuple[str, ...], nodes: tuple[int, ...] = (0, 1)) -> None:

@@ -11,7 +11,9 @@ from support.verdicts import blamed
 USES = "{node}:7:8 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:{address}<0>\n"
 OLD = "error 12, opcode 0, len 0, vendor err 129 (Recv)"
 NEW = "status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0) reqLen=0 vendor_err=129 req_type=Send"
-GAVE_UP = "{node}:{pid}:9 [0] net_ib.cc:1 NCCL WARN NET/IB : Got completion from peer {peer}<4> with "
+GAVE_UP = (
+    "{node}:{pid}:9 [0] net_ib.cc:1 NCCL WARN NET/IB : Got completion from peer {peer}<4> with "
+)
 A, B, C = "10.2.0.4", "10.2.0.5", "10.2.0.6"
 ADDRESSES = {"node-a": A, "node-b": B, "node-c": C}
 

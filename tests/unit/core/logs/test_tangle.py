@@ -1,4 +1,4 @@
-"""Tracebacks whose lines are mixed: how many there were, and how the next run can tell them apart."""
+"""Tracebacks whose lines are mixed: how many there were, and what tells them apart the next time."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ WHOLE = [
         [*traceback(), "", "During handling of the above exception, another exception occurred:",
          "", *traceback("ValueError: x")]
     ) + "\n",
-    "Traceback (most recent call last):\n" + '  File "<string>", line 1, in f\n' * 3 + "KeyError: 1\n",
+    "Traceback (most recent call last):\n" + '  File "<string>", line 1, in f\n' * 3
+    + "KeyError: 1\n",
     "Traceback (most recent call last):\n" + '  File "/a/r.py", line 1, in f\n    f()\n' * 3
     + "  [Previous line repeated 9 more times]\nRecursionError: x\n",
 ]  # fmt: skip
@@ -134,7 +135,8 @@ APART = [
     "".join(f"[n{r // 2}:{r % 2}]:[rank{r}]:[W1121 x\n" for r in range(4)),
     "".join(f"{n}: [n{n}:{r}]:step\n" for n in (0, 1) for r in (0, 1)),
     # One rank quotes another.
-    "".join(f"[head:{r}]:[rank{r}]:[W1121 x\n" for r in range(4)) + "[head:1]:[rank3]: KeyError: 1\n",
+    "".join(f"[head:{r}]:[rank{r}]:[W1121 x\n" for r in range(4))
+    + "[head:1]:[rank3]: KeyError: 1\n",
     "[head:0]:n1:1:2 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n[head:1]:step\n",
 ]
 

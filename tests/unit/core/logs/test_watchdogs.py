@@ -1,4 +1,4 @@
-"""Watchdogs of torch 1.13 to 2.1, which end their processes by a C++ exception: for whom they waited."""
+"""Watchdogs of torch 1.13 to 2.1, which end processes by a C++ exception: for whom they waited."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ WAITED = (
 ENDS = "terminate called after throwing an instance of 'std::runtime_error'"
 ABORTED = ("Fatal Python error: Aborted", "", "Thread 0x00007f (most recent call first):",
            '  File "/a/threading.py", line 306 in wait')  # fmt: skip
-DOWN = "[E ProcessGroupNCCL.cpp:460] To avoid data inconsistency, we are taking the entire process down."
+DOWN = "[E ProcessGroupNCCL.cpp:460] To avoid data inconsistency, we are taking the entire process "
+DOWN += "down."
 
 
 def gave_up(rank: int, label: str, *more: str) -> str:
@@ -29,14 +30,13 @@ def interleaved(*texts: str) -> str:
     return "".join(f"{line}\n" for some in zip(*rows, strict=True) for line in some)
 
 
-LABELS = [lambda rank: f"[n1:{rank}]:", lambda rank: f"[default{rank}]:", lambda rank: f"{rank}: ",
-          lambda _: ""]  # fmt: skip
+LABELS = ["[n1:{}]:", "[default{}]:", "{}: ", ""]
 
 
 @pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize("more", [(), ABORTED])
-def test_who_waited_is_not_blamed_for_ending_by_it(label, more: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
-    found = judged(interleaved(*(gave_up(rank, label(rank), *more) for rank in (0, 1, 3))))
+def test_who_waited_is_not_blamed_for_ending_by_it(label: str, more: tuple[str, ...]) -> None:
+    found = judged(interleaved(*(gave_up(rank, label.format(rank), *more) for rank in (0, 1, 3))))
     assert found.first is not None
     assert (found.first.record.part, found.first.ranks) == ("timeout", (0, 1, 3))
     one = conclude(found)[0]
@@ -92,7 +92,9 @@ def test_a_gap_in_another_group_than_that_of_all_is_none() -> None:
     )
     found = conclude(judged("".join(status.format(r=r) for r in (0, 2, 4))))
     assert not any(blamed(one) for one in found)
-    whole = "".join(status.format(r=r) for r in (0, 1, 3)).replace("2 PG GUID 5(tp)", "0 PG GUID 0(default_pg)")
+    whole = "".join(status.format(r=r) for r in (0, 1, 3)).replace(
+        "2 PG GUID 5(tp)", "0 PG GUID 0(default_pg)"
+    )
     assert blamed(conclude(judged(whole))[0]) == [2]
 
 

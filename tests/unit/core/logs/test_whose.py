@@ -63,10 +63,14 @@ def test_what_a_rank_quotes_of_another_is_a_quotation_and_blames_nobody(
 
 def test_what_an_exception_quotes_is_of_the_rank_that_raised_it() -> None:
     """As where a rank raises what it was told of the error of another one."""
-    raised = of_rank(1).replace("KeyError: 'labels'", "RuntimeError: rank 0 has failed:")
+    error = "RuntimeError: rank 0 has failed:"
+    raised = of_rank(1).replace("KeyError: 'labels'", error)
     found = judged(raised + behind("[rank1]: "))
     assert found.first is not None
-    assert (found.first.ranks, found.first.record.text) == ((1,), "RuntimeError: rank 0 has failed:")
+    assert (found.first.ranks, found.first.record.text) == (
+        (1,),
+        "RuntimeError: rank 0 has failed:",
+    )
     assert blamed(conclude(found)[0]) == [1]
     assert found.ranks == (1,)
 
