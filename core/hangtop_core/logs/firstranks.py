@@ -6,6 +6,7 @@ the first one there. Those that do not, quote another rank.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 MAX_DIGITS = 9
 """Of the number of a rank: longer ones are made up, and no format for numbers takes them."""
+MAX_PLACES = 64
+"""Nodes that are looked at for one rank: more only begin within so few ranks in made-up lines."""
 REPORTED = 1_000_000
 """Lines for which what torchrun reports counts."""
 MANY = 2
@@ -54,6 +57,9 @@ class FirstRanks:
         )
         """Labels under which several nodes print."""
         self._first = self._chosen(votes)
+        self._places = sorted(
+            ((first, key) for key, first in self._first.items()), key=lambda one: one[0]
+        )
         several = len(self._first) > 1
         self.top = max(self._first.values()) + self._size - 1 if several else -1
         """The highest rank, where each of several nodes has as many."""
@@ -90,17 +96,20 @@ class FirstRanks:
         firsts = [f for f, some in votes.items() if len(some) >= MANY and f >= 0]
         return sum(map(self._is_plausible, firsts)) > 1
 
-    def _chosen(self, names: Mapping[Key, Votes]) -> dict[Key, int]:
-        """The first rank of each node, those first of which most local ranks tell."""
+    def _chosen(self, votes: Mapping[Key, Votes]) -> dict[Key, int]:
+        """The first rank of each node, those first of which most local ranks tell.
+
+        A node of which lines tell only one comes before those that quote others as well.
+        """
         ballots = [
-            ((self._is_plausible(first), len(some), sum(some.values()), -first), key)
-            for key, votes in names.items()
-            for first, some in votes.items()
+            ((self._is_plausible(first), len(some), -len(firsts), sum(some.values()), -first), key)
+            for key, firsts in votes.items()
+            for first, some in firsts.items()
             if first >= 0 and key not in self.shared
         ]
         chosen: dict[Key, int] = {}
         taken = set()
-        for (plausible, _, _, minus), key in sorted(ballots, key=lambda one: one[0], reverse=True):
+        for (plausible, *_, minus), key in sorted(ballots, key=lambda one: one[0], reverse=True):
             first = (-minus, key in self._labels)
             if key in chosen or first in taken or (self._one_node and not plausible):
                 continue
@@ -122,11 +131,12 @@ class FirstRanks:
         A node of which the folder is known may be the same as one of which the label is.
         """
         mine = self._key(node, task)
-        return any(
-            first <= rank < first + self._size
-            for key, first in self._first.items()
-            if key != mine and (key in self._labels) == (mine in self._labels)
-        )
+        begin = bisect_left(self._places, rank - self._size + 1, key=lambda one: one[0])
+        for first, key in self._places[begin : begin + min(self._size, MAX_PLACES)]:
+            kind = (key in self._labels) == (mine in self._labels)
+            if first <= rank and key != mine and kind:
+                return True
+        return False
 
 
 def key_of(file: FileLog, origin: Origin) -> Key:

@@ -23,7 +23,11 @@ MIXED = "mixed"
 """The field of a record that tells how many exceptions are mixed."""
 MAX_LINES = 20_000
 MAX_CHARS = 1 << 20
-_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(?::\s|:$|$)")
+_ERROR = re.compile(
+    r"(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)"
+    r"|(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*)(?::\s|:$|$)"
+)
+"""How an exception begins, also one of the program's own: `pkg.Fault: x`, `StepFault: x`."""
 _MARKS = re.compile(r"[\s^~]*")
 
 
@@ -35,7 +39,7 @@ class Tangle:
         self.lines = inner.lines
         self._code = {line for line in inner.lines if line[:1].isspace()}
         """Lines of frames so far."""
-        self._errors: list[str] = []
+        self._errors: Counter[str] = Counter()
         """First lines of exceptions, once lines are mixed."""
         self._begun = 1
         self._mixed = False
@@ -50,7 +54,7 @@ class Tangle:
                 if taken and line[:1].isspace() and not _MARKS.fullmatch(line):
                     self._code.add(line)
                 return taken
-            self._errors = [one.partition("\n")[0] for one in self._inner.exceptions]
+            self._errors.update(one.partition("\n")[0] for one in self._inner.exceptions)
         return self._add(line)
 
     def _mixes(self, line: str) -> bool:
@@ -69,7 +73,7 @@ class Tangle:
             return False
         self._begun += line.startswith(TRACEBACK)
         if _ERROR.match(line) or line in self._errors:
-            self._errors.append(line)
+            self._errors[line] += 1
         elif not (line[:1].isspace() or line.startswith(TRACEBACK) or line in drawn.CHAINED):
             return False
         self.lines.append(line)
@@ -77,11 +81,12 @@ class Tangle:
 
     def records(self) -> list[Record]:
         """One record for each thing that exceptions say."""
-        if not self._mixed or not self._errors:
+        if not self._mixed:
             return self._inner.records()
-        total = max(self._begun, len(self._errors))
-        found = [r for text, n in Counter(self._errors).items() for r in self._of(text, n, total)]
-        return [*self._of("", total - len(self._errors), total), *found]
+        ended = self._errors.total()
+        total = max(self._begun, ended)
+        found = [r for text, n in self._errors.items() for r in self._of(text, n, total)]
+        return [*self._of("", total - ended, total), *found]
 
     def _of(self, text: str, count: int, total: int) -> list[Record]:
         """The record of exceptions that say the same, or of those whose end is not here."""

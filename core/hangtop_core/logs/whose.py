@@ -243,15 +243,17 @@ class Whose:
         Within a file the order of lines tells which is the last; of several files, times in the
         lines, or else when the files were written to.
         """
-        found: dict[int, list[tuple[FileLog, Stream]]] = {}
+        found: dict[int, list[tuple[Stream, float | None]]] = {}
         for number, one in enumerate(self._files):
             newest: dict[int, Stream] = {}
             for stream in one.streams:
                 rank = self.rank(number, stream.origin)
                 if rank is not None and (rank not in newest or stream.order >= newest[rank].order):
                     newest[rank] = self._as_quoted(number, stream)
+            end = max((stream.order for stream in one.streams), default=0)
             for rank, stream in newest.items():
-                found.setdefault(rank, []).append((one, stream))
+                written = one.changed if stream.order == end else None
+                found.setdefault(rank, []).append((stream, written))
         return {rank: _newest(some) for rank, some in found.items()}
 
     def _as_quoted(self, file: int, stream: Stream) -> Stream:
@@ -262,18 +264,16 @@ class Whose:
         return msgspec.structs.replace(stream, last=f"[rank{quoted}]: {stream.last}")
 
 
-def _newest(some: Sequence[tuple[FileLog, Stream]]) -> tuple[str, float | None]:
-    """The last line of one rank, of those of several files."""
-    timed = all(stream.at is not None for _, stream in some)
+def _newest(some: Sequence[tuple[Stream, float | None]]) -> tuple[str, float | None]:
+    """The last line of one rank, of those of several files and when these were written to."""
+    timed = all(stream.at is not None for stream, _ in some)
 
-    def clock(one: tuple[FileLog, Stream]) -> float:
-        file, stream = one
-        ends = stream.order == max(other.order for other in file.streams)
-        written = file.changed if ends and not timed else None
-        return written or stream.at or stream.since or 0.0
+    def clock(one: tuple[Stream, float | None]) -> float:
+        stream, written = one
+        return (None if timed else written) or stream.at or stream.since or 0.0
 
-    last = max(reversed(some), key=clock)[1]
-    times = [t for _, one in some for t in (one.at, one.since) if t is not None]
+    last, _ = max(reversed(some), key=clock)
+    times = [at for one, _ in some for at in (one.at, one.since) if at is not None]
     return last.last, max(times, default=None)
 
 

@@ -1,4 +1,4 @@
-"""Tracebacks whose lines are mixed: how many there were, and what tells them apart the next time."""
+"""Tracebacks whose lines are mixed: how many there were, and what tells them apart next time."""
 
 from __future__ import annotations
 
@@ -52,6 +52,19 @@ def test_mixed_tracebacks_of_which_the_beginnings_are_cut_off_are_counted(seed: 
     assert found.first is not None
     assert found.first.count == 4
     assert found.ambiguities[0].code == "mixed-tracebacks"
+
+
+@pytest.mark.parametrize("error", ["pkg.Fault: no data", "StepFault: no data", "KeyboardInterrupt"])
+def test_exceptions_of_the_program_s_own_are_counted(error: str) -> None:
+    found = judged(mixed([traceback(error)] * 3, 7))
+    assert found.first is not None
+    assert (found.first.record.text, found.first.count) == (error, 3)
+    assert found.ambiguities[0].text.startswith("3 tracebacks")
+
+
+def test_mixed_tracebacks_of_which_the_ends_are_cut_off_are_counted() -> None:
+    found = judged(mixed([traceback()[:-1]] * 3, 7))
+    assert found.ambiguities[0].text.startswith("3 tracebacks")
 
 
 def test_errors_that_differ_are_told_each() -> None:
@@ -144,3 +157,9 @@ APART = [
 @pytest.mark.parametrize("text", APART)
 def test_names_of_nodes_that_differ_are_no_matter(text: str) -> None:
     assert judged(text).ambiguities == ()
+
+
+def test_many_mixed_errors_are_one_thing_with_their_count() -> None:
+    head = "Traceback (most recent call last):\n"
+    (one,) = parsed(head * 2 + "".join(f"KeyError: {n}\n" for n in range(3000))).records
+    assert (one.count, one.fields["mixed"]) == (3000, "3000")

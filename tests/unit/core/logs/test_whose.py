@@ -119,6 +119,12 @@ def test_a_long_quotation_does_not_tell_which_ranks_a_node_has() -> None:
     assert quotations(found) == [((0,), "quotes rank 1: KeyError: 'labels'")]
 
 
+def test_nodes_of_one_rank_each_are_told_apart_by_what_only_one_of_them_can_be() -> None:
+    text = behind("[pod/t-1/main] [default0]:") + "[pod/t-0/main] [default0]:[rank0]:[W1121 x\n"
+    found = judged(text + "[pod/t-1/main] [default0]:[rank1]:[W1121 x\n")
+    assert quotations(found) == [((1,), "quotes rank 0: KeyError: 'labels'")]
+
+
 def test_torchruns_report_tells_which_ranks_a_node_has() -> None:
     report = "Failures:\n[1]:\n  time      : 2026-11-21_11:17:50\n  host      : n2.cluster\n"
     report += "  rank      : 5 (local_rank: 1)\n  exitcode  : 1 (pid: 9)\n==========\n"
