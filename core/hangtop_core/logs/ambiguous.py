@@ -34,6 +34,7 @@ class Ambiguity(Struct, frozen=True):
     """`mixed-tracebacks` or `shared-label`."""
     text: str
     steps: tuple[str, ...]
+    """How the next run can tell them apart."""
 
 
 def ambiguities(

@@ -207,9 +207,9 @@ class Logs(Struct):
     notes: tuple[LogEntry, ...]
     positions: tuple[Position, ...]
     """How far ranks were in their process groups, as watchdogs print."""
-    ambiguities: tuple[Ambiguity, ...]
-    """Lines of which it cannot be told who has printed them, and how the next run can tell."""
     files: tuple[LogFile, ...]
+    ambiguities: tuple[Ambiguity, ...] = ()
+    """Lines of which it cannot be told who has printed them, and how the next run can tell."""
 
 
 class NumericsFirst(First, frozen=True, kw_only=True):

@@ -143,8 +143,8 @@ RULES = (
         "nccl-ib-error",
         "InfiniBand gave up on a peer",
         "In a log: `NET/IB : Got completion from peer ... with status=12` (retries exceeded), or "
-        "another error than 5, which only follows. Where each of two nodes prints it about the other: "
-        "no path between the two, and nobody is blamed.",
+        "another error than 5, which only follows. Where each of two nodes prints it about the "
+        "other: no path between the two, and nobody is blamed.",
         _NOT_FIRST,
         0.9,
     ),
