@@ -102,12 +102,12 @@ class Origin(NamedTuple):
     """stdout or stderr, where told."""
     own: bool = False
     """Whether the line carries torch's own `[rank3]:`, which any program may print."""
-    label: int | None = None
-    """The rank by a launcher's label before torch's own prefix, which may tell another."""
     group: str | None = None
     """What else tells streams apart: role, pod, pid of a Ray worker."""
     said: int | None = None
     """The rank by the program's own words, which stand in the line: see `ownwords`."""
+    label: int | None = None
+    """The rank by a launcher's label before torch's own prefix, which may tell another."""
 
 
 class Prefixes:
