@@ -63,5 +63,5 @@ def _place(path: str) -> Place:
     found = _SLURM.search(path) or _RANK.search(name)
     if found:
         std = "stderr" if re.search(r"(?i)err", name) else None
-        return Place(rank=int(found[1]), std=std, guess="rank" not in found[0].lower())
+        return Place(rank=int(found[1]), std=std, guess=True)
     return Place()

@@ -222,7 +222,7 @@ def _unclear(one: Ambiguity) -> Item:
     """Why it cannot be told who has printed something, and what helps the next time."""
     lines = [line((f"{'whose?':<8}", "label"), (one.text, "warn"))]
     lines += [line((f"{'':8}", ""), (step, "dim")) for step in one.steps]
-    return Item(f"known {one.text}", tuple(lines), 8, "\n".join([one.text, *one.steps]), None)
+    return Item(f"known {one.text}", tuple(lines), 8)
 
 
 def _item(word: str, fold: Fold, role: str, files: Sequence[FileLog]) -> Item:

@@ -82,12 +82,21 @@ def test_a_file_of_one_rank_is_that_ranks_whatever_it_prints() -> None:
 
 
 @pytest.mark.parametrize("rank", [8, 11])
-@pytest.mark.parametrize(("before", "path"), [("1: ", "a.log"), ("", "slurm-47_1.out")])
+@pytest.mark.parametrize(
+    ("before", "path"), [("1: ", "a.log"), ("", "slurm-47_1.out"), ("", "node_rank_1.log")]
+)
 def test_a_number_of_a_node_is_no_rank_that_quotes(before: str, path: str, rank: int) -> None:
     """As of srun, of which each task is a torchrun."""
     found = judged(behind(before, of_rank(rank)) + behind(before, "step\n"), paths=(path,))
     assert not quotations(found)
     assert blamed(conclude(found)[0]) == [rank]
+
+
+def test_names_count_as_ranks_where_a_line_of_one_of_them_agrees() -> None:
+    files = ["[rank1]:[W1121 x\n", "step 1\n" + of_rank(5)]
+    found = judged(*files, paths=("rank_1.log", "rank_2.log"))
+    assert quotations(found) == [((2,), "quotes rank 5: KeyError: 'labels'")]
+    assert not quotations(judged(files[1], paths=("rank_2.log",)))
 
 
 def labelled(*pairs: tuple[str, int, int]) -> str:
