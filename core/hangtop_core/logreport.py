@@ -52,6 +52,8 @@ def logs_text(
     ):
         if some:
             lines += ["", title, *_folds(some, width)]
+    if judged.ambiguities:
+        lines += ["", "Who printed it cannot be told", *_ambiguities(judged, width)]
     if judged.positions:
         lines += ["", "How far ranks had come, by their watchdogs", *_positions(judged, width)]
     lines += ["", *_files(judged, files, width, more)]
@@ -113,6 +115,13 @@ def _folds(some: Sequence[Fold], width: int) -> Iterator[str]:
         yield f"  {len(some) - SHOWN_FOLDS} more (--json has all)"
 
 
+def _ambiguities(judged: Judged, width: int) -> Iterator[str]:
+    for one in judged.ambiguities:
+        yield from wrap(one.text, width, "  ", "  ")
+        for step in one.steps:
+            yield from wrap(step, width, "    - ", "      ")
+
+
 def _nobody(one: Fold) -> str:
     """Who printed what tells no rank."""
     if one.record.code in LAUNCHERS:
@@ -170,6 +179,7 @@ def document(
         "follows": [_fold_document(one, files) for one in judged.follows],
         "notes": [_fold_document(one, files) for one in judged.notes],
         "positions": judged.positions,
+        "ambiguities": judged.ambiguities,
         "files": [
             {
                 "path": one.path,

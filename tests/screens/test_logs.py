@@ -195,3 +195,14 @@ async def test_where_there_is_no_log_it_says_why_and_what_to_do() -> None:
         text = await keys(pilot, "8")
         assert "prints to a terminal" in text
         assert "torchrun --redirects 3 --log-dir DIR" in text
+
+
+async def test_mixed_tracebacks_are_said_with_what_tells_them_apart() -> None:
+    head = "Traceback (most recent call last):\n"
+    text = head * 2 + '  File "a.py", line 1, in f\n' * 2 + "KeyError: 1\n" * 2
+    app = app_for(with_log(text))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        shown_text = await keys(pilot, "8")
+        assert "2 tracebacks are mixed line by line" in shown_text
+        assert "torchrun --role $(hostname -s): --tee 3" in shown_text

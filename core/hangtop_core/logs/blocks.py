@@ -124,14 +124,14 @@ class Traceback:
 
     def _begin(self, line: str) -> None:
         """Begin the frames of the first exception, or of one that is chained to it."""
-        self._look = drawn.look_of(line)
+        self.look = drawn.look_of(line)
         self._indent = drawn.indent_of(line)
-        if self._look == "box":
+        if self.look == "box":
             self._width = len(line.rstrip()) - self._indent
-        self._inside = drawn.Inside(self._look, self.exceptions)
+        self._inside = drawn.Inside(self.look, self.exceptions)
         self._until: int | None = None
         """How many lines there are to the end of the first exception of a group."""
-        self._in_frames = True
+        self.in_frames = True
 
     def take(self, line: str) -> bool:
         """Take the next line."""
@@ -139,9 +139,9 @@ class Traceback:
         if len(self.lines) >= MAX_LINES or self._chars > MAX_CHARS:
             return False
         text = line[self._indent :] if line[: self._indent].isspace() else line
-        if drawn.is_row(text, self._look) and not drawn.begins(text):
+        if drawn.is_row(text, self.look) and not drawn.begins(text):
             return self._row(line, text)
-        if self._in_frames:
+        if self.in_frames:
             return self._frame(line, text)
         return self._after(line, text)
 
@@ -149,7 +149,7 @@ class Traceback:
         self.lines.append(line)
         before = self._inside.first
         if self._inside.take(text):
-            self._in_frames, self._blanks, self._link = False, 0, ""
+            self.in_frames, self._blanks, self._link = False, 0, ""
         if self._inside.first != before:
             self._until = len(self.lines)
         return True
@@ -165,7 +165,7 @@ class Traceback:
             return False
         self.lines.append(line)
         self.exceptions.append(text.rstrip())
-        self._in_frames, self._blanks, self._link = False, 0, ""
+        self.in_frames, self._blanks, self._link = False, 0, ""
         return True
 
     def _after(self, line: str, text: str) -> bool:
@@ -195,13 +195,13 @@ class Traceback:
             return not text.startswith("[") or self._is_wrapped(text)
         if self._blanks or BAR.match(text):
             return False
-        if self._look == "box" and self._indent and text.startswith(" "):
+        if self.look == "box" and self._indent and text.startswith(" "):
             return False  # what follows is moved by less
         return text.startswith(_GOES_ON) or self._is_wrapped(text)
 
     def _is_wrapped(self, text: str) -> bool:
         above = self.lines[-1][self._indent :]
-        below = self._look == "box" and not drawn.is_row(above, "box")
+        below = self.look == "box" and not drawn.is_row(above, "box")
         return below and drawn.wraps(above, text, self._width)
 
     def records(self) -> list[Record]:
@@ -250,7 +250,7 @@ class Traceback:
     def _calls(self) -> tuple[Call, ...]:
         """Its frames; of a group those of its first exception."""
         lines = self.lines[: self._until]
-        if self._look == "box":
+        if self.look == "box":
             return tuple(islice(drawn.frames(lines, self._indent), MAX_CALLS))
         return _calls(lines, backwards=False)
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.diagnosis import Evidence
 from hangtop_core.logs.ended import TOLD_TO
+from hangtop_core.logs.firstranks import MAX_DIGITS
+from hangtop_core.logs.infiniband import ends_of, unconnected
 from hangtop_core.logs.known import LAUNCHERS
-from hangtop_core.logs.steps import GONE, NOT_ALIKE, STEPS, TOLD_TO_END
+from hangtop_core.logs.steps import GONE, NO_PATH, NOT_ALIKE, STEPS, TOLD_TO_END
 from hangtop_core.logs.telling import BOTH_ENDS, code_of, evidence, told, verdict, who
-from hangtop_core.logs.whose import MAX_DIGITS
 from hangtop_core.rankset import names
 from hangtop_core.text import clean, plural
 
@@ -33,6 +34,8 @@ SHOWN = 6
 
 _NOBODY = frozenset({"store-port-taken", "store-unreachable"})
 """Causes that no rank is to blame for, whoever tells of them."""
+WHOLE_JOB = frozenset({"0", "?", "default_pg"})
+"""How watchdogs name the group of all ranks; before torch 2.4 they name none."""
 _LOST = frozenset({"N6", "N10"})
 """Lines by which NCCL tells that a rank is lost."""
 
@@ -92,15 +95,21 @@ def _of_root(judged: Judged, one: Fold, confidence: float) -> Verdict:
     elif confidence < UNSURE and cause == "rank-exited":
         tail = "; that this ended it, these logs do not tell"
     guilty = () if cause in _NOBODY or code_of(one) in BOTH_ENDS else ranks
+    text, steps = f"{who(one)}: {told(one)}{tail}", _steps(one, ranks)
+    ends = unconnected(judged.folds()) if cause == "nccl-ib-error" else ()
+    if ends:
+        text = f"no InfiniBand path between {ends[0]} and {ends[1]}: each says that the other does "
+        text += "not answer (error 12)"
+        guilty, steps = (), NO_PATH
     return verdict(
         cause,
         confidence,
         guilty,
         {*one.ranks, *(_victims(judged) if one is judged.first else ())},
-        f"{who(one)}: {told(one)}{tail}",
-        [evidence(one), *map(evidence, shown)],
-        one.nodes[0] if one.nodes else "",
-        _steps(one, ranks),
+        text,
+        [*(ends_of(judged.folds(), ends) or (evidence(one),)), *map(evidence, shown)],
+        one.nodes[0] if one.nodes and not ends else "",
+        steps,
     )
 
 
@@ -143,6 +152,11 @@ def _of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
             text += f"; before, {who(before[0])} {told(before[0])}"
         facts = [evidence(one), *map(evidence, before[:2]), *last]
         yield verdict(cause, 0.75 if named else 0.7, guilty, waited, text, facts)
+    elif missing := _hole(judged, one, waited):
+        text = f"{names(missing)} did not come where {names(sorted(waited))} waited: {told(one)}"
+        text += f". There is no line of {names(missing)}"
+        facts = [evidence(one), Evidence("log", None, f"there is no line of {names(missing)}")]
+        yield verdict(cause, 0.6, missing, waited, text, facts)
     elif judged.positions and not silent:
         waited |= joined
         text = f"all of {names(sorted(waited))} had joined and none got on: {told(one)}"
@@ -159,6 +173,18 @@ def _of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
         text = f"{who(one)}: {told(one)}; for whom, these logs do not tell"
         facts = [evidence(one), *_ruled_out(judged, waited)]
         yield verdict("unknown", 0.3, (), waited, text, facts)
+
+
+def _hole(judged: Judged, one: Fold, waited: set[int]) -> tuple[int, ...]:
+    """Ranks of which there is no line, where all others of the job waited for one operation.
+
+    Within other groups than that of all ranks, those may be of no matter.
+    """
+    group = one.record.fields.get("desc") or one.record.fields.get("pg") or "0"
+    groups = {position.group for position in judged.positions}
+    whole = (groups | {group}) <= WHOLE_JOB and waited >= set(judged.ranks)
+    few = len(judged.unheard) * 2 <= len(judged.unheard) + len(judged.ranks)
+    return judged.unheard if whole and few else ()
 
 
 def _last_lines(judged: Judged, ranks: Sequence[int]) -> list[Evidence]:

@@ -8,13 +8,14 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from hangtop_core.logs.copies import Copies, are_by_local, is_own
 from hangtop_core.logs.files import MAX_FILES, Found, find
 from hangtop_core.logs.lines import Choice, Shown, shown_as
 from hangtop_core.logs.parse import Line, Parser
 from hangtop_core.logs.whose import FileLog, Whose
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from io import FileIO
 
     from hangtop_core.logs.record import Record
@@ -127,6 +128,7 @@ class Follower:
         self._tails: dict[str, _Tail] = {}
         self._new: list[tuple[int, Line]] = []
         self._told: dict[int, int] = {}
+        self._copies = Copies()
         self._scanned = 0.0
 
     def poll(self) -> tuple[list[Shown], list[Record], list[str]]:
@@ -139,15 +141,26 @@ class Follower:
         told = sum(len(tail.parser.records) for tail in self._tails.values())
         if not lines and told == sum(self._told.values()):
             return [], [], self._notes()
-        whose = Whose(self.logs())
-        some = (shown_as(whose, number, line) for number, line in lines)
-        shown = [one for one in some if self._choice.takes(one)]
+        logs = self.logs()
+        whose = Whose(logs)
+        shown = [one for one in self._first(logs, whose, lines) if self._choice.takes(one)]
         records = []
         for number, tail in enumerate(self._tails.values()):
             before = self._told.get(number, 0)
             records += [whose.settle(record) for record in tail.parser.records[before:]]
             self._told[number] = len(tail.parser.records)
         return shown, records, self._notes()
+
+    def _first(
+        self, logs: Sequence[FileLog], whose: Whose, lines: Iterable[tuple[int, Line]]
+    ) -> Iterator[Shown]:
+        """Lines that were not there yet from the file of their rank, or from its launcher."""
+        own, by_local = [is_own(log.place) for log in logs], are_by_local(logs)
+        for number, line in lines:
+            one = shown_as(whose, number, line)
+            whom = one.number(by_local) if len(set(own)) > 1 else None
+            if not self._copies.is_copy(whom, one.text, own[number]):
+                yield one
 
     def _notes(self) -> list[str]:
         """What has become of files since the last time."""

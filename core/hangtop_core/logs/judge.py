@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
+from hangtop_core.logs.ambiguous import Ambiguity, ambiguities
 from hangtop_core.logs.asynchronous import HOW
+from hangtop_core.logs.copies import is_own
 from hangtop_core.logs.ended import LATER, weigh
+from hangtop_core.logs.firstranks import MAX_DIGITS
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.record import Record
 from hangtop_core.logs.whose import FileLog, settled
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from hangtop_core.logs.whose import Whose
 
@@ -71,8 +74,15 @@ class Judged(Struct, frozen=True):
     """The last line of every rank, and its time."""
     unheard: tuple[int, ...] = ()
     """Ranks below the highest of which there is no line, where several print to one file."""
+    ambiguities: tuple[Ambiguity, ...] = ()
+    """Why it cannot be told who printed some lines, and what helps."""
     earlier: int = 0
     """Records of earlier attempts of torchrun, which are left out."""
+
+    def folds(self) -> tuple[Fold, ...]:
+        """All that happened."""
+        first = (self.first,) if self.first is not None else ()
+        return (*first, *self.others, *self.survived, *self.follows, *self.notes)
 
 
 def judge(
@@ -103,7 +113,8 @@ def judge(
             earlier += 1
         else:
             current.append(record)
-    folds = _fold(_demoted(weigh(current, whose, files, alive)))
+    locals_of = {n: one.place.local for n, one in enumerate(files) if is_own(one.place)}
+    folds = _fold(_demoted(weigh(current, whose, files, alive)), locals_of)
     errors = [fold for fold in folds if fold.record.part in ("root", "timeout", "cascade", "exit")]
     first = _first(errors)
     if first is None:
@@ -120,27 +131,39 @@ def judge(
         positions=_positions(current),
         ranks=ranks,
         last=whose.last(),
-        unheard=_unheard(files, whose, ranks),
+        unheard=_unheard(files, whose, current, ranks),
+        ambiguities=ambiguities(current, whose.first.shared, files),
         earlier=earlier,
     )
 
 
-def _unheard(files: Sequence[FileLog], whose: Whose, ranks: Sequence[int]) -> tuple[int, ...]:
+def _unheard(
+    files: Sequence[FileLog], whose: Whose, records: Sequence[Record], ranks: Sequence[int]
+) -> tuple[int, ...]:
     """Ranks that lack among those that print to one file; a file of one rank may just not be here.
 
-    Of a rank above the highest that was printed nothing is known. Below the lowest, only rank 0 is
-    taken to lack: else it is the log of one of several nodes.
+    Of a rank above the highest that was printed nothing is known, unless NCCL tells how many ranks
+    there are, or another node has more. Below the lowest, only rank 0 is taken to lack: else it is
+    the log of one of several nodes.
     """
-    together = any(
-        len({whose.rank(number, stream.origin) for stream in one.streams} - {None}) > 1
-        for number, one in enumerate(files)
-    )
+    here: dict[int, set[int | None]] = defaultdict(set)
+    for number, one in enumerate(files):
+        here[number] |= {whose.rank(number, stream.origin) for stream in one.streams}
+    for record in records:
+        here[record.file].add(record.rank)
     known = {*ranks, *(one.place.rank for one in files if one.place.rank is not None)}
-    low, top = min(known, default=0), max(ranks, default=0)
+    low, top = min(known, default=0), max((*ranks, _world(records) - 1, whose.first.top), default=0)
     low = low if low > 1 else 0
+    together = any(len(some - {None}) > 1 for some in here.values())
     if not together or top - low > 2 * len(known):
         return ()
-    return tuple(rank for rank in range(low, top) if rank not in known)
+    return tuple(rank for rank in range(low, top + 1) if rank not in known)
+
+
+def _world(records: Iterable[Record]) -> int:
+    """How many ranks the biggest communicator has, as NCCL prints."""
+    sizes = (r.fields["nranks"] for r in records if r.code in ("N8", "N8C"))
+    return max((int(size[:MAX_DIGITS]) for size in sizes), default=0)
 
 
 def _joined(records: Iterable[Record]) -> list[Record]:
@@ -200,29 +223,40 @@ def _demoted(records: Sequence[Record]) -> Iterable[Record]:
     found -= {record.rank for record in records if record.code == "T1"}
     named = {(r.file, r.order - 1) for r in records if r.text.startswith("what():")}
     waited = any(record.code in ("T1", "T2", "T7") for record in records)
-    gone = any(record.code == "T16" and record.fields.get("exit") == "-6" for record in records)
+    vain = {r.rank for r in records if r.code in ("T1", "T2")}
+    if vain and any(r.code == "T7" and r.part == "cascade" and r.rank is None for r in records):
+        vain.add(None)  # a watchdog says so, and not in which rank
     for record in records:
-        aborted = record.code == "T16" and record.fields.get("exit") == "-6"
+        aborted = record.part == "root" and _is_abort(record)
+        aborted = aborted and (waited if record.code == "T16" else record.rank in vain)
         told_next = record.code == "T7" and (record.file, record.order) in named
         by_error = record.code == "T2" and record.rank in found
-        if (waited and gone and aborted and record.part == "root") or told_next or by_error:
+        if aborted or told_next or by_error:
             yield msgspec.structs.replace(record, part="cascade")
         else:
             yield record
+
+
+def _is_abort(record: Record) -> bool:
+    """Whether a process was ended by SIGABRT, as the watchdog and faulthandler do it."""
+    fields = record.fields
+    return (record.code == "T16" and fields.get("exit") == "-6") or (
+        record.code in ("SEGV", "SLURM", "MPI") and fields.get("error", "").startswith("Aborted")
+    )
 
 
 def _key(record: Record) -> tuple[float, int, int]:
     return (record.at if record.at is not None else float("inf"), record.file, record.order)
 
 
-def _fold(records: Iterable[Record]) -> list[Fold]:
+def _fold(records: Iterable[Record], locals_of: Mapping[int, int | None]) -> list[Fold]:
     groups: dict[object, list[Record]] = defaultdict(list)
     for record in records:
         about = record.rank if record.code == "T16" and record.part in ("root", "exit") else None
         groups[record.part, record.shape, about].append(record)
     folds = []
     for some in groups.values():
-        members = sorted(_once(some), key=_key)
+        members = sorted(_once(some, locals_of), key=_key)
         ranks = sorted({record.rank for record in members if record.rank is not None})
         nodes = sorted({record.node for record in members if record.node is not None})
         count = sum(record.count for record in members)
@@ -231,17 +265,43 @@ def _fold(records: Iterable[Record]) -> list[Fold]:
     return folds
 
 
-def _once(records: Iterable[Record]) -> Iterable[Record]:
-    """Records without those that a launcher has copied from the file of a rank, as with --tee."""
+def _once(records: Sequence[Record], locals_of: Mapping[int, int | None]) -> Iterator[Record]:
+    """Records without those that a launcher has copied from the file of a rank, as with --tee.
+
+    Args:
+        records: those of one thing that happened.
+        locals_of: local ranks by the numbers of files that are one rank's.
+    """
     seen: dict[object, int] = {}
+    copied, known = _counts(records, locals_of)
     for record in records:
-        key = (record.rank, record.lines)
-        if (
-            record.rank is None
-            or not record.lines
-            or seen.setdefault(key, record.file) == record.file
-        ):
+        local = locals_of.get(record.file)
+        beside = copied if local is not None else known
+        key = (record.origin.local if local is None else local, record.lines)
+        if not record.lines:
             yield record
+        elif record.rank is not None:
+            if seen.setdefault((record.rank, record.lines), record.file) == record.file:
+                yield record
+        elif key[0] is not None and beside[key] >= record.count:
+            beside[key] -= record.count
+        else:
+            yield record
+
+
+def _counts(
+    records: Sequence[Record], locals_of: Mapping[int, int | None]
+) -> tuple[Counter[object], Counter[object]]:
+    """How often launchers have printed what a local rank has, and files of known ranks."""
+    copied: Counter[object] = Counter()
+    known: Counter[object] = Counter()
+    for record in records:
+        local = locals_of.get(record.file)
+        if local is not None and record.rank is not None:
+            known[local, record.lines] += record.count
+        elif record.file not in locals_of and record.origin.local is not None:
+            copied[record.origin.local, record.lines] += record.count
+    return copied, known
 
 
 def _first(errors: Sequence[Fold]) -> Fold | None:

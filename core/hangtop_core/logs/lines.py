@@ -7,6 +7,7 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from hangtop_core.logs.copies import Copies, are_by_local, is_own
 from hangtop_core.logs.parse import Line, Parser
 from hangtop_core.logs.prefix import split
 from hangtop_core.logs.record import printable
@@ -35,6 +36,12 @@ class Shown(NamedTuple):
     """Safe to print, without prefixes of launchers."""
     local: int | None = None
     """Its rank on its node, which may be known alone."""
+    whole: str = ""
+    """As it was printed, with its prefixes; untrusted."""
+
+    def number(self, is_local: bool) -> int | None:
+        """Its rank on its node, or the global one."""
+        return self.local if is_local else self.rank
 
     @property
     def who(self) -> str:
@@ -45,12 +52,14 @@ class Shown(NamedTuple):
 
 
 def shown_as(whose: Whose, number: int, line: Line) -> Shown:
-    """A line of a file as it is shown."""
+    """A line of a file as it is shown; what quotes another rank says so, as it was printed."""
+    quoted = whose.quoted(number, line.origin)
     return Shown(
         whose.rank(number, line.origin),
         whose.node(number, line.origin),
-        printable(line.text),
+        printable(line.text if quoted is None else f"[rank{quoted}]: {line.text}"),
         whose.local(number, line.origin),
+        line.whole,
     )
 
 
@@ -63,11 +72,29 @@ class Choice(NamedTuple):
 
     def takes(self, one: Shown) -> bool:
         """Whether a line is wanted."""
-        if self.ranks is not None and one.rank not in self.ranks:
+        if self.ranks is not None and not self._is_of(one, self.ranks):
             return False
-        if self.node is not None and one.node != self.node:
+        if self.node is not None and not _is_node(one.node, self.node):
             return False
-        return self.grep is None or self.grep.search(one.text) is not None
+        return self.grep is None or any(map(self.grep.search, (one.text, one.whole)))
+
+    def _is_of(self, one: Shown, ranks: frozenset[int]) -> bool:
+        """Whether a line is of a rank, or of a local one where that is what can be meant."""
+        if one.rank in ranks:
+            return True
+        if one.local is None or one.local not in ranks:
+            return False
+        # On a chosen node no rank has a number below that of its first one.
+        return one.rank is None or (self.node is not None and one.local < one.rank - one.local)
+
+
+def _is_node(name: str | None, wanted: str) -> bool:
+    """Whether that is a node's name, be it with its domain or without."""
+    if name is None or name == wanted:
+        return name is not None
+    short, _, rest = name.partition(".")
+    asked, _, domain = wanted.partition(".")
+    return short == asked and not (rest and domain) and not short.isdigit()
 
 
 class Kept:
@@ -90,12 +117,18 @@ class Kept:
         """The lines that are wanted; those of several files by their times."""
         whose = Whose(files)
         numbers = {number for number, _ in self._lines}
-        if len(numbers) <= 1:
-            lines: Iterable[tuple[int, Line]] = self._lines
-        else:
-            lines = self._merged(numbers, files)
+        lines = self._lines if len(numbers) <= 1 else list(self._merged(numbers, files))
+        own = {number for number in numbers if is_own(files[number].place)}
+        copies, by_local = Copies(), are_by_local(files)
+        both = own and own != numbers
+        for number, line in lines if both else ():
+            if number not in own:
+                one = shown_as(whose, number, line)
+                copies.is_copy(one.number(by_local), one.text, own=False)
         for number, line in lines:
             one = shown_as(whose, number, line)
+            if both and number in own and copies.is_copy(one.number(by_local), one.text, own=True):
+                continue
             if choice.takes(one):
                 yield one
 

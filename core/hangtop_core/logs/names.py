@@ -43,7 +43,7 @@ def places(paths: Iterable[str]) -> dict[str, Place]:
             alike[path[: number.start()] + "*" + path[number.end() :]][path] = int(number[1])
     for some in alike.values():
         if _are_ranks(some):
-            found.update({path: Place(rank=rank) for path, rank in some.items()})
+            found.update({path: Place(rank=rank, guess=True) for path, rank in some.items()})
     return found
 
 
@@ -63,5 +63,5 @@ def _place(path: str) -> Place:
     found = _SLURM.search(path) or _RANK.search(name)
     if found:
         std = "stderr" if re.search(r"(?i)err", name) else None
-        return Place(rank=int(found[1]), std=std)
+        return Place(rank=int(found[1]), std=std, guess=True)
     return Place()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EARLIER_S = 5.0
 """What was printed so long before the first rank began is of an earlier run."""
+MAX_ABSENT = 1 << 16
 _ENDED = "T16"
 """The code of the line in which torchrun names who failed, once all of its ranks have ended."""
 
@@ -55,15 +56,35 @@ def of_job(outputs: Iterable[Output], job: Job) -> list[FileLog]:
     A file to which one rank alone prints is that rank's, whatever its name.
     """
     found: list[FileLog] = []
+    absent = _absent(job)
     for one, rank in with_rank(outputs, job):
         place = Place(rank=rank, node=one.node, std=one.log.place.std)
         records = tuple(msgspec.structs.replace(r, file=len(found)) for r in one.log.records)
         if rank is None and any(in_own_words(r.text) is not None for r in records):
-            ranks = _printing(one, job)
-            if len(ranks) > 1:
-                records = tuple(by_own_words(r, ranks) for r in records)
-        found.append(msgspec.structs.replace(one.log, place=place, records=records))
+            printing = _printing(one, job)
+            if len(printing) > 1:
+                records = tuple(by_own_words(r, printing) for r in records)
+        ranks = _locals(one, job) if rank is None else ()
+        found.append(
+            msgspec.structs.replace(
+                one.log, place=place, records=records, locals=ranks, absent=absent
+            )
+        )
     return found
+
+
+def _absent(job: Job) -> frozenset[int]:
+    """Ranks of which no process was seen: to what these have printed is not known."""
+    return frozenset(range(min(job.world_size or 0, MAX_ABSENT))) - {r.rank for r in job.ranks}
+
+
+def _locals(one: Output, job: Job) -> tuple[tuple[int, int], ...]:
+    """Global ranks by local rank of a node, if a launcher of that node alone prints to a file."""
+    origins = [stream.origin for stream in one.log.streams if stream.origin.local is not None]
+    if len({(origin.node, origin.task) for origin in origins}) != 1:
+        return ()
+    here = (rank for rank in job.ranks if rank.node == one.node)
+    return tuple((r.local_rank, r.rank) for r in here if r.local_rank is not None)
 
 
 def _printing(one: Output, job: Job) -> frozenset[int]:

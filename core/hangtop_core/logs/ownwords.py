@@ -75,17 +75,17 @@ class OwnWords:
         known = len(ranks) > 1 and some >= SHARE * len(lines)
         self.shapes = frozenset(often if known else ())
         """Of what stands before the rank; none where lines do not tell theirs."""
-        self.ranks: dict[int, tuple[int, str]] = {}
-        """Lines and the last line of every rank."""
+        self.ranks: dict[int, tuple[int, str, int]] = {}
+        """Lines, the last line and its number of every rank."""
 
-    def take(self, line: str) -> int | None:
-        """Take a line; return the rank that has printed it, None where that is not told."""
+    def take(self, line: str, order: int = 0) -> int | None:
+        """Take a line and its number; return the rank that has printed it, where that is told."""
         found = _found(line)
         if found is None or found[0] not in self.shapes:
             return None
         rank = found[1]
         if rank in self.ranks or len(self.ranks) < MAX_RANKS:
-            self.ranks[rank] = (self.ranks.get(rank, (0, ""))[0] + 1, line)
+            self.ranks[rank] = (self.ranks.get(rank, (0, "", 0))[0] + 1, line, order)
         return rank
 
 

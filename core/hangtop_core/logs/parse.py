@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from hangtop_core.logs import drawn
+from hangtop_core.logs.aborts import Aborts
 from hangtop_core.logs.asynchronous import AsyncError, Unprefixed, begins
 from hangtop_core.logs.blocks import Block, Crash, Summary, Traceback
 from hangtop_core.logs.known import FRAME, LAUNCHERS, NEEDLES, SUMMARY, recognise
@@ -21,7 +22,8 @@ from hangtop_core.logs.life import SURVIVABLE, Life, Watch, process_of
 from hangtop_core.logs.ownwords import OwnWords, in_own_words
 from hangtop_core.logs.prefix import Origin, Prefixes
 from hangtop_core.logs.record import Again, Record, ending, fill, kept
-from hangtop_core.logs.stamp import stamp
+from hangtop_core.logs.stamp import SEARCHED, is_timed, stamp
+from hangtop_core.logs.tangle import Tangle
 from hangtop_core.logs.whose import FileLog, Place, Stream
 from hangtop_core.text import clean
 
@@ -53,12 +55,22 @@ class Line(NamedTuple):
     text: str
     time: str = ""
     """What a tool has put before it."""
+    head: str = ""
+    """Its prefixes, as printed."""
+
+    @property
+    def whole(self) -> str:
+        """The line as printed."""
+        return f"{self.head}{self.text}"
 
 
 class _Stream:
     """What one origin prints, as far as it is not over."""
 
-    __slots__ = ("before", "began", "block", "count", "last", "life", "origin", "seen", "watch")
+    __slots__ = (
+        "aborts", "before", "began", "block", "count", "last", "life", "order", "origin", "seen",
+        "timed", "watch",
+    )  # fmt: skip
 
     def __init__(self, origin: Origin, life: Life) -> None:
         self.origin = origin
@@ -72,6 +84,11 @@ class _Stream:
         """When the block began."""
         self.count = 0
         self.last = ""
+        self.order = 0
+        """Which line of the file the last one is."""
+        self.timed = ""
+        """The last line that tells a time, or what a tool put before it."""
+        self.aborts = Aborts()
         self.seen: dict[tuple[str, str], int] = {}
         """Index into the records, by code and what is kept apart."""
 
@@ -102,8 +119,6 @@ class Parser:
         """Which line this one is, or is a piece of."""
         self.left_out = 0
         """Records beyond `MAX_RECORDS`."""
-        self._whose: dict[tuple[str | None, int | None, int], int] = {}
-        """Global rank by node, task and local rank, where lines told both."""
         self._keep = keep
         self._prefixes: Prefixes | None = None
         """Told from the first text."""
@@ -159,16 +174,19 @@ class Parser:
             left: the byte ranges that were neither read nor searched.
             whole: whether every line was given to this.
         """
-        last = [(origin, stream.count, stream.last) for origin, stream in self._streams.items()]
+        streams = [self._stream_of(stream) for stream in self._streams.values()]
         said = self._words.ranks if self._words is not None else {}
-        last += [(Origin(said=rank), *told) for rank, told in said.items()]
-        streams = (
-            Stream(origin, count, clean(line, 300), stamp(line, self.near))
-            for origin, count, line in last
-        )
+        for rank, (count, line, order) in said.items():
+            at = stamp(line, self.near)
+            streams.append(Stream(Origin(said=rank), count, clean(line, 300), at, at, order))
+        explained = {stream.aborts.explained for stream in self._streams.values()}
         records = [
-            msgspec.structs.replace(record, after=self._watches[index].after())
-            if index in self._watches
+            msgspec.structs.replace(
+                record,
+                after=self._watches[index].after() if index in self._watches else record.after,
+                part="cascade" if index in explained else record.part,
+            )
+            if index in self._watches or index in explained
             else record
             for index, record in enumerate(self.records)
         ]
@@ -179,12 +197,16 @@ class Parser:
             changed,
             tuple(sorted(records, key=lambda record: record.order)),
             tuple(streams),
-            tuple(self._whose.items()),
-            self.lines,
-            left,
+            lines=self.lines,
+            left=left,
             left_out=self.left_out,
             whole=whole,
         )
+
+    def _stream_of(self, stream: _Stream) -> Stream:
+        at = stamp(stream.last, self.near)
+        since = at if at is not None else stamp(stream.timed, self.near)
+        return Stream(stream.origin, stream.count, clean(stream.last, 300), at, since, stream.order)
 
     def _take(self, text: str) -> None:
         if "\x1b" in text:
@@ -208,12 +230,16 @@ class Parser:
             if stream is None:
                 stream = self._stream(origin)
             if line:
-                stream.before, stream.last = stream.last, line
-            said = words.take(line) if words is not None and not _is_told(origin) else None
+                stream.before, stream.last, stream.order = stream.last, line, self._row
+                if prefixes.time or is_timed(line):
+                    stream.timed = prefixes.time or line[:SEARCHED]
+            said = (
+                words.take(line, self._row) if words is not None and not _is_told(origin) else None
+            )
             stream.count += said is None
             if self._keep is not None:
                 whose = origin if said is None else origin._replace(said=said)
-                self._keep(Line(whose, line, prefixes.time))
+                self._keep(Line(whose, line, prefixes.time, prefixes.head))
             if stream.block is not None:
                 if stream.block.take(line):
                     continue
@@ -229,8 +255,6 @@ class Parser:
         if len(self._streams) >= MAX_STREAMS:
             # Whoever makes up origins does not get more memory for it.
             return next(iter(self._streams.values()))
-        if origin.rank is not None and origin.local is not None:
-            self._whose.setdefault((origin.node, origin.task, origin.local), origin.rank)
         life = self._lives.setdefault(process_of(origin), Life())
         stream = self._streams[origin] = _Stream(origin, life)
         return stream
@@ -244,13 +268,18 @@ class Parser:
         found = recognise(line)
         if found is not None:
             row, fields = found
-            self._note(stream, self._of_line(stream, row, fields, line), row.kept)
+            at = self._note(stream, self._of_line(stream, row, fields, line), row.kept)
+            if at is not None:
+                stream.aborts.take(self.records[at], at, line)
 
     def _block(self, stream: _Stream, line: str) -> Block | None:
+        own = stream.origin.own
         if drawn.opens(line):
-            return Traceback(self._row, line, stream.origin.own, stream.before)
+            one = Traceback(self._row, line, own, stream.before)
+            return one if own else Tangle(one)
         if line.startswith(FRAME) and ", in " in line:
-            return Traceback(self._row, line, stream.origin.own, cut=True)
+            one = Traceback(self._row, line, own, cut=True)
+            return one if own else Tangle(one)
         if begins(line):
             error = AsyncError(self._row, line)
             self._unprefixed.began(stream.origin, error)
@@ -292,12 +321,16 @@ class Parser:
             self._note(stream, record)
         stream.watch = None
 
-    def _note(self, stream: _Stream, record: Record, apart: str = "") -> None:
-        """Add a record; what this stream has said before only counts, and its last is kept."""
+    def _note(self, stream: _Stream, record: Record, apart: str = "") -> int | None:
+        """Add a record; what this stream has said before only counts, and its last is kept.
+
+        Returns its index, None where there are too many.
+        """
         by = record.fields.get(apart, "") if apart else "".join(record.shape)
         # One stream may tell of several ranks: a launcher's, or NCCL's lines without a prefix.
         about = [record.fields.get(name, "") for name in ("rank", "local", "named")]
-        about += [record.fields.get("pid", "")] if "host" in record.fields else []
+        host = record.fields.get("host")
+        about += [host, record.fields.get("pid", "")] if host is not None else []
         own = in_own_words(record.text)
         about += [f"rank {own}"] if own is not None else []
         key = (record.code, " ".join([by, *about]))
@@ -305,20 +338,21 @@ class Parser:
         if at is None:
             if len(self.records) >= MAX_RECORDS:
                 self.left_out += 1
-                return
+                return None
             at = stream.seen[key] = len(self.records)
             self.records.append(record)
         else:
             first = self.records[at]
             self.records[at] = msgspec.structs.replace(
                 first,
-                count=first.count + 1,
+                count=first.count + record.count,
                 fields=record.fields if apart else first.fields,
                 means=record.means if apart else first.means,
                 again=Again(record.order, record.at, record.exact),
             )
         if record.code in SURVIVABLE:
             self._watches[at] = stream.watch or stream.life.watch()
+        return at
 
     def _time(self, origin: Origin, line: str) -> tuple[float | None, bool]:
         """When a line was printed: its own time, or that of a line before it."""

@@ -12,9 +12,13 @@ Told apart, also nested in one another:
 * srun --label: `3: `, mpiexec -prepend-rank of MPICH, -l of Intel MPI: `[3] `, pdsh: `node-1: `,
   and torchrun with a role of a node's digits, `[5:0]:` (--role "$(hostname -s | tr -dc 0-9):").
   Any text may begin like that, so these count only where nearly all lines of a file begin so; those
-  in brackets only where they do not go up, as clocks and steps do. So does
-  `[node-1:0]` without a colon, as logs look that were copied into reports: there has to be a 0,
-  which is a local rank but no line of a module (`[trainer:98]`).
+  in brackets only where they do not go up, as clocks and steps do. So do
+  `[node-1:0]` and `[5:0]` without a colon, as logs look that were copied into reports: there has to
+  be a 0, which is a local rank but no line of a module (`[trainer:98]`), or a traceback right
+  behind.
+
+The label furthest to the left is of who is nearest to the reader, and so cannot be text of a rank:
+`n1: [head:0]:` is of node n1, and `[rank1]: [rank0]: ` is rank 1, which quotes rank 0.
 """
 
 from __future__ import annotations
@@ -48,6 +52,9 @@ _RAY = r"\((?:[^()=\n]{1,80} )?pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) "
 _ROLE = r"\[rank\d{1,7}\]:[ ]?|\[(?![\d.:]+\])[^\[\]\s]{1,120}?\d{1,7}(?:/\d{1,7})?\]:"
 _SHORT = r"\[\d{1,6}:\d{1,4}\]:"
 _BARE = r"\[(?=[\w-]*[A-Za-z])[\w-]{1,100}:\d{1,2}\](?!:)"
+_SHORT_BARE = r"\[\d{1,6}:(?:0|[1-9]\d?)\](?!:)"
+_OF_TRACEBACK = r'(?:\[rank\d{1,7}\]:|Traceback \(most recent|  File ")'
+"""What stands right behind a label of torchrun, and behind no clock, step or line of a module."""
 _LABEL = r"[ ]{0,6}\d{1,7}: "
 _BRACKETED = r"\[\d{1,7}\] "
 _HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,120}): ")
@@ -61,7 +68,7 @@ _FIXED = rf"{_MPI}|{_POD}|{_RAY}|{_ROLE}|{_NANO}"
 _FIXED_HEAD = re.compile(rf"(?:{_FIXED}){{0,{NESTED}}}").match
 
 _PARTS = re.compile(
-    rf"(?P<mpi>{_MPI})|(?P<pod>{_POD})|(?P<ray>{_RAY})|(?P<role>{_ROLE}|{_SHORT}|{_BARE})"
+    rf"(?P<mpi>{_MPI})|(?P<pod>{_POD})|(?P<ray>{_RAY})|(?P<role>{_ROLE}|{_SHORT}|{_BARE}|{_SHORT_BARE})"
     rf"|(?P<label>{_LABEL}|{_BRACKETED})"
     r"|(?P<host>[^\s:]+): "
     r"|(?P<stern>[a-z0-9.-]+ [a-z0-9-]+) "
@@ -75,6 +82,8 @@ _NO_HOST = re.compile(
 )
 _GLUED = re.compile(r"(?<=[^\s\]:\[(])(?=\[rank\d{1,7}\]:)")
 """Where a progress line without an end has torch's prefix behind it."""
+_QUOTE = "]: [rank"
+"""In a line of torch's hook, which puts a blank behind its prefix, that begins with another one."""
 _TAGS = re.compile(r"(\[\d{1,9},\d{1,9}\]<std(?:out|err)>:)")
 """mpirun tags whatever it reads at once, which may be a part of a line."""
 
@@ -92,11 +101,13 @@ class Origin(NamedTuple):
     std: str | None = None
     """stdout or stderr, where told."""
     own: bool = False
-    """Whether the line carries torch's own `[rank3]:`."""
+    """Whether the line carries torch's own `[rank3]:`, which any program may print."""
     group: str | None = None
     """What else tells streams apart: role, pod, pid of a Ray worker."""
     said: int | None = None
     """The rank by the program's own words, which stand in the line: see `ownwords`."""
+    label: int | None = None
+    """The rank by a launcher's label before torch's own prefix, which may tell another."""
 
 
 class Prefixes:
@@ -110,6 +121,8 @@ class Prefixes:
         self.labels = _most(lines, _LABEL)
         self.time = ""
         """What a tool has put before the line that was taken last."""
+        self.head = ""
+        """All prefixes of that line."""
         self._timed = _TIME.search(sample) is not None
         kinds = _FIXED
         if re.search(_NANO, sample):
@@ -119,8 +132,10 @@ class Prefixes:
             kinds += "|(?:" + "|".join(map(re.escape, sorted(pods))) + ") "
         if _are_short(lines):
             kinds += f"|{_SHORT}"
-        if _most(lines, _BARE) and any(":0]" in line[:104] for line in lines):
+        if _are_bare(lines):
             kinds += f"|{_BARE}"
+        if _are_short_bare(lines):
+            kinds += f"|{_SHORT_BARE}"
         if self.labels:
             kinds += f"|{_LABEL}"
         if _are_bracketed(lines):
@@ -134,7 +149,11 @@ class Prefixes:
     def take(self, line: str) -> tuple[Origin, str]:
         """Return who printed a line, and the line without its prefixes."""
         found = self._match(line)
-        head = key = found[0] if found else ""
+        head = found[0] if found else ""
+        quote = head.find(_QUOTE)
+        if quote >= 0:
+            head = head[: quote + 3]
+        self.head = key = head
         if self._timed:
             at = _TIME.search(head)
             self.time = at[0] if at is not None else ""
@@ -237,12 +256,12 @@ def _role(text: str, origin: Origin) -> dict[str, Any]:
         return {}
     role, number, local = found[1], int(found[2]), found[3]
     if role == "rank" and local is None:
-        return {"rank": number, "own": True}
+        return {"rank": number, "own": True, "label": origin.label if origin.own else origin.rank}
     if local is not None:
         return {"rank": number, "local": int(local), "group": role}
     # A role that ends in a colon is a node's name: --role "$(hostname -s):".
-    node = role[:-1] if role.endswith(":") and len(role) > 1 else origin.node
-    return {"local": number, "node": node, "group": role}
+    node = role[:-1] if role.endswith(":") and len(role) > 1 else None
+    return {"local": number, "node": origin.node or node, "group": role}
 
 
 def _hosts(lines: Iterable[str]) -> frozenset[str]:
@@ -279,9 +298,39 @@ def _glued(lines: Sequence[str]) -> re.Pattern[str] | None:
 
 
 def _are_short(lines: Sequence[str]) -> bool:
-    """Whether lines begin with a node's digits and a rank; times go up from line to line."""
+    """Whether lines begin with a node's digits and a rank; times go up from line to line.
+
+    In a log with the reports of torchrun not nearly all lines do.
+    """
+    if _has_traceback(lines, _SHORT):
+        return True
     heads = _numbers(lines, _SHORT)
     return len(heads) >= SHARE * len(lines) and heads != sorted(heads)
+
+
+def _are_bare(lines: Sequence[str]) -> bool:
+    """Whether lines begin with a node and a local rank, and no colon."""
+    first = any(":0]" in line[:104] for line in lines)
+    return _has_traceback(lines, _BARE) or (first and _most(lines, _BARE))
+
+
+def _are_short_bare(lines: Sequence[str]) -> bool:
+    """Whether lines begin with a node's digits and a local rank, and no colon; see `_are_short`.
+
+    Local ranks begin at 0 and leave out none, and no blank follows them: clocks have more numbers.
+    """
+    if _has_traceback(lines, _SHORT_BARE):
+        return True
+    heads = _numbers(lines, _SHORT_BARE)
+    local = {head[1] for head in heads}
+    dense = local == set(range(len(local)))
+    return dense and heads != sorted(heads) and _most(lines, rf"{_SHORT_BARE}\S")
+
+
+def _has_traceback(lines: Iterable[str], head: str) -> bool:
+    """Whether a traceback begins or goes on right behind a prefix."""
+    match = re.compile(head + _OF_TRACEBACK).match
+    return any(match(line) is not None for line in lines)
 
 
 def _are_bracketed(lines: Sequence[str]) -> bool:

@@ -24,6 +24,16 @@ _CLOCK = re.compile(r"^\[?(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?\]?\s")
 
 SEARCHED = 200
 """Characters of a line in which its time is looked for."""
+SOON = 60
+"""The same where no more than one time of many lines is needed."""
+
+
+_SECONDS = re.compile(r"\d\d:\d\d:\d\d")
+
+
+def is_timed(line: str) -> bool:
+    """Whether a line may tell a time near its beginning: cheap, and asked of every line."""
+    return line.count(":", 0, SOON) > 1 and _SECONDS.search(line, 0, SOON) is not None
 
 
 def stamp(line: str, near: float) -> float | None:

@@ -6,7 +6,7 @@ who is blamed, on that of rank 0, and, of hangtop, for a job that still hangs.
 
 from __future__ import annotations
 
-from hangtop_core.commands import Advice, Command, Sign, Step, Word
+from hangtop_core.commands import Advice, Command, Sign, Step, Word, shown
 
 HERE = "On that node"
 FIRST = "On the node of rank 0"
@@ -122,6 +122,19 @@ STEPS: dict[str, tuple[Step, ...]] = {
     "node-unreachable": (Advice("See whether that node is up"),),
 }
 
+NO_PATH: tuple[Step, ...] = (
+    Advice(
+        "Have the nodes allocated together: a placement group, an Azure availability set, one "
+        "cluster"
+    ),
+    Advice("Run with NCCL_IB_DISABLE=1: if that works, only the way over InfiniBand is closed"),
+    Command("", ("ibstat", Sign.THEN, "ibv_devinfo", "-v"), "On both nodes"),
+    Advice(
+        "See whether both ports have one partition key (P_Key) and one subnet, or one VLAN with "
+        "RoCE"
+    ),
+)
+"""Where both ends of a connection over InfiniBand say that the other does not answer."""
 TOLD_TO_END: tuple[Step, ...] = (
     Advice("See who ended it: a limit of time, a preemption, scancel (sacct -j JOBID)"),
     Advice("With a limit of time: hangtop watch captures a hang before the job is ended"),
@@ -141,3 +154,9 @@ GONE: tuple[Step, ...] = (
     Advice("Look for os._exit in the program: who leaves by it prints nothing"),
 )
 """Where a rank was lost that has printed nothing."""
+BY_TEXT: dict[str, Step] = {
+    shown(step).text: step
+    for steps in (*STEPS.values(), NO_PATH, TOLD_TO_END, NOT_ALIKE, GONE)
+    for step in steps
+}
+"""All steps by how a verdict on logs shows them."""

@@ -1,7 +1,9 @@
 """Whose a record is: the global rank and the node, from all that the files of a job tell together.
 
+Who has the file open, or whose it is by its name, comes first; then the label of a launcher; then
+what the text says: any rank can print `[rank0]: `, as one that quotes the error of another does.
 `[default1]:` is a local rank: with one node it is the global one, with several the rank is known
-where a line of the same stream says it (`[rank9]:`), or a file does.
+where lines of that node say it (`[rank9]:`), torchrun's report, or a file does.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from hangtop_core.logs.firstranks import MAX_DIGITS, FirstRanks
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.ownwords import in_own_words
 from hangtop_core.logs.prefix import Origin
@@ -24,8 +27,6 @@ _ABOUT = frozenset({"T16", "MPI", "SLURM", "SPAWN", "N7", "GPU"})
 _INIT = frozenset({"N8", "N8C"})
 _OF_GROUP = frozenset({"T1", "T2", "T5"})
 """Lines whose number is a rank of their group: it counts where nothing else tells."""
-MAX_DIGITS = 9
-"""Of the number of a rank: longer ones are made up, and no format for numbers takes them."""
 _KERNEL = frozenset({"K1", "K2", "K3", "K4", "K5"})
 """Lines of a kernel tell of processes by pid, whoever has printed them."""
 _OTHERS = _ABOUT | _OF_GROUP | _KERNEL
@@ -51,6 +52,8 @@ class Place(Struct, frozen=True):
     std: str | None = None
     attempt: int | None = None
     """How often torchrun had started its ranks again."""
+    guess: bool = False
+    """Whether the name may as well number something else: tasks, of which each runs torchrun."""
 
 
 class Stream(Struct, frozen=True):
@@ -62,6 +65,10 @@ class Stream(Struct, frozen=True):
     """Its last line, safe to print."""
     at: float | None = None
     """When that was printed, where it says so."""
+    since: float | None = None
+    """The newest time that any of its lines tells."""
+    order: int = 0
+    """Which line of what was read of the file its last one is, from 1."""
 
 
 class FileLog(Struct, frozen=True):
@@ -74,8 +81,10 @@ class FileLog(Struct, frozen=True):
     records: tuple[Record, ...] = ()
     streams: tuple[Stream, ...] = ()
     """Who has printed to it."""
-    whose: tuple[tuple[tuple[str | None, int | None, int], int], ...] = ()
-    """Global ranks by node, task and local rank, where lines told both."""
+    locals: tuple[tuple[int, int], ...] = ()
+    """Global ranks by local rank, of what a launcher prints whose processes are known."""
+    absent: frozenset[int] = frozenset()
+    """Ranks that may have printed to it as well, and left before anybody looked."""
     lines: int = 0
     left: tuple[tuple[int, int], ...] = ()
     """Byte ranges that were neither read nor searched for errors."""
@@ -95,18 +104,12 @@ class Whose:
     ) -> None:
         """Learn from what files say; ``known`` are ranks by node and process id."""
         self._files = files
-        self._known: dict[tuple[str | None, int | None, int], int] = {}
+        self._locals = [dict(one.locals) for one in files]
         self._pids: dict[tuple[str, str], int] = dict(known or {})
         """Rank by host (empty where not told) and process id."""
         self._launched = [any(o.origin.local is not None for o in one.streams) for one in files]
-        nodes: set[tuple[str | None, int | None]] = set()
-        for one in files:
-            self._known.update(one.whose)
-            origins = (stream.origin for stream in one.streams)
-            nodes |= {(o.node or one.place.node, o.task) for o in origins if o.local is not None}
-            if one.place.local is not None:
-                nodes.add((one.place.node, None))
-        self._one_node = len(nodes) <= 1
+        self.first = FirstRanks(files)
+        self._sure = self._confirmed()
         records = [record for one in files for record in one.records]
         world = max((int(r.fields["nranks"]) for r in records if r.code in _INIT), default=0)
         for record in records:
@@ -120,27 +123,75 @@ class Whose:
             return
         if record.code in ("T16", "MPI") and rank is not None:
             self._pids.setdefault(("", pid), int(rank[:MAX_DIGITS]))
-        elif record.origin.rank is not None and host:
-            self._pids.setdefault((host, pid), record.origin.rank)
+        elif host and (owner := self.rank(record.file, record.origin)) is not None:
+            self._pids.setdefault((host, pid), owner)
         elif record.code in _INIT and int(fields["nranks"]) == world:
             # In the communicator of all, its rank is the global one.
             self._pids.setdefault((host, pid), int(fields["comm_rank"]))
 
+    def _confirmed(self) -> frozenset[str]:
+        """Which numbers of names, tasks and labels are ranks, as lines of their own say."""
+        found = set()
+        for number, one in enumerate(self._files):
+            for stream in one.streams:
+                kind, guess = self._guess(number, stream.origin)
+                # On the first node numbers of nodes and ranks are equal.
+                if guess and stream.origin.own and guess == stream.origin.rank:
+                    found.add(kind)
+        return frozenset(found)
+
+    def _guess(self, file: int, origin: Origin) -> tuple[str, int | None]:
+        """The number that is the rank of who prints, unless each such number is a node."""
+        place = self._files[file].place
+        if origin.local is not None:
+            return "", None
+        if place.rank is not None:
+            return "name", place.rank
+        label = label_of(origin)
+        if label is not None:
+            return "label", label
+        # Where torchrun is inside, srun's label is a node.
+        return "task", None if self._launched[file] else origin.task
+
+    def _owner(self, file: int, origin: Origin) -> int | None:
+        """The global rank of who prints, by anything but what it prints."""
+        place, local = self._files[file].place, self.local(file, origin)
+        kind, guess = self._guess(file, origin)
+        if guess is not None:
+            text = origin.rank if origin.own else guess
+            if text in self._files[file].absent:
+                return None
+            certain = kind in self._sure or (kind == "name" and not place.guess)
+            # No node has ranks that are smaller than its own number.
+            return guess if certain or text is None or text <= guess else None
+        if local is None:
+            return None
+        label = label_of(origin)
+        if label is not None:
+            return label
+        if self._locals[file]:
+            return self._locals[file].get(local)
+        return self.first.rank(origin.node or place.node, origin.task, local)
+
     def rank(self, file: int, origin: Origin) -> int | None:
         """The global rank of who prints; None for launchers, and where nothing tells it."""
-        place = self._files[file].place
-        if origin.rank is not None:
+        owner = self._owner(file, origin)
+        if owner is not None:
+            return owner
+        if origin.own and self.quoted(file, origin) is None:
             return origin.rank
-        local = self.local(file, origin)
-        if place.rank is not None and origin.local is None:
-            return place.rank
-        if local is not None:
-            node = origin.node or place.node
-            known = self._known.get((node, origin.task, local))
-            return local if known is None and self._one_node else known
-        # Where torchrun is inside, srun's label is a node.
-        task = origin.task if not self._launched[file] else None
-        return task if task is not None else origin.said
+        return origin.said
+
+    def quoted(self, file: int, origin: Origin) -> int | None:
+        """The rank that torch's prefix names, where another one prints it."""
+        if not origin.own:
+            return None
+        owner, local = self._owner(file, origin), self.local(file, origin)
+        if owner is None and local is not None and origin.rank is not None:
+            node = origin.node or self._files[file].place.node
+            away = self.first.is_elsewhere(node, origin.task, origin.rank)
+            return origin.rank if away else None
+        return origin.rank if owner not in (None, origin.rank) else None
 
     def local(self, file: int, origin: Origin) -> int | None:
         """The rank on its node of who prints, where told."""
@@ -152,6 +203,9 @@ class Whose:
 
     def settle(self, record: Record) -> Record:
         """The record with the rank and the node that it is about."""
+        quoted = self.quoted(record.file, record.origin)
+        if quoted is not None:
+            record = quotation(record, quoted)
         rank = self.rank(record.file, record.origin)
         node = record.fields.get("node") or self.node(record.file, record.origin)
         told = record.fields.get("rank")
@@ -184,14 +238,62 @@ class Whose:
         return {rank for rank in some if rank is not None}
 
     def last(self) -> dict[int, tuple[str, float | None]]:
-        """The last line of every rank and its time; of several files the one with the later."""
-        found: dict[int, tuple[str, float | None]] = {}
+        """The last line of every rank, and the newest time that it tells.
+
+        Within a file the order of lines tells which is the last; of several files, times in the
+        lines, or else when the files were written to.
+        """
+        found: dict[int, list[tuple[Stream, float | None]]] = {}
         for number, one in enumerate(self._files):
+            newest: dict[int, Stream] = {}
             for stream in one.streams:
-                rank, at = self.rank(number, stream.origin), stream.at
-                if rank is not None and (rank not in found or (at or 0) >= (found[rank][1] or 0)):
-                    found[rank] = (stream.last, at)
-        return found
+                rank = self.rank(number, stream.origin)
+                if rank is not None and (rank not in newest or stream.order >= newest[rank].order):
+                    newest[rank] = self._as_quoted(number, stream)
+            end = max((stream.order for stream in one.streams), default=0)
+            for rank, stream in newest.items():
+                written = one.changed if stream.order == end else None
+                found.setdefault(rank, []).append((stream, written))
+        return {rank: _newest(some) for rank, some in found.items()}
+
+    def _as_quoted(self, file: int, stream: Stream) -> Stream:
+        """A stream, with what its last line quotes told as a quotation."""
+        quoted = self.quoted(file, stream.origin)
+        if quoted is None:
+            return stream
+        return msgspec.structs.replace(stream, last=f"[rank{quoted}]: {stream.last}")
+
+
+def _newest(some: Sequence[tuple[Stream, float | None]]) -> tuple[str, float | None]:
+    """The last line of one rank, of those of several files and when these were written to."""
+    timed = all(stream.at is not None for stream, _ in some)
+
+    def clock(one: tuple[Stream, float | None]) -> float:
+        stream, written = one
+        return (None if timed else written) or stream.at or stream.since or 0.0
+
+    last, _ = max(reversed(some), key=clock)
+    times = [at for one, _ in some for at in (one.at, one.since) if at is not None]
+    return last.last, max(times, default=None)
+
+
+def label_of(origin: Origin) -> int | None:
+    """The global rank that a launcher's label tells."""
+    return origin.label if origin.own else origin.rank
+
+
+def quotation(record: Record, rank: int) -> Record:
+    """What a rank has printed of another one: it tells nothing of who prints it."""
+    return msgspec.structs.replace(
+        record,
+        code="quote",
+        part="info",
+        means=f"quotes rank {rank}: {record.means or record.text}",
+        cause=None,
+        fields={"quotes": str(rank)},
+        how="",
+        after=None,
+    )
 
 
 def settled(

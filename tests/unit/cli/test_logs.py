@@ -8,14 +8,14 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from hangtop.cli.main import main
 from support.documents import misfits
 from support.logs import RECORDINGS, recording
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 RAISE = str(RECORDINGS / "tee_raise.out")
 
@@ -57,14 +57,87 @@ def test_lines_whose_rank_is_not_known_tell_what_is(
     assert main(["logs", str(path), "--grep", "step 2|torchrun"]) == 0
     told = capsys.readouterr().out.splitlines()
     assert told == ["[n1:local 1] step 2", "[n2:local 1] step 2", "[n1:-] torchrun is there"]
-    assert main(["logs", str(path), "--rank", "3"]) == 0
-    assert "choose them with --node" in capsys.readouterr().err
+    assert main(["logs", str(path), "--rank", "3"]) == 1
+    assert "Lines are of n1:local 1, n2:local 1" in capsys.readouterr().err
     path.write_text(
         "".join(lines) + "n2: [default1]:Traceback (most recent call last):\n"
         'n2: [default1]:  File "a.py", line 1, in f\nn2: [default1]:KeyError: 1\n'
     )
     assert main(["logs", str(path)]) == 10
     assert capsys.readouterr().out.startswith("FIRST ERROR: local rank 1 of n2: raised KeyError: 1")
+
+
+TEE = "".join(
+    f"[{node}:{local}]:step {step}\n"
+    for step in range(2)
+    for node in ("node-1", "node-2")
+    for local in (0, 1)
+)
+"""As torchrun --role $(hostname -s): --tee 3 prints on two nodes: no line tells a global rank."""
+KNOWN = TEE + "".join(f"[node-{1 + r // 2}:{r % 2}]:[rank{r}]:[W1121 x\n" for r in range(4))
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "labels"),
+    [
+        (TEE, ["--node", "node-1", "--rank", "1"], ["node-1:local 1"]),
+        (TEE, ["--rank", "1"], ["node-1:local 1", "node-2:local 1"]),
+        (TEE, ["--grep", r"\[node-2:0\]"], ["node-2:local 0"]),
+        (TEE, ["--grep", "^step", "--node", "node-1"], ["node-1:local 0", "node-1:local 1"]),
+        (TEE, ["--node", "node-1.cluster.org"], ["node-1:local 0", "node-1:local 1"]),
+        (KNOWN, ["--rank", "1"], ["node-1:1"]),
+        (KNOWN, ["--rank", "3"], ["node-2:3"]),
+        # Of node-2, whose ranks are 2 and 3, that can only be its local rank.
+        (KNOWN, ["--node", "node-2", "--rank", "1"], ["node-2:3"]),
+        (KNOWN, ["--node", "node-2", "--rank", "2"], ["node-2:2"]),
+    ],
+)
+def test_lines_of_one_rank_of_one_node(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    asked: list[str],
+    labels: list[str],
+) -> None:
+    path = tmp_path / "train.out"
+    path.write_text(text)
+    assert main(["logs", str(path), *asked]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted({line[1:].partition("]")[0] for line in lines}) == labels
+
+
+@pytest.mark.parametrize("asked", [["--rank", "7"], ["--node", "node-3"], ["--grep", "loss"]])
+def test_no_line_that_was_asked_for_is_exit_status_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: list[str]
+) -> None:
+    path = tmp_path / "train.out"
+    path.write_text(TEE)
+    assert main(["logs", str(path), *asked]) == 1
+    told = capsys.readouterr()
+    assert not told.out
+    assert told.err.startswith("hangtop: no such line")
+    assert ("node-1:local 0, node-1:local 1, node-2:local 0" in told.err) == ("loss" not in asked)
+
+
+def test_mixed_tracebacks_are_in_the_document(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.out"
+    head = "Traceback (most recent call last):\n"
+    path.write_text(head * 2 + '  File "a.py", line 1, in f\n' * 2 + "KeyError: 1\n" * 2)
+    main(["logs", str(path), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert misfits(told) == []
+    assert [one["code"] for one in told["ambiguities"]] == ["mixed-tracebacks"]
+
+
+def test_a_quotation_is_shown_as_it_was_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.out"
+    path.write_text("[default1]:[rank0]: KeyError: 1\n[default0]:[rank0]: ValueError: 2\n")
+    assert main(["logs", str(path), "--rank", "0-1"]) == 0
+    assert capsys.readouterr().out == "[1] [rank0]: KeyError: 1\n[0] ValueError: 2\n"
 
 
 def test_lines_around_a_time(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +151,7 @@ def test_a_time_without_its_day_is_of_the_last_day_of_the_log(
 ) -> None:
     assert main(["logs", RAISE, "--around", "11:17:40", "--rank", "2"]) == 0
     assert "[2] 2026-11-21 11:17:50,046 INFO train: step 0" in capsys.readouterr().out
-    assert main(["logs", RAISE, "--around", "12:40:00"]) == 0
+    assert main(["logs", RAISE, "--around", "12:40:00"]) == 1
     told = capsys.readouterr()
     assert not told.out
     assert "no such line within 30 s of 2026-11-20 12:40:00" in told.err

@@ -8,6 +8,7 @@ import msgspec
 
 from hangtop_core.attach.reports import LogPiece
 from hangtop_core.diagnosis import Diagnosis
+from hangtop_core.logs.judge import judge
 from hangtop_core.logs.lacking import lacking
 from hangtop_core.logs.output import of_job, outputs_of
 from hangtop_core.model import Failure, Job, Process, Rank, Snapshot
@@ -100,6 +101,38 @@ def test_a_file_of_one_rank_is_that_ranks_and_that_of_a_launcher_nobodys() -> No
     ]
     # It holds what all of its node print.
     assert lacking(some, outputs.read()) == []
+
+
+QUOTE = "[rank0]: Traceback (most recent call last):\n[rank0]: KeyError: 1\n"
+
+
+def test_what_a_rank_prints_to_a_file_of_its_own_is_of_that_rank() -> None:
+    outputs = Outputs()
+    outputs.fold("n1", piece(QUOTE, pid=11, inode="1:3", path="/logs/1"), 0.0)
+    made = job(process(10, ("/logs/0",)), process(11, ("/logs/1", "/logs/1")))
+    (record,) = judge(of_job(outputs.read(), made)).notes
+    assert (record.ranks, record.record.code) == ((1,), "quote")
+    # Of rank 2, which left before anybody looked, that may have been the file as well.
+    text = QUOTE.replace("rank0", "rank2")
+    outputs.fold("n1", piece(text, pid=11, inode="1:4", path="/logs/all"), 0.0)
+    made = job(process(10, ("/logs/0",)), process(11, ("/logs/all", "/logs/all")))
+    made = msgspec.structs.replace(made, world_size=3)
+    first = judge(of_job(outputs.read(), made)).first
+    assert first is not None
+    assert first.ranks == (2,)
+
+
+def test_local_ranks_in_what_a_launcher_prints_are_those_of_its_node() -> None:
+    outputs = Outputs()
+    launcher = process(9, ("/logs/out", "/logs/out"), role="launcher", label="torchrun")
+    text = "[default1]:KeyError here\n[default0]:x\n"
+    outputs.fold("n1", piece(text, pid=9, path="/logs/out"), 0.0)
+    ranks = [process(10 + n, ("pipe:[1]",), env={"LOCAL_RANK": str(n)}) for n in (0, 1)]
+    made = job(*ranks, launchers=(launcher,))
+    made = msgspec.structs.replace(
+        made, ranks=tuple(msgspec.structs.replace(r, rank=r.rank + 4) for r in made.ranks)
+    )
+    assert judge(of_job(outputs.read(), made)).last[5][0] == "KeyError here"
 
 
 def test_the_file_of_a_rank_that_left_is_known_by_its_path() -> None:

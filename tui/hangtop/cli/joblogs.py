@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.logs import print_lines, renamer, report
+from hangtop.cli.logs import print_kept, renamer, report
 from hangtop.cli.observe import choose, find_job
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -77,5 +77,4 @@ def show(
     kept = Kept()
     for number, file in enumerate(found):
         lines_of(file, partial(kept.add, number))
-    print_lines(kept.shown(files, choice), renamer(arguments, files))
-    return 0
+    return print_kept(kept, files, choice, renamer(arguments, files))

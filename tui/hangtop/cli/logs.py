@@ -48,6 +48,11 @@ SLOW_FILES = 32
 """From so many files on, progress is told."""
 PROBLEMS = 20
 """Files that were not read and are told one by one."""
+SHOWN_LABELS = 12
+"""Of those whose lines there are, where none was wanted."""
+NO_MATCH = 1
+"""Exit status where there are lines, and none of those that are wanted."""
+_DIGITS = re.compile(r"(\d{1,9})")
 ERRORS = ("root", "timeout")
 """Parts that following tells as they come."""
 
@@ -85,10 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         kept = Kept()
         files = read_all(found, everything=arguments.all, keep=kept.add)
         tell_problems(files)
-        names_of = renamer(arguments, files)
-        if not print_lines(kept.shown(files, choice), names_of):
-            tell_nothing(kept, files, choice)
-        return 0
+        return print_kept(kept, files, choice, renamer(arguments, files))
     with StatusLine() as status:
         total = len(found)
 
@@ -169,10 +171,11 @@ def print_around(found: Sequence[Found], arguments: argparse.Namespace, choice: 
             files.append(span(one, number, start, end, near))
     except OSError as error:
         raise UsageError(f"cannot read {error.filename}: {error.strerror}") from error
-    if not print_lines(kept.shown(files, choice), renamer(arguments, files)):
-        print(f"hangtop: no such line within {AROUND_S:.0f} s of {_day(at)}", file=sys.stderr)
-        print(f"    The last lines are of {_day(last)}", file=sys.stderr)
-    return 0
+    if print_lines(kept.shown(files, choice), renamer(arguments, files)):
+        return 0
+    print(f"hangtop: no such line within {AROUND_S:.0f} s of {_day(at)}", file=sys.stderr)
+    print(f"    The last lines are of {_day(last)}", file=sys.stderr)
+    return NO_MATCH
 
 
 def _day(at: float) -> str:
@@ -207,22 +210,35 @@ def tell_error(record: Record, names_of: Renamer) -> None:
         print(f"hangtop: {whose}: {text}", file=sys.stderr)
 
 
-def tell_nothing(kept: Kept, files: Sequence[FileLog], choice: Choice) -> None:
-    """Say on stderr that no line was wanted, and why that may be."""
+def print_kept(kept: Kept, files: Sequence[FileLog], choice: Choice, names_of: Renamer) -> int:
+    """Print the lines that are wanted; returns the exit status: as of grep, 1 where none is."""
+    if print_lines(kept.shown(files, choice), names_of):
+        return 0
     print("hangtop: no such line", file=sys.stderr)
-    some = kept.shown(files, Choice()) if choice.ranks is not None else ()
-    if any(one.rank is None and one.local is not None for one in some):
-        text = "Some lines tell only the rank on their node (`local 1`): choose them with --node"
-        print(f"    {text} and --grep", file=sys.stderr)
+    some = kept.shown(files, Choice()) if choice.ranks is not None or choice.node else ()
+    known = sorted({_label(one, names_of) for one in some if one.who != "-"}, key=_by_number)
+    if known:
+        more = f" and {len(known) - SHOWN_LABELS} more" if len(known) > SHOWN_LABELS else ""
+        text = ", ".join(known[:SHOWN_LABELS])
+        print(f"    Lines are of {text}{more}", file=sys.stderr)
+    return NO_MATCH
+
+
+def _by_number(label: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(label)]
 
 
 def print_lines(lines: Iterable[Shown], names_of: Renamer) -> int:
     """Print lines, each with its rank and node; returns how many."""
     some = list(lines)
     for one, text in zip(some, names_of.lines([one.text for one in some]), strict=True):
-        label = f"{clean(names_of.text(one.node), 40)}:{one.who}" if one.node else one.who
-        print(f"[{label}] {text}")
+        print(f"[{_label(one, names_of)}] {text}")
     return len(some)
+
+
+def _label(one: Shown, names_of: Renamer) -> str:
+    """Whose a line is: `node-1:3`, `node-1:local 1`, or `-` of nobody."""
+    return f"{clean(names_of.text(one.node), 40)}:{one.who}" if one.node else one.who
 
 
 def tell_problems(files: Iterable[FileLog]) -> None:

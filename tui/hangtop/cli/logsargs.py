@@ -37,7 +37,7 @@ def add_logs(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop logs -w 'gpu[01-16]'            of the job that is on these nodes\n\n"
         "exit status:\n"
         "  0 no error found   10 an error, explained   11 an error, not explained\n"
-        "  12 no log found   2 wrong usage",
+        "  1 no line that was asked for   12 no log found   2 wrong usage",
         formatter_class=Formatter,
     )
     parser.add_argument(
@@ -49,9 +49,16 @@ def add_logs(commands: Commands[argparse.ArgumentParser]) -> None:
         "--all", action="store_true", help="read everything, however big the files are"
     )
     group = parser.add_argument_group("print the lines instead, each with its rank")
-    group.add_argument("--rank", nargs="+", metavar="RANKS", help="of these ranks: 3, or 0-3,8")
-    group.add_argument("--node", metavar="NODE", help="of this node")
-    group.add_argument("--grep", metavar="PATTERN", help="in which this regular expression is")
+    group.add_argument(
+        "--rank",
+        nargs="+",
+        metavar="RANKS",
+        help="of these ranks: 3, or 0-3,8; local ranks with --node, or where lines tell no more",
+    )
+    group.add_argument("--node", metavar="NODE", help="of this node, as prefixes call it")
+    group.add_argument(
+        "--grep", metavar="PATTERN", help="in which this regular expression is, prefixes included"
+    )
     group.add_argument(
         "--around",
         metavar="TIME",

@@ -9,6 +9,7 @@ from msgspec import Struct
 from hangtop_core.diagnosis import Diagnosis, Verdict
 from hangtop_core.frame import Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
+from hangtop_core.logs.ambiguous import Ambiguity
 from hangtop_core.logs.judge import Position
 from hangtop_core.model import Failure, Local
 from hangtop_core.numerics import First, Numerics
@@ -149,7 +150,7 @@ class LogEntry(Struct):
     """Something of note in the logs, and all ranks that it happened to."""
 
     code: str
-    """Of the table of known lines in [logs.md](logs.md), or `traceback`, `exit`."""
+    """Of the table of known lines in [logs.md](logs.md), or `traceback`, `exit`, `quote`."""
     part: str
     """`root`, `timeout`, `cascade` (a consequence), `exit`, `survived`, `error` or `info`."""
     ranks: tuple[int, ...]
@@ -207,6 +208,8 @@ class Logs(Struct):
     positions: tuple[Position, ...]
     """How far ranks were in their process groups, as watchdogs print."""
     files: tuple[LogFile, ...]
+    ambiguities: tuple[Ambiguity, ...] = ()
+    """Lines of which it cannot be told who has printed them, and how the next run can tell."""
 
 
 class NumericsFirst(First, frozen=True, kw_only=True):

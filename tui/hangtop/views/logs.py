@@ -27,6 +27,7 @@ from hangtop_core.text import plural, shorten, shorten_path, size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hangtop_core.logs.ambiguous import Ambiguity
     from hangtop_core.logs.judge import Fold
     from hangtop_core.logs.record import Record
     from hangtop_core.logs.whose import FileLog
@@ -212,6 +213,7 @@ def error_items(logs: Logs, now: float) -> list[Item]:
     items += [_item("also", one, "bad", logs.files) for one in judged.others]
     items += [_item("went on", one, "warn", logs.files) for one in judged.survived]
     items += [_item("follows", one, "dim", logs.files) for one in judged.follows]
+    items += [_unclear(one) for one in judged.ambiguities]
     items += [_item("known", one, "", logs.files) for one in judged.notes]
     return items
 
@@ -222,6 +224,13 @@ class ErrorPlace(NamedTuple):
     rank: int
     begin: str
     """Its first line."""
+
+
+def _unclear(one: Ambiguity) -> Item:
+    """Why it cannot be told who has printed something, and what helps the next time."""
+    lines = [line((f"{'whose?':<8}", "label"), (one.text, "warn"))]
+    lines += [line((f"{'':8}", ""), (step, "dim")) for step in one.steps]
+    return Item(f"known {one.text}", tuple(lines), 8)
 
 
 def _item(word: str, fold: Fold, role: str, files: Sequence[FileLog]) -> Item:

@@ -16,7 +16,7 @@ from hangtop_core.analysis.verdict.steps import as_host, on
 from hangtop_core.analysis.verdict.storeaway import known_who
 from hangtop_core.analysis.verdict.storetaken import Binder, binder, port_holder
 from hangtop_core.commands import Command, Sign, Word, texts
-from hangtop_core.logs.steps import FIRST, HERE, LIVE, NOT_ALIKE, STEPS
+from hangtop_core.logs.steps import BY_TEXT, FIRST, HERE, LIVE, STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -80,8 +80,7 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(*one.evidence, *(has.facts if has else ())),
             steps=(
                 *(has.steps if has else ()),
-                *live_steps(case, cause, blamed),
-                *(NOT_ALIKE if printers else ()),
+                *live_steps(case, one.next_steps, blamed),
             ),
             confidence=max(one.confidence, TOLD_WHY) if told_why else one.confidence,
         )
@@ -93,11 +92,11 @@ def _printed_by(case: Case, code: str) -> frozenset[int | None]:
     return frozenset(r.rank for r in records if r.fields.get("known", r.code) == code)
 
 
-def live_steps(case: Case, cause: str, blamed: Sequence[Subject]) -> tuple[Step, ...]:
-    """What to do about a cause that logs tell, for the nodes and the store that are known here."""
+def live_steps(case: Case, said: Sequence[str], blamed: Sequence[Subject]) -> tuple[Step, ...]:
+    """What logs say is to be done, for the nodes and the store that are known here."""
     first = next((s for s in case.subjects if s.number == 0), None)
     steps: list[Step] = []
-    for step in STEPS.get(cause, ()):
+    for step in map(BY_TEXT.__getitem__, said):
         where = step.why if isinstance(step, Command) else ""
         if where == LIVE:
             continue  # that is what is being done
@@ -151,7 +150,8 @@ RULES = (
         "nccl-ib-error",
         "InfiniBand gave up on a peer",
         "In a log: `NET/IB : Got completion from peer ... with status=12` (retries exceeded), or "
-        "another error than 5, which only follows.",
+        "another error than 5, which only follows. Where each of two nodes prints it about the "
+        "other: no path between the two, and nobody is blamed.",
         _NOT_FIRST,
         0.9,
     ),

@@ -72,7 +72,7 @@ def _printed(cause: str, case: Case) -> Iterator[Hit]:
                 *common_facts(case, [s for s in blamed if s.activity.kind not in GONE]),
                 *last_facts(case, case.gave_up),
             ),
-            steps=live_steps(case, cause, blamed),
+            steps=live_steps(case, texts(STEPS.get(cause, ())), blamed),
             confidence=_agreed(case, one.confidence, blamed),
             needs=None if any(s.activity.kind not in GONE for s in blamed or waited) else (),
         )
@@ -186,7 +186,7 @@ def _went_on(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         steps=(
             Advice("let a rank that has an error end, or make all ranks skip the same step"),
-            *live_steps(case, "missing-collective", blamed),
+            *live_steps(case, texts(STEPS["missing-collective"]), blamed),
         ),
         confidence=0.65 if at is not None else 0.5,
     )
@@ -295,7 +295,7 @@ def _in_vain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 explained=(*case.waiters, *case.subjects),
                 summary=one.summary,
                 evidence=(*one.evidence, *last_facts(case, case.gave_up)),
-                steps=live_steps(case, "missing-collective", ()),
+                steps=live_steps(case, texts(STEPS["missing-collective"]), ()),
             )
 
 

@@ -56,6 +56,44 @@ def test_digits_of_nodes_count_where_all_lines_have_them_and_are_no_times() -> N
     assert clock.take("[12:01]:d") == (Origin(), "[12:01]:d")
 
 
+SHORT = [
+    "[5:0]Traceback (most recent call last):\n[5:0]  File x\n",
+    "[5:0]step 1\n[5:1]step 1\n[6:0]step 1\n[5:1]step 2\n[6:0]step 2\n",
+    "[5:0]:Traceback (most recent call last):\n",
+    # Beside the reports of torchrun, which have no prefix.
+    "[5:0]:[rank1]: KeyError\n" + "x\n" * 99,
+    '[5:1]  File "a.py", line 3, in f\n' + "x\n" * 99,
+]
+
+
+@pytest.mark.parametrize("sample", SHORT)
+def test_digits_of_nodes_count_without_a_colon_and_where_tracebacks_follow(sample: str) -> None:
+    colon = ":" if "]:" in sample else ""
+    taken = Prefixes(sample).take(f"[12:1]{colon}  File")
+    assert taken == (Origin(local=1, node="12", group="12:"), "  File")
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        # Clocks, also of ranks that print nearly at the same time; steps; slices.
+        "[11:58] a\n[11:57] b\n[11:58] c\n[12:01] d\n",
+        "[00:01]a\n[00:00]b\n[00:03]c\n[00:02]d\n",
+        "[1:100]a\n[1:200]a\n[2:100]a\n[1:300]a\n",
+        "[0:1] x\n[0:0] x\n[0:1] x\n",
+    ],
+)
+def test_clocks_and_steps_in_brackets_are_no_nodes(sample: str) -> None:
+    line = sample.splitlines()[1]
+    assert Prefixes(sample).take(line) == (Origin(), line)
+
+
+def test_what_a_rank_quotes_is_text_behind_its_own_prefix() -> None:
+    origin = Origin(rank=1, own=True)
+    assert Prefixes().take("[rank1]: [rank0]: KeyError") == (origin, "[rank0]: KeyError")
+    assert Prefixes().take("[rank0]:[rank8]: x")[0].rank == 8  # of `--role rank`
+
+
 def test_ranks_of_mpiexec_count_where_all_lines_have_them_and_are_no_steps() -> None:
     """As MPICH's -prepend-rank and Intel MPI's -l print: written by hand, neither was at hand."""
     some = Prefixes("[0] a\n[10] a\n[3] a\n[0] b\n[3] b\n[10] b\n[3] ValueError: x\n")
