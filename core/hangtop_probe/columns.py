@@ -130,6 +130,20 @@ class Columns:
         self._forget("call", "calls")
         self._forget("site", "sites")
 
+    def since(self, start_ns: int) -> int:
+        """Drop entries from before a time, which others have recorded; return how many."""
+        kept = [place for place, at in enumerate(self.created) if not 0 < at < start_ns]
+        count = self.length - len(kept)
+        if count:
+            for name in ("group", "call", "site", "seq", "record", "created"):
+                old = getattr(self, name)
+                setattr(self, name, array(old.typecode, map(old.__getitem__, kept)))
+            self.flag = bytes(map(self.flag.__getitem__, kept))
+            self.length = len(kept)
+            self._forget("call", "calls")
+            self._forget("site", "sites")
+        return count
+
     def _forget(self, column: str, texts: str) -> None:
         """Drop texts that no entry has any more."""
         old, used = getattr(self, texts), getattr(self, column)

@@ -1,7 +1,7 @@
 """Reads one flight recorder in a process of its own: what a hostile dump can do ends with it.
 
 Run by `rankrecorder` with an order as its argument, with limits on memory and CPU time. An order is
-JSON: `file` with `uid`, or `unix` or `tcp` with `handlers` and `seconds`; `entries` is how many to
+JSON: `file` with `uid` and, for a rank that runs, `since`, the time of its start; or `unix` or `tcp` with `handlers` and `seconds`; `entries` is how many to
 keep. Prints JSON: the recorder as columns, or `code` and `args`.
 """
 
@@ -108,9 +108,12 @@ def _file(order: Dict[str, Any]) -> Dict[str, Any]:
             data = file.read(MAX_FILE)
         except OSError as error:
             raise Told("unreadable", why=os.strerror(error.errno or 0)) from None
-    made = _row(data, order["entries"])
-    made["at"] = found.st_mtime
-    return made
+    columns = reduce_dump(data)
+    earlier = columns.since(int(order.get("since", 0) * 1e9))
+    if earlier and not columns.length:
+        raise Told("earlier")
+    columns.newest(order["entries"])
+    return {"trace": row(columns), "at": found.st_mtime, "earlier": earlier}
 
 
 def _server(order: Dict[str, Any]) -> Dict[str, Any]:
