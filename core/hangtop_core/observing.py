@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 SETTLE_S = 3.0
 """Seconds to look for a job after the node has answered: one just starting shows up within."""
+LOOK_S = 2.0
+"""Seconds after which a command that has met no job at all says so."""
+LEAST_LOOK_S = 0.8
+"""Seconds of that after the nodes have answered."""
 CONNECT_S = 20.0
 """Seconds to wait for the first answer of one node."""
 CONNECT_ALL_S = 300.0

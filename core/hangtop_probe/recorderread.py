@@ -1,8 +1,9 @@
 """Reads one flight recorder in a process of its own: what a hostile dump can do ends with it.
 
 Run by `rankrecorder` with an order as its argument, with limits on memory and CPU time. An order is
-JSON: `file` with `uid` and, for a rank that runs, `since`, the time of its start; or `unix` or `tcp` with `handlers` and `seconds`; `entries` is how many to
-keep. Prints JSON: the recorder as columns, or `code` and `args`.
+JSON: `file` with `uid` and, for a rank that runs, `since`, the time of its start; or `unix` or
+`tcp` with `handlers` and `seconds`; `entries` is how many to keep. Prints JSON: the recorder as
+columns, or `code` and `args`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -54,6 +55,15 @@ def test_output_that_cannot_be_written_is_told_before_anything_is_observed(
     assert done.stderr.startswith("hangtop: the output cannot be written: ")
     assert len(done.stderr.splitlines()) == 1
     assert time.monotonic() - began < 30
+
+
+def test_a_character_that_the_locale_lacks_costs_no_result() -> None:
+    code = "from hangtop.cli.streams import *; open_standard_streams(); print('a\\u2026\\udcff')"
+    environ = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "a??\n"
 
 
 def test_a_full_disk_below_stderr_costs_no_result() -> None:

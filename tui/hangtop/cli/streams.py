@@ -21,6 +21,8 @@ def open_standard_streams() -> None:
             stream = open(descriptor, mode, encoding="utf-8", closefd=False)  # noqa: SIM115
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
+    if type(sys.stdout) is io.TextIOWrapper:
+        sys.stdout.reconfigure(errors="replace")  # of a locale that lacks a character
     if type(sys.stderr) is io.TextIOWrapper:  # not what a test or a notebook has put there
         raw = open(2, "wb", buffering=0, closefd=False)  # noqa: SIM115
         sys.stderr = Notes(raw, sys.stderr.encoding, "backslashreplace", write_through=True)
