@@ -66,15 +66,15 @@ def main() -> None:
     json.dump(answer, sys.stdout, separators=(",", ":"))
 
 
-def limit(what: int, wanted: int) -> None:
-    """Set a limit of this process, as far as it may."""
+def limit(what: int, wanted: int) -> bool:
+    """Set a limit of this process, as far as it may; return whether it has as much then."""
     _, hard = resource.getrlimit(what)
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     try:
-        resource.setrlimit(what, (wanted, hard))
+        resource.setrlimit(what, (most, hard))
     except (ValueError, OSError):
-        return
+        pass
+    return most == wanted
 
 
 def _memory(size: int) -> None:

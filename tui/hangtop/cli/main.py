@@ -196,6 +196,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Requests end by themselves before this: hangtop itself had no time, or was asleep.
         print("hangtop: no answer in time", file=sys.stderr)
         return 1
+    except MemoryError:
+        print("hangtop: there is too little memory here (ulimit -v)", file=sys.stderr)
+        return 1
     except OSError as error:
         if error.errno not in _NO_ROOM or error.filename is not None:
             raise
