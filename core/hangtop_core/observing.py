@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SETTLE_S = 3.0
 """Seconds to look for a job after the node has answered: one just starting shows up within."""
-LOOK_S = 2.0
+LOOK_S = 1.5
 """Seconds after which a command that has met no job at all says so."""
 LEAST_LOOK_S = 0.8
 """Seconds of that after the nodes have answered."""

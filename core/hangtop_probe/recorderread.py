@@ -9,6 +9,7 @@ columns, or `code` and `args`.
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import gc
 import json
@@ -70,10 +71,8 @@ def limit(what: int, wanted: int) -> bool:
     """Set a limit of this process, as far as it may; return whether it has as much then."""
     _, hard = resource.getrlimit(what)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    try:
+    with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(what, (most, hard))
-    except (ValueError, OSError):
-        pass
     return most == wanted
 
 
