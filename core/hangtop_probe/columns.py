@@ -121,28 +121,23 @@ class Columns:
         start = self.length - limit
         if first >= 0:
             start = max(min(start, first), self.length - 4 * limit)
-        if start <= 0:
-            return
-        for name in ("group", "call", "site", "flag", "seq", "record", "created"):
-            setattr(self, name, getattr(self, name)[start:])
-        self.length -= start
-        self.wrapped = True
-        self._forget("call", "calls")
-        self._forget("site", "sites")
+        if start > 0:
+            self._drop(start)
+            self.wrapped = True
 
     def since(self, start_ns: int) -> int:
-        """Drop entries from before a time, which others have recorded; return how many."""
-        kept = [place for place, at in enumerate(self.created) if not 0 < at < start_ns]
-        count = self.length - len(kept)
+        """Drop what was recorded before a time, and so by others; return how many entries."""
+        count = next((n for n, at in enumerate(self.created) if not 0 < at < start_ns), self.length)
         if count:
-            for name in ("group", "call", "site", "seq", "record", "created"):
-                old = getattr(self, name)
-                setattr(self, name, array(old.typecode, map(old.__getitem__, kept)))
-            self.flag = bytes(map(self.flag.__getitem__, kept))
-            self.length = len(kept)
-            self._forget("call", "calls")
-            self._forget("site", "sites")
+            self._drop(count)
         return count
+
+    def _drop(self, count: int) -> None:
+        for name in ("group", "call", "site", "flag", "seq", "record", "created"):
+            setattr(self, name, getattr(self, name)[count:])
+        self.length -= count
+        self._forget("call", "calls")
+        self._forget("site", "sites")
 
     def _forget(self, column: str, texts: str) -> None:
         """Drop texts that no entry has any more."""
