@@ -158,7 +158,7 @@ class RefusedError(RequestError):
 class StartError(HangtopError):
     """A process of hangtop itself could not be started."""
 
-    HELP = "Check the limits of this shell: ulimit -u (processes) and ulimit -n (open files)."
+    HELP = "Check the limits of this shell: ulimit -u (processes), -n (open files), -v (memory)."
 
 
 class ClosedError(HangtopError):

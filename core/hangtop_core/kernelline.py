@@ -13,6 +13,8 @@ from hangtop_core.logs.known import recognise
 from hangtop_core.text import Text, duration
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from hangtop_core.model import Node
 
 Kind = Literal["oom", "fault", "xid", "hung-task"]
@@ -45,19 +47,31 @@ RECENT_S = 3600.0
 _HOW = {"oom": "killed for want of memory", "fault": "crashed"}
 SHOWN = 3
 """Processes that are told of one node."""
+INIT_PID_NS = 0xEFFFFFFC
+"""Inode of the machine's own PID namespace: PROC_PID_INIT_INO of the kernel."""
+_USER = re.compile(r"\b(?:UID:|uid=)(\d{1,10})\b")
 _PYTHON = re.compile(r"python|pt_|torch")
 """Names of processes: a main thread of Python, and those that torch gives."""
 
 
-def deaths(node: Node, now: float) -> tuple[str, ...]:
-    """Python processes that the kernel of a node has ended lately, the newest first."""
+def deaths(node: Node, now: float, pids: Collection[int] = ()) -> tuple[str, ...]:
+    """Python processes of this user that the kernel of a node has ended lately, the newest first.
+
+    Whose a process was the kernel tells only when it killed it for want of memory. Others are
+    told only of ``pids``, which the user has named: they may be of anybody. In a container the
+    kernel's numbers of processes and users mean others.
+    """
+    if node.pid_ns not in (None, INIT_PID_NS):
+        return ()
     found = []
     for line in reversed(node.kernel_lines):
         told = read(line)
         how = _HOW.get(told.kind) if told is not None else None
         if told is None or how is None or not 0 <= now - line.at <= RECENT_S:
             continue
-        if _PYTHON.match(told.comm):
+        user = _USER.search(line.text)
+        own = told.pid in pids or (user is not None and int(user[1]) == node.uid)
+        if own and _PYTHON.match(told.comm):
             found.append(
                 f"pid {told.pid} ({told.comm}) {how} {duration(max(now - line.at, 0.0))} ago"
             )

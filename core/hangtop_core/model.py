@@ -123,7 +123,7 @@ class Node(Struct, frozen=True, gc=False):
     processes: int | None = None
     """How many processes the probe saw on the node."""
     python_processes: tuple[Text, ...] = ()
-    """Command lines of Python processes that are no rank: what was found instead."""
+    """Python processes that are no rank, as `pid 4711: python serve.py`: found instead."""
     other_users: Mapping[str, int] = field(default_factory=dict)
     """Rank-like processes of other users that were left out: user name to count."""
 

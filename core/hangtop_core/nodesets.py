@@ -6,13 +6,30 @@ Only its notation is used here, nothing of it that looks up groups or reaches a 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from configparser import ConfigParser
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+
+@cache
+def library() -> Any:
+    """Return the module `ClusterShell.NodeSet`, imported without reading a `defaults.conf`.
+
+    It would read one at its import, also of the Python prefix. Nothing in it concerns hangtop,
+    which runs none of ClusterShell's workers; a broken one would be an error of every command.
+    """
+    read = ConfigParser.read
+    setattr(ConfigParser, "read", lambda *_: [])  # noqa: B010
+    try:
+        from ClusterShell import NodeSet
+    finally:
+        setattr(ConfigParser, "read", read)  # noqa: B010
+    return NodeSet
 
 
 def fold(names: Iterable[str]) -> str:
@@ -29,11 +46,10 @@ def _fold(names: tuple[str, ...]) -> str:
     if len(names) < 2 or any("[" in name for name in names):
         # Somebody's word: of `a[0-99999999]` all numbers would be made.
         return ",".join(names)
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-
+    sets = library()
     try:
-        return str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
-    except NodeSetException:
+        return str(sets.NodeSet.fromlist(names, resolver=sets.RESOLVER_NOGROUP))
+    except sets.NodeSetException:
         return ",".join(names)
 
 
@@ -103,12 +119,11 @@ def _of_one_width(first: int, last: int) -> Iterator[tuple[int, int]]:
 
 def unfold(text: str) -> list[str]:
     """Return the names of a set such as ``gpu[01-16]``; none where it cannot be read as one."""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-
     if not is_bounded(text, MAX_NAMES):
         return []
+    sets = library()
     try:
-        found = NodeSet(digits_inside(text), resolver=RESOLVER_NOGROUP)
+        found = sets.NodeSet(digits_inside(text), resolver=sets.RESOLVER_NOGROUP)
         return [str(name) for name in found] if len(found) <= MAX_NAMES else []
-    except NodeSetException:
+    except sets.NodeSetException:
         return []

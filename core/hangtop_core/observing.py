@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 SETTLE_S = 3.0
 """Seconds to look for a job after the node has answered: one just starting shows up within."""
+LOOK_S = 1.5
+"""Seconds after which a command that has met no job at all says so."""
+LEAST_LOOK_S = 0.8
+"""Seconds of that after the nodes have answered."""
 CONNECT_S = 20.0
 """Seconds to wait for the first answer of one node."""
 CONNECT_ALL_S = 300.0
@@ -41,6 +45,7 @@ LATE_STACKS_S = 60.0
 without stacks there is hardly a verdict."""
 LATE_S = 20.0
 """Seconds by which what is observed may lag behind: a process that moves is sampled every 10 s."""
+LEAST_LATE_S = 3.0
 STEPS_S = 30.0
 """Seconds for which a job is observed at least in which ranks work unevenly."""
 STALLED_S = 5.0
@@ -137,8 +142,12 @@ def lacking(update: Update, job: Job, elapsed: float, at_least: float) -> Lack |
 
 
 def limit_s(at_least: float, hang_after: float) -> float:
-    """Seconds for which a job is observed at most, but for stacks that are late."""
-    return max(at_least, hang_after) + LATE_S
+    """Seconds for which a job is observed at most, but for stacks that are late.
+
+    Who has it observed for as long as a hang takes has also said when that is to end.
+    """
+    late = LATE_S if at_least < hang_after else min(LATE_S, max(LEAST_LATE_S, hang_after / 4))
+    return max(at_least, hang_after) + late
 
 
 def wait_while(session: Session, lack: Callable[[Update], Lack | None], limit: float) -> None:

@@ -13,12 +13,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from hangtop_core import starting
 from hangtop_core.asking import Asking
 from hangtop_core.attach.apart import MANY, engine
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.collector import Collector
-from hangtop_core.errors import ClosedError, RequestCancelledError
+from hangtop_core.errors import ClosedError, RequestCancelledError, StartError
 from hangtop_core.gather import Sampled, reject
 from hangtop_core.inbox import Inbox
 from hangtop_core.judging import Judge
@@ -102,14 +103,23 @@ class Session(Asking):
     # Life
 
     def start(self) -> None:
-        """Start observing."""
+        """Start observing.
+
+        Raises:
+            StartError: there is no room for it on this machine.
+        """
         with self._state_lock:
             if self._closing.is_set():
                 raise ClosedError("the session was closed")
             if self._thread.ident is None:
+                starting.check_memory()
                 self._began = time.monotonic()
-                self._engine.start()
-                self._thread.start()
+                try:
+                    self._engine.start()
+                    self._thread.start()
+                except (RuntimeError, MemoryError, OSError) as error:
+                    self._engine.stop()
+                    raise StartError(f"cannot start the threads of a session: {error}") from error
 
     def close(self) -> None:
         """End the probes and all threads; nothing is left afterwards. May be called twice."""

@@ -126,12 +126,21 @@ class Columns:
         start = self.length - limit
         if first >= 0:
             start = max(min(start, first), self.length - 4 * limit)
-        if start <= 0:
-            return
+        if start > 0:
+            self._drop(start)
+            self.wrapped = True
+
+    def since(self, start_ns: int) -> int:
+        """Drop what was recorded before a time, and so by others; return how many entries."""
+        count = next((n for n, at in enumerate(self.created) if not 0 < at < start_ns), self.length)
+        if count:
+            self._drop(count)
+        return count
+
+    def _drop(self, count: int) -> None:
         for name in ("group", "call", "site", "flag", "seq", "record", "created"):
-            setattr(self, name, getattr(self, name)[start:])
-        self.length -= start
-        self.wrapped = True
+            setattr(self, name, getattr(self, name)[count:])
+        self.length -= count
         self._forget("call", "calls")
         self._forget("site", "sites")
 

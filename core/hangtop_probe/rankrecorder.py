@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 FRESH_S = 60.0
 """A file this new is as good as asking, and has stacks."""
+CLOCK_S = 1.0
+"""Seconds by which a time may seem to be before the rank's start: that is told in ticks."""
 DEFAULT_ENTRIES = 2000
 SERVER_S = 5.0
 STORE_S = 2.0
@@ -126,7 +128,7 @@ class Reading:
             seen = status(self._inside(path))
             if seen is None or not stat.S_ISREG(seen.st_mode):
                 continue
-            if seen.st_mtime < self.started - 1:
+            if seen.st_mtime < self.started - CLOCK_S:
                 age = self.started - seen.st_mtime
                 self.ways.append(way("file", "stale", path=path, seconds=int(age)))
             else:
@@ -143,7 +145,8 @@ class Reading:
         return None
 
     def _file(self, path: str, facts: Facts, source: str) -> Optional[Message]:
-        order = {"file": self._inside(path), "uid": facts.uid}
+        since = self.started - CLOCK_S
+        order = {"file": self._inside(path), "uid": facts.uid, "since": since}
         made = self._child(order, source, path)
         if made is not None:
             self.ways.append(way(source, "read", path=path))
@@ -296,6 +299,9 @@ class Reading:
         if "trace" not in answer:
             self.ways.append(dict(way(source, answer["code"], path=path, **answer["args"])))
             return None
+        if answer.get("earlier"):
+            count = answer["earlier"]
+            self.ways.append(way(source, "partly-earlier", path=path, count=count))
         made: Message = {"trace": answer["trace"], "source": source, "path": path}
         if answer.get("at"):
             made["at"] = round(answer["at"], 3)

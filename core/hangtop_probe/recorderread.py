@@ -1,13 +1,15 @@
 """Reads one flight recorder in a process of its own: what a hostile dump can do ends with it.
 
 Run by `rankrecorder` with an order as its argument, with limits on memory and CPU time. An order is
-JSON: `file` with `uid`, or `unix` or `tcp` with `handlers` and `seconds`; `entries` is how many to
-keep. Prints JSON: the recorder as columns, or `code` and `args`.
+JSON: `file` with `uid` and, for a rank that runs, `since`, the time of its start; or `unix` or
+`tcp` with `handlers` and `seconds`; `entries` is how many to keep. Prints JSON: the recorder as
+columns, or `code` and `args`.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import gc
 import json
@@ -65,15 +67,13 @@ def main() -> None:
     json.dump(answer, sys.stdout, separators=(",", ":"))
 
 
-def limit(what: int, wanted: int) -> None:
-    """Set a limit of this process, as far as it may."""
+def limit(what: int, wanted: int) -> bool:
+    """Set a limit of this process, as far as it may; return whether it has as much then."""
     _, hard = resource.getrlimit(what)
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    try:
-        resource.setrlimit(what, (wanted, hard))
-    except (ValueError, OSError):
-        return
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(what, (most, hard))
+    return most == wanted
 
 
 def _memory(size: int) -> None:
@@ -108,9 +108,12 @@ def _file(order: Dict[str, Any]) -> Dict[str, Any]:
             data = file.read(MAX_FILE)
         except OSError as error:
             raise Told("unreadable", why=os.strerror(error.errno or 0)) from None
-    made = _row(data, order["entries"])
-    made["at"] = found.st_mtime
-    return made
+    columns = reduce_dump(data)
+    earlier = columns.since(int(order.get("since", 0) * 1e9))
+    if earlier and not columns.length:
+        raise Told("earlier")
+    columns.newest(order["entries"])
+    return {"trace": row(columns), "at": found.st_mtime, "earlier": earlier}
 
 
 def _server(order: Dict[str, Any]) -> Dict[str, Any]:

@@ -291,14 +291,14 @@ class Table:
         """Return the CPU seconds that reading through the guard has cost so far."""
         return self._guard.cpu_s + self._file_guard.cpu_s + self._memory_guard.cpu_s
 
-    def python_processes(self) -> List[Tuple[str, ...]]:
-        """Return command lines of Python processes that are no ranks, where none were named."""
+    def python_processes(self) -> List[Tuple[int, Tuple[str, ...]]]:
+        """Return pids and command lines of Python processes that are no ranks."""
         with self._lock:
             told = own_processes(self.entries).union(self.roles)
             found = sorted(self.entries.items()) if self.only is None else []
-            others = [one.facts for pid, one in found if one.mine and pid not in told]
-        lines = [one.cmdline for one in others if one.python]
-        return [one for one in lines if not commands.runs_hangtop(one)]
+            others = [(pid, one.facts) for pid, one in found if one.mine and pid not in told]
+        lines = [(pid, one.cmdline) for pid, one in others if one.python]
+        return [(pid, one) for pid, one in lines if not commands.runs_hangtop(one)]
 
     def other_users(self) -> Dict[str, int]:
         """Return how many rank-like processes of other users were left out, by user."""

@@ -231,7 +231,10 @@ class Watch:
 
     def _python_processes(self) -> List[str]:
         found = self.table.python_processes()[:20]
-        return [" ".join(secrets.mask_arguments(cmdline))[:500] for cmdline in found]
+        return [
+            "pid %d: %s" % (pid, " ".join(secrets.mask_arguments(cmdline))[:500])
+            for pid, cmdline in found
+        ]
 
 
 def probe_cpu() -> float:

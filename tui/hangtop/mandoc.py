@@ -30,6 +30,7 @@ ENVIRONMENT = {
     "PAGER": "what v opens in the app; less -S where it is not set",
     "VISUAL, EDITOR": "what V opens in the app, the first that is set; else vi",
     "SHELL": "what ! starts in the app, on this machine",
+    "CLUSTERSHELL_CFGDIR": "where a groups.conf of ClusterShell is, besides the usual places",
     "SLURM_JOB_ID, SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID": "inside of a Slurm job: the job that "
     "is looked at when nothing else is said",
     "PDSH_SSH_ARGS_APPEND": "options for the ssh of pdsh; those of hangtop come after them",

@@ -36,12 +36,11 @@ def page(text: str, environ: Mapping[str, str] = os.environ) -> str | None:
     try:
         command = _program(environ, ("PAGER",), "less -S")
         # The pager takes the file for what the locale says; what that lacks is shown as `?`.
-        with tempfile.NamedTemporaryFile(
-            "w", prefix="hangtop-", suffix=".txt", errors="replace"
-        ) as file:
+        # It has no name, so that nothing is left of it, whoever is killed.
+        with tempfile.TemporaryFile("w", errors="replace") as file:
             file.write(text + "\n")
             file.flush()
-            return _run([*command, file.name])
+            return _run([*command, f"/dev/fd/{file.fileno()}"], file.fileno())
     except ValueError as error:
         return str(error)
     except OSError as error:
@@ -136,10 +135,10 @@ def _wait_for_enter(said: str) -> None:
         sys.stdin.readline()
 
 
-def _run(command: Sequence[str]) -> str | None:
+def _run(command: Sequence[str], *descriptors: int) -> str | None:
     """Run a program; why it could not be started, if so."""
     try:
-        status(command)
+        status(command, *descriptors)
     except OSError as error:
         return f"{command[0]}: {error.strerror}"
     return None
@@ -151,11 +150,11 @@ def dying_with_us(command: Sequence[str]) -> list[str]:
     return [*tools.dying_with_us(shutil.which("setpriv"), signal.SIGTERM), program, *command[1:]]
 
 
-def status(command: Sequence[str]) -> int:
-    """Run a program to its end, and return its exit status."""
+def status(command: Sequence[str], *descriptors: int) -> int:
+    """Run a program to its end, with these descriptors open, and return its exit status."""
     # Ctrl-C is for the program. With a handler, not ignored: that would be passed on to it.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
-        return subprocess.run(command, check=False).returncode
+        return subprocess.run(command, pass_fds=descriptors, check=False).returncode
     finally:
         signal.signal(signal.SIGINT, before)

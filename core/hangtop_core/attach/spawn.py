@@ -43,7 +43,8 @@ def spawn(argv: Sequence[str], streams: Sequence[int], closed: Iterable[int]) ->
         for to, fd in enumerate(streams):
             _check(_LIBC.posix_spawn_file_actions_adddup2(actions, fd, to))
         for fd in closed:
-            _check(_LIBC.posix_spawn_file_actions_addclose(actions, fd))
+            if _LIBC.posix_spawn_file_actions_addclose(actions, fd):
+                os.set_inheritable(fd, False)  # it takes no number beyond `ulimit -n`
         # A copy of the environment: another thread may be growing the C library's own.
         variables = _texts([b"%b=%b" % one for one in environ.items()])
         _check(

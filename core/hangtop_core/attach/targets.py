@@ -1,8 +1,8 @@
 """Which nodes: folded node sets and groups, exclusions and host files.
 
 Node sets and groups are ClusterShell's (``gpu[001-128]``, ``@group``, ``a-z!b``), so a site's
-groups.conf works here too. A group that nobody has defined is an empty set to ClusterShell; here
-it is an error, because an empty answer would read as "nothing runs there".
+groups.conf works here too. A group that nobody has defined is an error, because an empty answer
+would read as "nothing runs there".
 """
 
 from __future__ import annotations
@@ -10,13 +10,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ClusterShell.NodeSet import NodeSet, NodeSetException
-from ClusterShell.NodeUtils import (
-    GroupResolverError,
-    GroupResolverSourceError,
-    GroupSourceError,
-)
+from ClusterShell.NodeUtils import GroupResolverError, GroupSourceError, GroupSourceNoUpcall
 
+from hangtop_core import nodegroups, nodesets
 from hangtop_core.errors import UsageError
 from hangtop_core.nodesets import digits_inside, is_bounded
 from hangtop_core.places import is_name
@@ -32,7 +28,6 @@ MAX_HOSTFILE = 16 << 20
 MAX_SPANS = 4 * MAX_NODES
 """Numbers in all ranges of an expression, of which some may be taken out again."""
 
-_GROUP = re.compile(r"@[^\s,!&^]+")
 _WITH_GROUPS = re.compile(r"(?!.*[@:]-)[A-Za-z0-9_.:%@,!&^\[\]*?/+-]+")
 """A site's groups.conf may have commands that groups come from (`map: ... $GROUP`): ClusterShell
 hands them to a shell with the group's name in them. So there is nothing in it that means something
@@ -43,6 +38,8 @@ _LOGIN = re.compile(r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]+@[A-Za-z0-9_.\[\]-]+")
 """`alice@n1`, as for ssh; NodeSet would take the second half for a group."""
 _INSIDE = re.compile(r"\[[^\]]*")
 _BLANKS = re.compile(r"(?<!\s)\s*([\[,/-])\s*")
+_PATTERN = re.compile(r"(?:^|,)((?![@,])(?:\[[^\]]*\]|[^\[,!&^])*[*?](?:\[[^\]]*\]|[^\[,!&^])*)")
+"""A name with wildcards that adds nodes; one that takes some away may match none."""
 _SLOTS = re.compile(r"^([^:\s]+):\d+$")
 
 
@@ -68,33 +65,30 @@ def expand(expression: str, what: str = "--nodes") -> tuple[str, ...]:
             f"{what}: {clean(expression, 80)!r} names no group",
             "The name of a group is letters, digits, dots, dashes and underscores: @gpu, @rack:r1.",
         )
-    try:
-        for group in _GROUP.findall(expression):
-            if not NodeSet(group):
-                raise _unknown_group(what, group)
-        nodes = NodeSet(expression)
-        if len(nodes) > MAX_NODES:  # counted before they are made: `a[1-99]b[1-99]c[1-99]`
-            raise UsageError(f"{what}: {len(nodes)} nodes, {MAX_NODES} at most")
-        names = tuple(str(name) for name in nodes)
-    except GroupResolverSourceError as error:
-        # Of a source that is not there, it says nothing but the name.
-        raise UsageError(
-            f"{what}: group source {clean(str(error), 80)!r} cannot be used"
-        ) from error
-    except (NodeSetException, GroupResolverError, GroupSourceError, ValueError) as error:
-        # A ValueError is of a number with thousands of digits.
-        raise UsageError(f"{what}: {clean(str(error), 200)}") from error
+    names = _resolve(expression, what)
     for name in names:
         check_name(name, what)
     return names
 
 
-def _unknown_group(what: str, group: str) -> UsageError:
-    return UsageError(
-        f"{what}: group {clean(group, 80)!r} is not defined, or is empty",
-        "Groups come from ClusterShell: /etc/clustershell/groups.conf and "
-        "~/.config/clustershell/groups.conf\n`nodeset -l` lists them, `cluset -l` does too.",
-    )
+def _resolve(expression: str, what: str) -> tuple[str, ...]:
+    sets, groups = nodesets.library(), nodegroups.configured(nodegroups.config_files())
+    try:
+        for pattern in _PATTERN.findall(expression):
+            if not sets.NodeSet(pattern, resolver=groups):
+                raise nodegroups.GroupError(f"no node of your groups matches {pattern!r}")
+        nodes = sets.NodeSet(expression, resolver=groups)
+        if len(nodes) > MAX_NODES:  # counted before they are made: `a[1-99]b[1-99]c[1-99]`
+            raise UsageError(f"{what}: {len(nodes)} nodes, {MAX_NODES} at most")
+        return tuple(str(name) for name in nodes)
+    except GroupSourceNoUpcall as error:
+        text = f"group source {error.group_source.name!r} has no command {str(error)!r}"
+        raise UsageError(f"{what}: {clean(text, 200)}", nodegroups.where()) from error
+    except (nodegroups.GroupError, GroupResolverError, GroupSourceError) as error:
+        raise UsageError(f"{what}: {clean(str(error), 200)}", nodegroups.where()) from error
+    except (sets.NodeSetException, ValueError, RecursionError) as error:
+        # A ValueError is of a number with thousands of digits.
+        raise UsageError(f"{what}: {clean(str(error), 200)}") from error
 
 
 def check_name(name: str, what: str) -> str:

@@ -4,7 +4,7 @@ from hangtop_core.capture.form import Facts, Header, counted, masked
 from hangtop_core.capture.naming import default_name, target_names, unused
 from hangtop_core.capture.read import Capture, is_capture, load
 from hangtop_core.capture.redact import Redaction
-from hangtop_core.capture.write import Saved, save
+from hangtop_core.capture.write import Saved, save, stream
 
 __all__ = [
     "Capture",
@@ -18,6 +18,7 @@ __all__ = [
     "load",
     "masked",
     "save",
+    "stream",
     "target_names",
     "unused",
 ]

@@ -11,6 +11,7 @@ import errno
 import gzip
 import io
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -75,8 +76,7 @@ def save(
     Raises:
         CaptureWriteError: it cannot be written. What is on the disk by then is named.
     """
-    redactor = redaction if isinstance(redaction, Redactor) else Redactor(redaction or Redaction())
-    pictures = _in_order(pictures)
+    redactor, pictures = _redactor(redaction), _in_order(pictures)
     try:
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
@@ -101,6 +101,33 @@ def save(
         Path(part).unlink(missing_ok=True)
         raise
     return Saved(str(path), count, header)
+
+
+def stream(
+    out: IO[bytes],
+    pictures: Sequence[Update],
+    facts: Facts,
+    redaction: Redaction | None = None,
+    commands: Iterable[CommandRecord] = (),
+    stop: Callable[[], bool] = lambda: False,
+) -> Saved:
+    """Write pictures as `save` does, but to a pipe: whole, from a file without a name."""
+    try:
+        file = tempfile.TemporaryFile()  # noqa: SIM115
+        writer = Writer(file, _redactor(redaction), facts)
+        writer.write(_in_order(pictures), commands, stop)
+        count = file.tell()
+        file.seek(0)
+    except OSError as error:
+        text = f"cannot write to a temporary folder: {error.strerror}"
+        raise CaptureWriteError(text, "-o FILE writes to a file of that name.") from None
+    with file:
+        shutil.copyfileobj(file, out)
+    return Saved("-", count, writer.header)
+
+
+def _redactor(redaction: Redaction | Redactor | None) -> Redactor:
+    return redaction if isinstance(redaction, Redactor) else Redactor(redaction or Redaction())
 
 
 def _in_order(pictures: Iterable[Update]) -> list[Update]:

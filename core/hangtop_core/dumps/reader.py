@@ -25,6 +25,9 @@ MAX_FILE = 256 << 20
 MAX_CPU_S = 120
 """For one file, should the parent be gone; it watches the clock itself as long as it lives."""
 
+TOO_MUCH = "it takes far more memory than its size explains"
+TOO_LITTLE = "this shell allows too little memory to read it (ulimit -v)"
+
 
 def main() -> None:
     """Answer requests until stdin ends."""
@@ -44,14 +47,14 @@ def _send(message: wire.Answer) -> None:
 
 def answer(ask: wire.Ask, base: int = 0) -> wire.Answer:
     """Read one file; never raises for what is in it."""
-    path = os.fsdecode(ask.path)
+    path, enough = os.fsdecode(ask.path), True
     try:
         size = os.stat(path).st_size
         if size > MAX_FILE:
             return wire.Answer("too-large", f"has {size >> 20} MiB; the limit is {MAX_FILE >> 20}")
         if base:
             used = time.process_time()
-            limit(resource.RLIMIT_AS, base + BASE_MEMORY + PER_BYTE * size)
+            enough = limit(resource.RLIMIT_AS, base + BASE_MEMORY + PER_BYTE * size)
             limit(resource.RLIMIT_CPU, int(used) + MAX_CPU_S)
         with open(path, "rb") as file:
             data = file.read(64)
@@ -66,7 +69,7 @@ def answer(ask: wire.Ask, base: int = 0) -> wire.Answer:
     except RefusedError as error:
         return wire.Answer("refused", str(error))
     except MemoryError:
-        return wire.Answer("refused", "refused: it takes far more memory than its size explains")
+        return wire.Answer("refused", f"refused: {TOO_MUCH if enough else TOO_LITTLE}")
     except RecursionError:
         return wire.Answer("refused", "refused: it is nested too deeply")
     except (ForeignError, ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:

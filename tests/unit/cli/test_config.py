@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +17,7 @@ from hangtop.cli.targets import launchers
 from hangtop_core.attach.command import CommandLauncher
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.ssh import SshLauncher
+from hangtop_core.errors import UsageError
 from support.arguments import options_of
 
 if TYPE_CHECKING:
@@ -186,3 +190,22 @@ def test_a_file_that_is_larger_than_any_is_not_read_whole(
     file.write_text("#".ljust(MAX_FILE + 1, "-"))
     assert main(["config"]) == 2
     assert f"{file}: has over 1 MiB" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "socket"])
+def test_what_is_no_file_is_neither_read_nor_waited_for(file: Path, kind: str) -> None:
+    make = {
+        "pipe": lambda: os.mkfifo(file),
+        "folder": file.mkdir,
+        "device": lambda: file.symlink_to("/dev/zero"),
+        "socket": lambda: socket.socket(socket.AF_UNIX).bind(str(file)),
+    }
+    make[kind]()
+    with pytest.raises(UsageError, match=re.escape(f"{file}: ")):
+        options()
+
+
+def test_no_file_is_meant_by_dev_null(file: Path) -> None:
+    file.symlink_to(os.devnull)
+    assert options()["interval"] == 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -122,3 +123,49 @@ def test_a_capture_is_named_so_that_a_shell_can_read_it(
         told = capsys.readouterr().err
         assert "\x1b" not in told
         assert f"`hangtop open {named}`" in told
+
+
+class Pipe(io.TextIOWrapper):
+    """Standard output that is no terminal."""
+
+    def __init__(self) -> None:
+        self.raw_bytes = io.BytesIO()
+        super().__init__(self.raw_bytes, "utf-8")
+
+
+def test_a_capture_goes_to_a_pipe_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = Pipe()
+    monkeypatch.setattr("sys.stdout", pipe)
+    monkeypatch.chdir(tmp_path)
+    assert main(["capture", RECORDING, "-o", "-"]) == 0
+    told = capsys.readouterr().err
+    assert "standard output: " in told
+    assert "hangtop open" not in told
+    assert not [*tmp_path.iterdir()]
+    (tmp_path / "a.hangtop").write_bytes(pipe.raw_bytes.getvalue())
+    again = load(str(tmp_path / "a.hangtop"))
+    assert again.newest.snapshot.jobs[0].key == load(RECORDING).newest.snapshot.jobs[0].key
+    assert not again.cut
+
+
+def test_a_capture_is_not_for_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["capture", RECORDING, "-o", "-", "--json"]) == 2
+    assert "both write to the standard output" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(["capture", RECORDING, "-o", "-"]) == 2
+    assert "not for a terminal" in capsys.readouterr().err
+
+
+def test_a_dash_means_standard_output_to_others_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["dump", RECORDING, "-o", "-"]) == 0
+    assert "ranks" in capsys.readouterr().out
+    main(["flight", RECORDING, "-o", "-"])
+    assert json.loads(capsys.readouterr().out)["schema"] == "hangtop.diagnosis/1"
+    assert not [*tmp_path.iterdir()]

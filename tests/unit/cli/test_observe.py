@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hangtop.cli.main import main
-from hangtop.cli.observe import no_job, wait_for_nodes
+from hangtop.cli.observe import no_job, wait_for_job, wait_for_nodes
 from hangtop.cli.output import StatusLine
 from hangtop_core.attach import messages
 from hangtop_core.model import Node, Snapshot
@@ -28,6 +28,27 @@ class Still:
     def wait(self, predicate, timeout: float):  # type: ignore[no-untyped-def]  # as in Session
         self.enough = predicate(self.update)
         return self.update
+
+
+class Patient:
+    """A session that shows no job, and counts for how long that was waited for."""
+
+    def __init__(self, age_s: float) -> None:
+        self.age_s, self.waited = age_s, 0.0
+
+    def wait(self, predicate, timeout: float) -> None:  # type: ignore[no-untyped-def]
+        self.waited += timeout
+
+
+@pytest.mark.parametrize("age", [0.0, 0.3, 1.0])
+def test_that_there_is_no_job_is_told_within_two_seconds(age: float) -> None:
+    """Starting and ending take up to another one."""
+    session = Patient(age)
+    wait_for_job(session, None, named=False)  # type: ignore[arg-type]
+    assert age + session.waited <= 2.0
+    assert session.waited >= 0.8
+    wait_for_job(session, "29500", named=True)  # type: ignore[arg-type]
+    assert session.waited >= 3.0  # who names a job may have started it just now
 
 
 @pytest.mark.parametrize("state", ["slow", "lost"])

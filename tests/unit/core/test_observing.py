@@ -17,6 +17,7 @@ from hangtop_core.observing import (
     decided,
     lacking,
     lacks_answers,
+    limit_s,
     wait_while,
 )
 from hangtop_core.updates import Update
@@ -68,6 +69,22 @@ def test_observing_goes_on_while_nothing_is_decided() -> None:
     assert not decided(diagnosis("starting", stalled=1.0), 5.0)
     assert not decided(diagnosis("starting", stalled=12.0), 12.0)  # a rendezvous that lasts
     assert decided(diagnosis("starting", stalled=1.0), 11.0)
+
+
+@pytest.mark.parametrize(
+    ("at_least", "hang_after", "most"),
+    [
+        (5.0, 5.0, 8.0),
+        (10.0, 10.0, 13.0),
+        (60.0, 60.0, 80.0),
+        (60.0, 10.0, 63.0),
+        (5.0, 30.0, 50.0),
+    ],
+)
+def test_who_observes_for_as_long_as_a_hang_takes_gets_an_answer_about_then(
+    at_least: float, hang_after: float, most: float
+) -> None:
+    assert hang_after < limit_s(at_least, hang_after) <= most
 
 
 def test_ranks_that_may_still_give_a_first_stack_are_waited_for() -> None:

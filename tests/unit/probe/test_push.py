@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -28,14 +29,16 @@ WATCH = {"op": "watch", "id": 1, "interval": 0.2, "all_users": False, "pids": No
 
 
 @contextlib.contextmanager
-def run(push: Push, home: Path, python: str = sys.executable) -> Iterator[subprocess.Popen[bytes]]:
+def run(
+    push: Push, home: Path, python: str = sys.executable, shell: str = "sh"
+) -> Iterator[subprocess.Popen[bytes]]:
     """The probe as pdsh starts it: by a shell, with a standard input that never says anything."""
     never, nobody = os.pipe()
     command = Login(python=python).shell_command(bundle.pushed(push))
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "XDG_CACHE_HOME": str(home)}
     env["HANGTOP_TEST_RUN"] = os.environ.get("HANGTOP_TEST_RUN", "")
     process = subprocess.Popen(
-        ["sh", "-c", command], stdin=never, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
+        [shell, "-c", command], stdin=never, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
     )
     os.close(never)
     try:
@@ -91,9 +94,14 @@ def test_it_answers_what_is_for_its_host_and_ends(tmp_path: Path) -> None:
     assert told[1]["end"] == {"pids": 1}
 
 
-def test_what_it_cannot_do_is_an_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shell", ["sh", "bash", "zsh", "tcsh", "fish"])
+def test_what_it_cannot_do_is_an_answer_whatever_the_login_shell(
+    tmp_path: Path, shell: str
+) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} on this machine")
     push = Push({"*": [{"op": "nonsense", "id": 3}, {"id": "x"}]}, 60.0, 0, 4000, hello=False)
-    with run(push, tmp_path) as process:
+    with run(push, tmp_path, shell=shell) as process:
         told = {message["id"]: message["err"]["kind"] for message in messages(process)}
     assert told == {3: "unsupported", 0: "error"}
 

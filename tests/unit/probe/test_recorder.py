@@ -11,14 +11,15 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hangtop_core.analysis.flight import trace as head
-from hangtop_core.analysis.flight.ways import explain
-from hangtop_core.model import RecorderWay
+from hangtop_core.analysis.flight.ways import cautions, explain
+from hangtop_core.model import Recorder, RecorderWay
 from hangtop_probe import (
     columns,
     gdbcalls,
@@ -195,6 +196,13 @@ def code_of(piece: dict[str, Any], way: str) -> str:
     return str(next(one["code"] for one in piece["ways"] if one["way"] == way))
 
 
+def recorded(after_start: float = 5.0) -> Job:
+    """A job whose operations were recorded so many seconds after now, when its ranks start."""
+    job = Job(2)
+    job.clock = time.time_ns() + int(after_start * 1e9)
+    return job
+
+
 HOSTILE = {
     "global": (pickle.dumps({"version": os.system}), "refused"),
     "claim": (b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x0fX\xff\xff\xff\x7f", "memory"),
@@ -215,7 +223,7 @@ def test_a_hostile_file_is_refused_and_other_ranks_are_read(
     data, code = HOSTILE[name]
     with FakeRank(tmp_path) as rank, FakeRank(other) as honest:
         (tmp_path / "d_0").write_bytes(data)
-        (other / "d_0").write_bytes(pickle.dumps(Job(2).call("all_reduce").dump(0), 2))
+        (other / "d_0").write_bytes(pickle.dumps(recorded().call("all_reduce").dump(0), 2))
         pids = [rank.pid, honest.pid]
         pieces = probe.pieces(op="recorder", pids=pids, ranks={str(pid): 0 for pid in pids})
         found = {piece["pid"]: piece for piece in pieces}
@@ -229,7 +237,7 @@ def test_files_of_an_earlier_run_and_links_are_not_read(
     probe: ProbeClient, tmp_path: Path, form: str
 ) -> None:
     file = tmp_path / "d_0"
-    dump = Job(2).call("all_reduce").dump(0)
+    dump = recorded().call("all_reduce").dump(0)
     with FakeRank(tmp_path) as rank:
         file.write_bytes(pickle.dumps(dump, 2) if form == "pickle" else as_json(dump))
         piece = read(probe, rank)
@@ -242,16 +250,44 @@ def test_files_of_an_earlier_run_and_links_are_not_read(
         assert code_of(read(probe, rank), "file") == "none"
 
 
+def test_a_new_file_with_what_an_earlier_run_has_recorded_is_not_believed(
+    probe: ProbeClient, tmp_path: Path
+) -> None:
+    """As `cp` leaves it, or a run whose last rank wrote its dump when this one was on its way."""
+    with FakeRank(tmp_path) as rank:
+        (tmp_path / "d_0").write_bytes(pickle.dumps(recorded(-30.0).call("all_reduce").dump(0), 2))
+        piece = read(probe, rank)
+        assert code_of(piece, "file") == "earlier"
+        assert "trace" not in piece
+
+
+def test_operations_of_an_earlier_run_are_left_out_and_that_is_told(
+    probe: ProbeClient, tmp_path: Path
+) -> None:
+    job = recorded(-30.0).call("all_reduce").call("all_reduce").call("all_reduce")
+    job.clock += int(60e9)
+    with FakeRank(tmp_path) as rank:
+        (tmp_path / "d_0").write_bytes(pickle.dumps(job.call("broadcast").dump(0), 2))
+        piece = read(probe, rank)
+    assert piece["trace"]["length"] == 1
+    assert "nccl:all_reduce" not in json.dumps(piece)
+    assert "nccl:broadcast" in json.dumps(piece)
+    [told] = [one for one in piece["ways"] if one["code"] == "partly-earlier"]
+    assert told["args"]["count"] == "3"
+    made = Recorder(0.0, "file", trace=head.Trace(0, ""), ways=(RecorderWay(**told),))
+    assert any("of an earlier run" in one for one in cautions(made))
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a file away needs root")
 def test_a_file_of_somebody_else_is_not_read(probe: ProbeClient, tmp_path: Path) -> None:
     with FakeRank(tmp_path) as rank:
-        (tmp_path / "d_0").write_bytes(pickle.dumps(Job(2).call("all_reduce").dump(0), 2))
+        (tmp_path / "d_0").write_bytes(pickle.dumps(recorded().call("all_reduce").dump(0), 2))
         os.chown(tmp_path / "d_0", 65534, -1)
         assert code_of(read(probe, rank), "file") == "owner"
 
 
 def test_equal_calls_and_groups_are_sent_once(probe: ProbeClient, tmp_path: Path) -> None:
-    job = Job(2).call("all_reduce").call("broadcast", line=12)
+    job = recorded().call("all_reduce").call("broadcast", line=12)
     ranks = []
     for number in (0, 1):
         place = tmp_path / str(number)

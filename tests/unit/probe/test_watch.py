@@ -258,6 +258,21 @@ def test_a_watch_of_a_real_process(named: tuple[Table, subprocess.Popen[bytes]])
     assert watch.piece()["gone"] == {str(child.pid): {"exit_code": -9}}
 
 
+def test_python_programs_that_are_no_ranks_are_told_with_their_pids(
+    named: tuple[Table, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, child = named
+    monkeypatch.setattr("hangtop_probe.table.own_processes", lambda entries: set())
+    watch = Watch(Table(permission.rights()), 1.0, Hardware(Gpus(Tools()), root="/nowhere"))
+
+    def of_child() -> list[tuple[int, tuple[str, ...]]]:
+        return [one for one in Table.python_processes(watch.table) if one[0] == child.pid]
+
+    monkeypatch.setattr(watch.table, "python_processes", of_child)
+    [told] = watch.piece()["node"]["python_processes"]
+    assert told.startswith(f"pid {child.pid}: {sys.executable} -c import time")
+
+
 def test_the_interval_grows_with_the_cost_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     spent = [0.0]
     monkeypatch.setattr(time, "thread_time", lambda: spent[0])

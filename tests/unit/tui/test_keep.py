@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import io
 import os
 import re
@@ -136,6 +137,26 @@ def test_a_pager_or_editor_that_is_no_command_is_told(tmp_path: Path) -> None:
     file.touch()
     assert "$VISUAL is" in (pager.edit(str(file), 1, {"VISUAL": '"', "EDITOR": "true"}) or "")
     assert pager.edit(str(file), 1, {"VISUAL": " ", "EDITOR": "true"}) is None, "as if not set"
+
+
+def test_nothing_is_left_of_what_was_paged_when_hangtop_and_the_pager_are_killed(
+    tmp_path: Path,
+) -> None:
+    folder, seen = tmp_path / "tmp", tmp_path / "seen"
+    folder.mkdir()
+    script = f"cat -- $1 >{seen}; kill -9 $PPID $$"
+    program = f"""
+        from hangtop import pager
+        pager.page("two\\nlines", {{"PAGER": {f"sh -c {shlex.quote(script)} -"!r}}})
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", inspect.cleandoc(program)],
+        env={**os.environ, "TMPDIR": str(folder)},
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert seen.read_text() == "two\nlines\n"
+    assert not [*folder.iterdir()]
 
 
 def test_a_full_disk_under_the_pager_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from hangtop.cli.fromfile import no_targets
 from hangtop.cli.observe import choose, find_job, tell_unseen
 from hangtop.cli.output import StatusLine, opening
 from hangtop.cli.targets import launchers
+from hangtop.cli.writing import STDOUT, check_folder, check_new
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.capture import (
     Facts,
@@ -25,6 +26,7 @@ from hangtop_core.capture import (
     default_name,
     load,
     save,
+    stream,
     target_names,
     unused,
 )
@@ -52,8 +54,7 @@ MISSING_SHOWN = 5
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    if arguments.output is not None:
-        check(Path(arguments.output))
+    check(arguments)
     if arguments.capture is not None:
         return again(arguments)
     arguments = complete(arguments, sample_every=1.0)
@@ -121,25 +122,35 @@ def write(
     path = Path(given) if given is not None else unused(Path(default_name(pictures[-1], job)))
     with StatusLine() as status, not_now() as hurried:
         status.show(f"writing {clean(str(path), 60)} ...")
-        saved = save(path, pictures, facts, redaction, commands, hurried)
+        if given == STDOUT:
+            out = sys.stdout.buffer
+            saved = stream(out, pictures, facts, redaction, commands, hurried)
+            out.flush()
+        else:
+            saved = save(path, pictures, facts, redaction, commands, hurried)
     before = "on the nodes, before they were sent" if not redacted else "in that capture already"
-    tell(saved, before, as_json=arguments.json)
+    if arguments.json:
+        tell_json(saved)
+    else:
+        tell(saved, before)
 
 
-def check(path: Path) -> None:
+def check(arguments: argparse.Namespace) -> None:
     """Refuse at once what could not be written in the end.
 
     Raises:
-        UsageError: when it is there, or its folder is not.
+        UsageError: when it is there, or cannot be written.
     """
-    try:
-        there = path.exists() or path.is_symlink()
-    except OSError as error:
-        raise UsageError(f"--output {path}: {error.strerror}") from error
-    if there:
-        raise UsageError(f"--output {path}: it is there already, and is not overwritten")
-    if not path.parent.is_dir():
-        raise UsageError(f"--output {path}: there is no folder {path.parent}")
+    given = arguments.output
+    if given is None:
+        check_folder(Path(), "without --output")
+    elif given != STDOUT:
+        check_new(given)
+    elif arguments.json:
+        raise UsageError("--output - and --json both write to the standard output")
+    elif sys.stdout.isatty():
+        fix = "Redirect it: hangtop capture -o - > hang.hangtop"
+        raise UsageError("--output -: a capture is not for a terminal", fix)
 
 
 def look(session: Session, job: Job, arguments: argparse.Namespace) -> None:
@@ -175,13 +186,15 @@ def not_now() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def tell(saved: Saved, before: str, *, as_json: bool) -> None:
+def tell_json(saved: Saved) -> None:
+    """Print what was written as a document."""
+    told = {"schema": "hangtop.captured/1", "path": saved.path, "bytes": saved.bytes}
+    print(to_json({**told, "header": saved.header}).decode())
+
+
+def tell(saved: Saved, before: str) -> None:
     """Say what was written; ``before`` says where secrets were masked that were when they came."""
     header = saved.header
-    if as_json:
-        told = {"schema": "hangtop.captured/1", "path": saved.path, "bytes": saved.bytes}
-        print(to_json({**told, "header": header}).decode())
-        return
     holds = header.holds
     what = ", ".join(
         plural(holds[name], word)
@@ -192,7 +205,9 @@ def tell(saved: Saved, before: str, *, as_json: bool) -> None:
         if holds.get(name)
     )  # fmt: skip
     span = duration(header.taken_at - header.since)
-    print(f"{clean(saved.path, 300)}: {size(saved.bytes)}, {what} over {span}")
-    for line in counted(header.redactions, before) or ("no secret was found that is to be masked",):
-        print(line)
-    print(f"`{opening(saved.path)}` shows it")
+    piped = saved.path == STDOUT
+    name, file = ("standard output", sys.stderr) if piped else (clean(saved.path, 300), sys.stdout)
+    lines = [f"{name}: {size(saved.bytes)}, {what} over {span}"]
+    lines += counted(header.redactions, before) or ["no secret was found that is to be masked"]
+    lines += [] if piped else [f"`{opening(saved.path)}` shows it"]
+    print("\n".join(lines), file=file)

@@ -47,7 +47,10 @@ def add_capture(commands: Commands[argparse.ArgumentParser]) -> None:
         help="write what is in this file to another one, with more taken out of it",
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="a file that is not there yet (0600)"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="a file that is not there yet (0600); - for standard output",
     )
     parser.add_argument(
         "--observe", type=seconds, default=5.0, metavar="S", help="seconds at least (default: 5)"

@@ -95,8 +95,12 @@ def _load(path: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        with path.open("rb") as file:
-            _check_owner(path, os.fstat(file.fileno()))
+        # Without waiting: opening a pipe would wait for whoever writes to it.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) and str(path.resolve()) != os.devnull:
+                raise UsageError(f"{path}: it is no file, but {_kind(found.st_mode)}")
+            _check_owner(path, found)
             data = file.read(MAX_FILE + 1)
             if len(data) > MAX_FILE:
                 raise ValueError(f"has over {MAX_FILE >> 20} MiB")
@@ -109,6 +113,12 @@ def _load(path: Path) -> dict[str, Any]:
         raise UsageError(
             f"{path}: {clean(str(error), 200)}", "It is TOML: https://toml.io"
         ) from error
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    return "a pipe or socket" if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) else "a device"
 
 
 def _check_owner(path: Path, found: os.stat_result) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from hangtop.cli.dumpdata import as_data
 from hangtop.cli.observe import choose, find_job, tell_unseen
 from hangtop.cli.output import StatusLine, draws_unicode, width
 from hangtop.cli.targets import launchers
+from hangtop.cli.writing import STDOUT, check_file, check_folder
 from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import Threads, merge
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -48,6 +50,7 @@ TELL_EVERY_S = 0.2
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     arguments = complete(arguments)
+    check_output(arguments)
     if arguments.capture is not None:
         from hangtop.cli.fromfile import dump
 
@@ -82,6 +85,21 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted or answers.missing:
         return 130
     return 0 if has_stacks(job) else 13
+
+
+def check_output(arguments: argparse.Namespace) -> None:
+    """Refuse at once what could not be written in the end, and take `-` for standard output.
+
+    Raises:
+        UsageError: when a file could not be written.
+    """
+    path = arguments.output
+    if path == STDOUT:
+        arguments.output = None
+    elif path is not None and "%N" not in path:
+        check_file(path)
+    elif path is not None and "%N" not in os.path.dirname(path):
+        check_folder(Path(path).parent)
 
 
 def put(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from hangtop.cli import config, flightlive, fromfile, redacting
 from hangtop.cli.arguments import complete
 from hangtop.cli.diagnose import exit_status
 from hangtop.cli.output import StatusLine
+from hangtop.cli.writing import STDOUT, check_file
 from hangtop.files import FileSource
 from hangtop_core.analysis.flight.picture import FileProblem, examine
 from hangtop_core.analysis.flight.trace import Trace
@@ -48,6 +49,10 @@ _LIVE = {
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     ranks = selected(arguments.selected_ranks)
+    if arguments.output == STDOUT:
+        arguments.output, arguments.json = None, True
+    if arguments.output:
+        check_file(arguments.output)
     if not arguments.entries and (ranks is not None or arguments.pg_filters or arguments.stacks):
         raise UsageError(
             "--selected-ranks, --pg-filters and --stacks choose what -j prints",

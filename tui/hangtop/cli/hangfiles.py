@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hangtop.cli.writing import check_folder
 from hangtop_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ class HangFiles:
         self.directory, self.keep = directory.absolute(), keep
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=self.directory)).rmdir()
         except OSError as error:
             raise UsageError(f"--output {directory}: {error.strerror}") from error
+        check_folder(self.directory)
 
     def write(
         self, files: Mapping[str, str], at: float, also: Callable[[Path], None] | None = None

@@ -6,7 +6,6 @@ Nothing heavy is imported here: `--help` and the headless commands never load Te
 from __future__ import annotations
 
 import argparse
-import contextlib
 import errno
 import os
 import sys
@@ -27,6 +26,7 @@ from hangtop.cli.nettestargs import add_nettest
 from hangtop.cli.numericsargs import add_numerics
 from hangtop.cli.runargs import add_run
 from hangtop.cli.straceargs import add_files, add_strace
+from hangtop.cli.streams import check_stdout, drop_stdout, open_standard_streams
 from hangtop.cli.toolargs import add_completion, add_config, add_doctor
 from hangtop.cli.watchargs import add_watch
 from hangtop_core.commands import spelt_or_why
@@ -137,6 +137,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 OPENS = "`hangtop open {file}` looks through it when it is a capture"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_RESULT = (None, "run", "open", "demo", "debug")
+"""Commands that do what they are there for also where nothing can be printed."""
 
 
 def exit_status(error: HangtopError) -> int:
@@ -159,6 +161,7 @@ def exit_status(error: HangtopError) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status."""
+    open_standard_streams()
     parser = build_parser()
     words = sys.argv[1:] if argv is None else argv
     if words and words[0] not in MODULES and os.path.isfile(words[0]):
@@ -187,27 +190,44 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         # Whoever read our output has gone, as with `| head`: nobody is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        drop_stdout()
         return 141
     except TimeoutError:
         # Requests end by themselves before this: hangtop itself had no time, or was asleep.
         print("hangtop: no answer in time", file=sys.stderr)
         return 1
+    except MemoryError:
+        print("hangtop: there is too little memory here (ulimit -v)", file=sys.stderr)
+        return 1
     except OSError as error:
         if error.errno not in _NO_ROOM or error.filename is not None:
             raise
-        # What Python still holds would fail again at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        with contextlib.suppress(OSError):
-            why = os.strerror(error.errno)
-            print(f"hangtop: the output cannot be written: {why}", file=sys.stderr)
-        return 1
+        return _not_written(error)
+
+
+def _only_prints(arguments: argparse.Namespace) -> bool:
+    """Whether a command is in vain where its output cannot be written."""
+    if arguments.subcommand == "watch":
+        return arguments.output is None and arguments.on_hang is None
+    return arguments.subcommand not in _NO_RESULT
+
+
+def _not_written(error: OSError) -> int:
+    drop_stdout()
+    why = os.strerror(error.errno or errno.EIO)
+    print(f"hangtop: the output cannot be written: {why}", file=sys.stderr)
+    return 1
 
 
 def perform(arguments: argparse.Namespace) -> int:
     """Run the command that was chosen, and say what is in its way; returns the exit status."""
     from hangtop_core.errors import HangtopError
 
+    if _only_prints(arguments):
+        try:
+            check_stdout()
+        except OSError as error:
+            return _not_written(error)
     try:
         status: int = import_module(MODULES[arguments.subcommand]).run(arguments)
         sys.stdout.flush()

@@ -15,6 +15,8 @@ from hangtop_core.nodestates import FAILED, OBSERVED
 from hangtop_core.observing import (
     CONNECT_ALL_S,
     CONNECT_S,
+    LEAST_LOOK_S,
+    LOOK_S,
     SETTLE_S,
     answered,
     answers_to,
@@ -50,8 +52,7 @@ def find_job(session: Session, key: str | None, pids: Sequence[int] = ()) -> Fou
     with StatusLine() as status:
         status.show("looking for training jobs ...")
         interrupted = wait_for_nodes(session, status)
-        whole = 0.0 if interrupted else SETTLE_S
-        update = session.wait(lambda update: has_job(update, key, whole=True), whole)
+        update = None if interrupted else wait_for_job(session, key, named=bool(key or pids))
     update = update or session.latest
     if update is None:
         raise NoNodeError("no node has answered")
@@ -61,6 +62,17 @@ def find_job(session: Session, key: str | None, pids: Sequence[int] = ()) -> Fou
             raise KeyboardInterrupt
         raise no_job(update.snapshot, key, pids)
     return Found(update, interrupted)
+
+
+def wait_for_job(session: Session, key: str | None, *, named: bool) -> Update | None:
+    """Wait for a job, and until the numbers of its ranks are known; not for long where none is.
+
+    One that is ``named`` may just be starting.
+    """
+    look = SETTLE_S if named else max(LOOK_S - session.age_s, LEAST_LOOK_S)
+    if session.wait(lambda update: has_job(update, key), look) is None:
+        return None
+    return session.wait(lambda update: has_job(update, key, whole=True), SETTLE_S)
 
 
 def wait_for_nodes(session: Session, status: StatusLine) -> bool:
@@ -200,7 +212,8 @@ def no_job(snapshot: Snapshot, key: str | None, pids: Sequence[int] = ()) -> NoJ
             lines.append("Python programs that are no ranks:")
         lines += [f"    {clean(command, 120)}" for command in node.python_processes]
         lines += [
-            f"The kernel log of {name}: {clean(one, 200)}" for one in deaths(node, snapshot.at)
+            f"The kernel log of {name}: {clean(one, 200)}"
+            for one in deaths(node, snapshot.at, pids)
         ]
     seen = sum(node.state in OBSERVED for node in snapshot.nodes)
     where = (

@@ -166,6 +166,11 @@ _TEXTS: Mapping[tuple[str, str], tuple[str, str]] = {
 _COMMON: Mapping[str, tuple[str, str]] = {
     "unreadable": ("{what} cannot be read: {why}", ""),
     "truncated": ("{what} is cut off", ""),
+    "partly-earlier": (
+        "what {what} holds from before the rank's start is of an earlier run, and left out",
+        "",
+    ),
+    "earlier": ("{what} is of an earlier run: all in it is from before the rank's start", ""),
     "refused": ("{what} was {why}", "look who wrote it"),
     "memory": ("{what} was refused: it takes far more memory than its size explains", ""),
     "deep": ("{what} was refused: it is nested too deeply", ""),
@@ -265,6 +270,7 @@ def cautions(recorder: Recorder) -> tuple[str, ...]:
 
 
 def _cautions(trace: Trace, recorder: Recorder) -> Iterable[str]:
+    yield from (explain(one)[0] for one in recorder.ways if one.code == "partly-earlier")
     if recorder.source == "file":
         yield "written by the rank earlier: it may have gone on since"
     backends = {call.backend for call in trace.calls}

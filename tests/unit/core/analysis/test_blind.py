@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from hangtop.cli.diagnose import exit_status
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.kernelline import KernelLine
+from hangtop_core.kernelline import INIT_PID_NS, KernelLine, deaths
 from hangtop_core.model import Fact, Failure, Node, Recorder, Snapshot
 from hangtop_core.report import diagnosis_text
 from support.build import NOW, World, recorder
@@ -140,17 +140,38 @@ def test_without_a_job_it_says_what_was_looked_for_and_found() -> None:
     assert "--pid" in spot.fix
 
 
-def test_without_a_job_it_tells_what_the_kernel_has_ended_lately() -> None:
-    lines = (
-        KernelLine(NOW - 7200, "python3[1]: segfault at 0 ip 0 sp 0 error 4 in a.so"),
-        KernelLine(NOW - 300, "Out of memory: Killed process 4711 (pt_main_thread) total-vm:1kB"),
-        KernelLine(NOW - 200, "Out of memory: Killed process 12 (java) total-vm:1kB"),
-    )
-    snapshot = Snapshot(NOW, NOW - 3, 3, nodes=(Node("n1", "ready", kernel_lines=lines),))
+KILLED = "Out of memory: Killed process {} ({}) total-vm:1kB, anon-rss:1kB, UID:{} pgtables:1kB"
+KERNEL = (
+    KernelLine(NOW - 7200, KILLED.format(1, "python3", 1000)),
+    KernelLine(NOW - 400, "oom-kill:constraint=CONSTRAINT_NONE,task=python3,pid=7,uid=1000"),
+    KernelLine(NOW - 300, KILLED.format(4711, "pt_main_thread", 1000)),
+    KernelLine(NOW - 200, KILLED.format(12, "java", 1000)),
+    KernelLine(NOW - 100, KILLED.format(4712, "python3", 1001)),
+    KernelLine(NOW - 50, "python3[4713]: segfault at 0 ip 0 sp 0 error 4 in a.so"),
+)
+
+
+def kernel_node(**fields: Any) -> Node:
+    return Node("n1", "ready", kernel_lines=KERNEL, uid=1000, **fields)
+
+
+def test_without_a_job_it_tells_which_processes_of_the_user_the_kernel_has_killed_lately() -> None:
+    snapshot = Snapshot(NOW, NOW - 3, 3, nodes=(kernel_node(),))
     (spot,) = diagnose(snapshot, None).blind_spots
     assert "pid 4711 (pt_main_thread) killed for want of memory 5:00 ago" in spot.why
-    assert "segfault" not in spot.why
-    assert "java" not in spot.why
+    assert "pid 7 (python3) killed for want of memory" in spot.why
+    for strange in ("pid 1 ", "java", "4712", "4713"):
+        assert strange not in spot.why
+
+
+def test_a_process_that_the_user_has_named_is_told_of_whosever_it_was() -> None:
+    assert any("pid 4713 (python3) crashed" in one for one in deaths(kernel_node(), NOW, [4713]))
+    assert not any("4713" in one for one in deaths(kernel_node(), NOW))
+
+
+def test_in_a_container_the_numbers_of_the_kernel_are_those_of_others() -> None:
+    assert deaths(kernel_node(pid_ns=INIT_PID_NS), NOW, [4713])
+    assert not deaths(kernel_node(pid_ns=4026532001), NOW, [4713])
 
 
 def test_ranks_that_cannot_be_read_are_no_job_that_starts() -> None:

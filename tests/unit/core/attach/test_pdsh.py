@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import bz2
 import json
 import zlib
 from typing import Any
@@ -44,7 +42,7 @@ def request(op: str, number: int, **params: Any) -> bytes:
 
 def pushed(argv: list[str]) -> dict[str, Any]:
     """What the command tells its nodes."""
-    block = bz2.decompress(base64.b64decode(argv[-1].rpartition(" ")[2]))
+    block = bundle.unpushed(argv[-1].rpartition(" ")[2])
     length, _, rest = block.partition(b"\n")
     code = zlib.decompress(rest[: int(length)]).decode()
     (line,) = [line for line in code.splitlines() if line.startswith("sys.exit(main(json.loads(")]
@@ -58,7 +56,10 @@ def test_the_command_says_all_there_is_to_do() -> None:
     words = argv[argv.index("pdsh") :]
     assert words[:-1] == ["pdsh", "-S", "-b", "-f", "2", "-t", "10", "-l", "me", "-w", "n1,n2"]
     assert words[-1].startswith('exec sudo -n python3 -I -S -u -c "import')
-    assert not set(words[-1]) & set("$!`\\*?{}<>|&\n")
+    code, _, word = words[-1].rpartition(" ")
+    assert not set(code) & set("$!`\\*?{}<>|&\n")
+    assert (word[0], word[-1]) == ("'", "'")
+    assert not set(word[1:-1]) & set("$!`\\%^'\"\n")  # what single quotes do not keep everywhere
     push = pushed(argv)
     assert push["requests"] == {"*": [{"op": "watch", "id": 1, **WATCH}]}
     assert push["hello"]
