@@ -22,6 +22,7 @@ from hangtop.cli.arguments import in_file
 from hangtop_core import bounded, kernelline, numericsfiles, numericsreport
 from hangtop_core.attach import (
     bundle,
+    myjobs,
     pdsh,
     reasons,
     slurm,
@@ -225,8 +226,12 @@ QUEUE = b"""7|2_4|2|20001|alice|RUNNING|node-1|None
 """
 
 
-MINE = (b"7|train|1-02:03:04|2\n", b"7_4|a b|3:04|16\n8+1|x|INVALID|1\n")
-"""What squeue is asked for where it is to list this user's jobs."""
+MINE = (
+    b"7|RUNNING|1-02:03:04|N/A|n[1-2]|None|train\n",
+    b"7_4|PENDING|0:00|N/A||Resources|a b\n8+1|FAILED|INVALID|2026-01-31T12:00:00|n1|None|x\n",
+    b"7|CANCELLED by 1000|2026-01-31T12:00:00|train\n",
+)
+"""What squeue and sacct print where they are to list this user's jobs."""
 
 
 @target(lambda: [QUEUE, *QUEUE.splitlines(keepends=True), *MINE])
@@ -235,6 +240,7 @@ def squeue(data: bytes) -> None:
     done = bounded.Done(0, text_of(data), "")
     for asked in ("7", "3", "3+1", "8.0", "2_4", slurm.MINE):
         with mock.patch.object(bounded, "run", return_value=done), suppress(UsageError):
+            assert myjobs.what_became().isprintable()
             job = slurm.find_job(asked)
             assert len(job.nodes) <= targets.MAX_NODES * max(len(job.parts), 1)
 

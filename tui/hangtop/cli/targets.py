@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from hangtop.cli import redacting
+from hangtop.cli import headnode, redacting
 from hangtop.cli.arguments import session_options
 from hangtop.cli.output import StatusLine
 from hangtop_core.attach import ways
@@ -43,12 +43,17 @@ def slurm_target(arguments: argparse.Namespace) -> SlurmTarget:
 
     Raises:
         UsageError: when a job is asked for that has no processes, or cannot be found.
+        SeveralJobsError: no place is named, no rank runs here, and there is a choice.
     """
     if "slurm" not in arguments:
+        targets = _targets(arguments)
+        anywhere = headnode.applies(targets, arguments.subcommand)
         with StatusLine() as status:
-            if arguments.job is not None or own_job() is not None:
+            if arguments.job is not None or own_job() is not None or anywhere:
                 status.show("asking Slurm ...")
-            arguments.slurm = ways.slurm_target(_targets(arguments))
+            arguments.slurm = (
+                headnode.target(arguments.all_users) if anywhere else ways.slurm_target(targets)
+            )
         for text in arguments.slurm.notices:
             print(f"hangtop: {text}", file=sys.stderr)
     found: SlurmTarget = arguments.slurm
