@@ -8,7 +8,7 @@ import subprocess
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from hangtop_core import bounded
@@ -133,7 +133,9 @@ def _asked(states: str, patience: float | None) -> list[ListedJob]:
         match = _LISTED.fullmatch(line)
         if match is None:
             raise squeue.unreadable(line)
-        rows.setdefault(match["name"].partition("+")[0], []).append(ListedJob(**match.groupdict()))
+        rows.setdefault(match["name"].partition("+")[0], []).append(
+            convert(match.groupdict(), ListedJob)
+        )
     return [_joined(name, parts) for name, parts in rows.items()]
 
 
@@ -153,7 +155,7 @@ def _accounted() -> list[ListedJob]:
     except (OSError, subprocess.TimeoutExpired, bounded.TooMuchOutputError):
         return []
     matches = map(_ACCOUNTED.fullmatch, done.out.split("\n"))
-    return [ListedJob(**match.groupdict()) for match in matches if match]
+    return [convert(match.groupdict(), ListedJob) for match in matches if match]
 
 
 def _named(job: ListedJob) -> str:
