@@ -134,7 +134,8 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
     """On which nodes, and how to get there."""
     group = parser.add_argument_group(
         "on which nodes",
-        "Without any of these: this machine. Nothing has to be installed on a node but python3.",
+        "Without any of these: this machine; where no rank runs on it and there is Slurm, your job "
+        "there, and of several a choice. Nothing has to be installed on a node but python3.",
         argument_default=argparse.SUPPRESS,
     )
     group.add_argument(

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Find the rank that hangs your distributed PyTorch job, and why.
 
-Without a command: the terminal app, on the training jobs of this machine, or of other nodes
-with -w, which need nothing but python3."""
+Without a command: the terminal app, on the training jobs of this machine, on your Slurm job
+where none runs here, or on other nodes with -w, which need nothing but python3."""
 
 EXAMPLES = """\
 examples:
