@@ -53,6 +53,7 @@ def attach(
     job: str | None = None,
     via: Via = "auto",
     command: str | None = None,
+    kube: str | None = None,
     user: str | None = None,
     python: str = "python3",
     init: str | None = None,
@@ -78,6 +79,7 @@ def attach(
         job: a Slurm job: ``123``, ``123_4``, ``123+0``, ``123.0``, or ``mine``.
         via: how nodes are reached; ``auto`` is ssh for all but this machine.
         command: what reaches a node instead, ``%h`` being its name: ``kubectl exec -i %h --``.
+        kube: pods instead: ``[NAMESPACE/]NAME`` of a Kubernetes job, or a label.
         user: to log in as.
         python: Python 3.8 or newer, on the nodes.
         init: run in a node's shell first.
@@ -99,6 +101,7 @@ def attach(
         job=job,
         via=via,
         command=command,
+        kube=kube,
         login=Login(user, python, init, sudo, connect_timeout, fanout),
         pids=tuple(pids),
     )

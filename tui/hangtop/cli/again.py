@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import argparse
 
 _REPEATED = ("nodes", "exclude", "hostfile")
-_VALUES = ("job", "via", "command", "user", "python", "init", "fanout", "connect_timeout")
+_VALUES = ("job", "via", "command", "kube", "user", "python", "init", "fanout", "connect_timeout")
 _FLAGS = ("sudo", "fast_kex")
 
 

@@ -33,6 +33,7 @@ DEFAULTS: dict[str, Any] = {
     "job": None,
     "via": "auto",
     "command": None,
+    "kube": None,
     "fast_kex": False,
     "user": None,
     "python": "python3",
@@ -170,6 +171,12 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
         metavar="TEMPLATE",
         help="reach them by this command instead, in which %%h is the node: 'kubectl exec -i %%h "
         "--'; with %%c at its end where it hands what it runs to a shell: 'lsh %%h %%c'",
+    )
+    group.add_argument(
+        "--kube",
+        metavar="PODS",
+        help="pods of a Kubernetes job, by kubectl in your own context: [NAMESPACE/]NAME of a "
+        "PyTorchJob, TrainJob, JobSet, MPIJob, RayJob, Job or pod, or a label: app=train",
     )
     group.add_argument("-l", "--user", metavar="USER", help="log in as this user")
     group.add_argument("--python", metavar="PATH", help="Python 3.8+ there (default: python3)")

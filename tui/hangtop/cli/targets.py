@@ -9,6 +9,7 @@ from hangtop.cli import headnode, redacting
 from hangtop.cli.arguments import session_options
 from hangtop.cli.output import StatusLine
 from hangtop_core.attach import ways
+from hangtop_core.attach.kube import KubeLauncher, summary
 from hangtop_core.attach.pdsh import NOTE, PdshLauncher
 from hangtop_core.attach.slurm import own_job
 from hangtop_core.attach.ssh import Login
@@ -31,8 +32,14 @@ def launchers(arguments: argparse.Namespace, watch: bool = True) -> list[Launche
     targets = _targets(arguments)
     job = slurm_target(arguments).job
     asked = session_options(arguments).watch_request() if watch else None
-    found = ways.launchers(targets, job, asked)
+    with StatusLine() as status:
+        if targets.kube is not None:
+            status.show("asking Kubernetes ...")
+        found = ways.launchers(targets, job, asked)
     redacting.of(arguments).learn_hosts(one.node for one in found)
+    pods = [one for one in found if isinstance(one, KubeLauncher)]
+    if pods:
+        print(f"hangtop: looking at {summary(pods)}", file=sys.stderr)
     if any(isinstance(one, PdshLauncher) for one in found):
         print(f"hangtop: {NOTE}", file=sys.stderr)
     return found
@@ -63,7 +70,8 @@ def slurm_target(arguments: argparse.Namespace) -> SlurmTarget:
 def _targets(arguments: argparse.Namespace) -> Targets:
     # Neither can log in as somebody else; who said so on the command line is told.
     command = arguments.via == "auto" and arguments.command is not None
-    nobody = arguments.via in ("srun", "command") or command
+    nobody = arguments.via in ("srun", "command") or command or arguments.kube is not None
+    elsewhere = arguments.given & {"nodes", "hostfile", "job", "command", "via", "pid"}
     login = Login(
         user=None if nobody and "user" in arguments.from_file else arguments.user,
         python=arguments.python,
@@ -81,6 +89,7 @@ def _targets(arguments: argparse.Namespace) -> Targets:
         job=arguments.job,
         via=arguments.via,
         command=arguments.command,
+        kube=None if "kube" in arguments.from_file and elsewhere else arguments.kube,
         login=login.check(),
         pids=tuple(arguments.pid),
         usual=arguments.from_file,
