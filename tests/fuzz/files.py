@@ -22,6 +22,8 @@ from hangtop.cli.arguments import in_file
 from hangtop_core import bounded, kernelline, numericsfiles, numericsreport
 from hangtop_core.attach import (
     bundle,
+    command,
+    kube,
     myjobs,
     pdsh,
     reasons,
@@ -243,6 +245,37 @@ def squeue(data: bytes) -> None:
             assert myjobs.what_became().isprintable()
             job = slurm.find_job(asked)
             assert len(job.nodes) <= targets.MAX_NODES * max(len(job.parts), 1)
+
+
+PODS = {
+    "items": [
+        {
+            "metadata": {"name": "a-0", "namespace": "ml", "labels": {"job-name": "a"}},
+            "spec": {"nodeName": "gpu-7", "containers": [{"name": "main"}, {"name": "proxy"}]},
+            "status": {"phase": "Running"},
+        },
+        {
+            "metadata": {"name": "a-1", "namespace": "ml", "ownerReferences": [{"name": "a"}]},
+            "spec": {"containers": [{"name": "m", "resources": {"limits": {"x/gpu": "8"}}}]},
+            "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled"}]},
+        },
+    ]
+}
+
+
+@target(lambda: [json.dumps(PODS).encode()])
+def kubectl(data: bytes) -> None:
+    """What kubectl prints is pods with names that a command can have, or an error in words."""
+    done = bounded.Done(0, text_of(data), "")
+    with (
+        mock.patch.object(bounded, "run", return_value=done),
+        mock.patch.object(command.shutil, "which", return_value="kubectl"),
+        suppress(UsageError),
+    ):
+        for launcher in kube.launchers("a", Login()):
+            targets.check_name(launcher.node, "--kube")
+            assert launcher.via.isprintable()
+            assert launcher.explain(1, text_of(data), False).reason.isprintable()
 
 
 STEP = b"""0: \x1eHT1 {"id": 0, "relay": 0}

@@ -47,7 +47,8 @@ class Container:
         program, variables = ["sh", "-c", "echo; sleep 999"], {}
         if rank is not None:
             program = [sys.executable, "-c", RANK]
-            variables = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "train-0"}
+            store = {"MASTER_ADDR": "train-0", "MASTER_PORT": "29500"}
+            variables = {"RANK": str(rank), "WORLD_SIZE": "2", **store}
         own = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--"]
         self._process = subprocess.Popen(
             [*own, *program], stdout=subprocess.PIPE, env={**os.environ, **variables}

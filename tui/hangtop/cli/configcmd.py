@@ -23,6 +23,7 @@ INSTEAD = {
     "hostfile": ["/job/hostfile"],
     "job": "4711",
     "command": "kubectl exec -i %h --",
+    "kube": "team-a/train",
     "user": "alice",
     "init": "module load python",
     "sample_every": 5.0,

@@ -57,7 +57,8 @@ examples:
   hangtop debug 3                  a pdb prompt in rank 3, of a job started by hangtop run
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
   hangtop --job 4711               a Slurm job, over ssh or srun
-  hangtop -w pod-1,pod-2 --command 'kubectl exec -i %h --'
+  hangtop --kube team-a/train      the pods of a Kubernetes job, by your own kubectl
+  hangtop -w box-1,box-2 --command 'docker exec -i %h'
   hangtop doctor -w 'gpu[01-16]'   what hangtop can see there, and what it lacks
   hangtop nettest -w 'gpu[01-16]'  whether these nodes can talk, and if not, who is to blame
   hangtop run -- torchrun ...      start a job so that it can be looked into when it hangs

@@ -71,7 +71,6 @@ def _targets(arguments: argparse.Namespace) -> Targets:
     # Neither can log in as somebody else; who said so on the command line is told.
     command = arguments.via == "auto" and arguments.command is not None
     nobody = arguments.via in ("srun", "command") or command or arguments.kube is not None
-    elsewhere = arguments.given & {"nodes", "hostfile", "job", "command", "via", "pid"}
     login = Login(
         user=None if nobody and "user" in arguments.from_file else arguments.user,
         python=arguments.python,
@@ -89,7 +88,7 @@ def _targets(arguments: argparse.Namespace) -> Targets:
         job=arguments.job,
         via=arguments.via,
         command=arguments.command,
-        kube=None if "kube" in arguments.from_file and elsewhere else arguments.kube,
+        kube=arguments.kube,
         login=login.check(),
         pids=tuple(arguments.pid),
         usual=arguments.from_file,
