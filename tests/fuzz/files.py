@@ -32,6 +32,7 @@ from hangtop_core.attach import (
     srun,
     targets,
 )
+from hangtop_core.attach.engine import MAX_STDERR
 from hangtop_core.attach.ssh import Login
 from hangtop_core.capture import Facts, form, is_capture, load, save
 from hangtop_core.capture.redact import Redaction, Redactor
@@ -275,7 +276,7 @@ def kubectl(data: bytes) -> None:
         for launcher in kube.launchers("a", Login()):
             targets.check_name(launcher.node, "--kube")
             assert launcher.via.isprintable()
-            assert launcher.explain(1, text_of(data), False).reason.isprintable()
+            assert launcher.explain(1, text_of(data[:MAX_STDERR]), False).reason.isprintable()
 
 
 STEP = b"""0: \x1eHT1 {"id": 0, "relay": 0}

@@ -14,6 +14,7 @@ from hangtop_core import bounded
 from hangtop_core.attach.command import CommandLauncher, Template
 from hangtop_core.attach.pods import NAME, Pod, PodList
 from hangtop_core.attach.reasons import COMMANDS, Known
+from hangtop_core.attach.targets import MAX_NODES
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean, plural
 
@@ -181,6 +182,8 @@ def _pods(wanted: Wanted) -> list[Pod]:
     named = [pod for pod in pods if wanted.name is None or pod.is_of(wanted.name)]
     if not named:
         raise _none(wanted, pods)
+    if len(named) > MAX_NODES:
+        raise UsageError(f"--kube: {len(named)} pods, {MAX_NODES} at most")
     if not any(pod.status.phase == "Running" for pod in named):
         lines = [f"  {pod.name}: {pod.trouble(pod.candidates()[0])}" for pod in named[:MAX_LISTED]]
         raise UsageError(f"no pod of {_what(wanted)} runs", "\n".join(lines))
