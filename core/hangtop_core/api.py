@@ -10,7 +10,7 @@ from hangtop_core import capture
 from hangtop_core.analysis.flight.picture import FileProblem, FlightDiagnosis, examine
 from hangtop_core.analysis.progress import HANG_AFTER_S
 from hangtop_core.analysis.verdict import engine
-from hangtop_core.attach import ways
+from hangtop_core.attach import raynodes, ways
 from hangtop_core.attach.ssh import AT_ONCE, Login
 from hangtop_core.attach.ways import Targets, Via
 from hangtop_core.capture import Capture
@@ -54,6 +54,7 @@ def attach(
     via: Via = "auto",
     command: str | None = None,
     kube: str | None = None,
+    ray: str | None = None,
     user: str | None = None,
     python: str = "python3",
     init: str | None = None,
@@ -80,6 +81,8 @@ def attach(
         via: how nodes are reached; ``auto`` is ssh for all but this machine.
         command: what reaches a node instead, ``%h`` being its name: ``kubectl exec -i %h --``.
         kube: pods instead: ``[NAMESPACE/]NAME`` of a Kubernetes job, or a label.
+        ray: nodes of the Ray cluster at ``HEAD:6379`` or ``http://HEAD:8265``; ``auto`` is the one
+            that the command ``ray`` finds.
         user: to log in as.
         python: Python 3.8 or newer, on the nodes.
         init: run in a node's shell first.
@@ -102,6 +105,7 @@ def attach(
         via=via,
         command=command,
         kube=kube,
+        cluster=raynodes.ask(ray).names if ray is not None else (),
         login=Login(user, python, init, sudo, connect_timeout, fanout),
         pids=tuple(pids),
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import gzip
+import io
 import json
 import tempfile
+import urllib.request
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +28,7 @@ from hangtop_core.attach import (
     kube,
     myjobs,
     pdsh,
+    raynodes,
     reasons,
     slurm,
     slurm_reasons,
@@ -277,6 +280,23 @@ def kubectl(data: bytes) -> None:
             targets.check_name(launcher.node, "--kube")
             assert launcher.via.isprintable()
             assert launcher.explain(1, text_of(data[:MAX_STDERR]), False).reason.isprintable()
+
+
+RAY = b'[{"node_id": "2", "node_ip": "10.9.0.2", "state": "ALIVE"}, {"node_ip": "n", "state": "DEAD"}]'
+
+
+@target(lambda: [RAY, b'{"data": {"result": {"result": ' + RAY + b"}}}"])
+def ray_nodes(data: bytes) -> None:
+    """What Ray prints of its nodes is names of nodes, or an error in words."""
+    done = bounded.Done(0, text_of(data), "")
+    answer = io.BytesIO(data)
+    with mock.patch.object(urllib.request, "urlopen", return_value=answer), suppress(UsageError):
+        raynodes._by_http("http://head:8265")
+    with mock.patch.object(bounded, "run", return_value=done), suppress(UsageError):
+        cluster = raynodes.ask("auto")
+        assert cluster.notice.isprintable()
+        for name in cluster.names:
+            targets.check_name(name, "--ray")
 
 
 STEP = b"""0: \x1eHT1 {"id": 0, "relay": 0}

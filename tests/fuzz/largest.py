@@ -70,6 +70,7 @@ SIZES = {
     "redaction": 4 * MIB,  # the ends of logs are the longest text of a capture
     "ras_report": 32 * MIB,  # ras.MAX_TEXT
     "squeue": 4 * MIB,  # squeue.MAX_OUTPUT
+    "ray_nodes": 16 * MIB,  # raynodes.MAX_OUTPUT
     "kubectl": 64 * MIB,  # kube.MAX_OUTPUT
     "shared_commands": 4 * MIB,
     "hostfile": 1 * MIB,

@@ -49,6 +49,8 @@ class Targets(Struct, frozen=True):
     """A template, as `Template` takes it."""
     kube: str | None = None
     """Pods, as `kube.parse` takes it."""
+    cluster: tuple[str, ...] = ()
+    """All nodes of a cluster (of Ray), of which `nodes` and `exclude` choose some."""
     login: Login = Login()
     pids: tuple[int, ...] = ()
     usual: frozenset[str] = frozenset()
@@ -74,7 +76,7 @@ def slurm_target(targets: Targets) -> SlurmTarget:
     Raises:
         UsageError: when a job is asked for that has no processes, or cannot be found.
     """
-    if targets.kube is not None:
+    if targets.kube is not None or targets.cluster:
         return SlurmTarget(None)
     if targets.job is not None:
         job = find_job(targets.job)
@@ -125,7 +127,7 @@ def launchers(
     via = targets.via
     if via == "auto" and targets.command is not None:
         via = "command"
-    if job is None and not targets.nodes and not targets.hostfiles:
+    if job is None and not (targets.nodes or targets.hostfiles or targets.cluster):
         _refuse_what_has_no_effect(targets)
         return [LocalLauncher()]
     if job is not None and via not in ("pdsh", "command"):
@@ -147,15 +149,16 @@ def launchers(
 
 
 def _named(targets: Targets, job: SlurmJob | None) -> tuple[str, ...]:
-    """The nodes that are named; of a job all of its own where none is."""
-    if job is not None and not targets.nodes and not targets.hostfiles:
-        return select([",".join(job.nodes)], targets.exclude, [])
+    """The nodes that are named; of a job or a cluster all of its own where none is."""
+    among = job.nodes if job is not None else targets.cluster
+    if among and not targets.nodes and not targets.hostfiles:
+        return select([",".join(among)], targets.exclude, [])
     names = select(targets.nodes, targets.exclude, targets.hostfiles)
-    others = [name for name in names if job is not None and name not in set(job.nodes)]
-    if job is not None and others:
+    others = set(names).difference(among) if among else set()
+    if others:
+        whole = f"job {job.name}" if job is not None else "this cluster"
         raise UsageError(
-            f"{nodesets.fold(others)} is not of job {job.name}",
-            f"Its nodes: {nodesets.fold(job.nodes)}",
+            f"{nodesets.fold(others)} is not of {whole}", f"Its nodes: {nodesets.fold(among)}"
         )
     return names
 

@@ -34,6 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "via": "auto",
     "command": None,
     "kube": None,
+    "ray": None,
     "fast_kex": False,
     "user": None,
     "python": "python3",
@@ -177,6 +178,14 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
         metavar="PODS",
         help="pods of a Kubernetes job, by kubectl in your own context: [NAMESPACE/]NAME of a "
         "PyTorchJob, TrainJob, JobSet, MPIJob, RayJob, Job or pod, or a label: app=train",
+    )
+    group.add_argument(
+        "--ray",
+        nargs="?",
+        const="auto",
+        metavar="ADDRESS",
+        help="nodes of the Ray cluster that `ray` finds from here, or of HEAD:6379 or "
+        "http://HEAD:8265",
     )
     group.add_argument("-l", "--user", metavar="USER", help="log in as this user")
     group.add_argument("--python", metavar="PATH", help="Python 3.8+ there (default: python3)")

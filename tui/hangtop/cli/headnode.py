@@ -30,9 +30,10 @@ _OF_NODES = ("doctor", "nettest")
 
 def applies(targets: Targets, command: str | None) -> bool:
     """Whether these options of a command leave it to us where a job is, and there is Slurm."""
-    places = targets.nodes or targets.hostfiles or targets.pids or targets.exclude
+    places = targets.nodes or targets.cluster or targets.hostfiles or targets.exclude
+    processes = targets.pids or own_job() is not None
     way = targets.via in ("auto", "ssh") and targets.command is None and targets.kube is None
-    free = way and targets.job is None and not places and own_job() is None
+    free = way and targets.job is None and not places and not processes
     return free and command not in _OF_NODES and shutil.which("squeue") is not None
 
 

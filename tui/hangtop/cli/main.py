@@ -58,6 +58,7 @@ examples:
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
   hangtop --job 4711               a Slurm job, over ssh or srun
   hangtop --kube team-a/train      the pods of a Kubernetes job, by your own kubectl
+  hangtop --ray                    the nodes of a Ray cluster, over ssh
   hangtop -w box-1,box-2 --command 'docker exec -i %h'
   hangtop doctor -w 'gpu[01-16]'   what hangtop can see there, and what it lacks
   hangtop nettest -w 'gpu[01-16]'  whether these nodes can talk, and if not, who is to blame

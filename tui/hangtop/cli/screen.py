@@ -40,9 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 def on_job(arguments: argparse.Namespace, job: str) -> argparse.Namespace:
     """Return these arguments with another Slurm job in place of where they led to."""
     values = {key: value for key, value in vars(arguments).items() if key != "slurm"}
-    places = {
-        key: DEFAULTS[key] for key in ("nodes", "exclude", "hostfile", "pid", "kube", "job_key")
-    }
+    places = {key: DEFAULTS[key] for key in (*config.WHERE, "exclude", "pid", "job_key")}
     given = arguments.given - places.keys() | {"job"}
     return argparse.Namespace(**{**values, **places, "job": job, "given": given})
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from hangtop.cli import headnode, redacting
 from hangtop.cli.arguments import session_options
 from hangtop.cli.output import StatusLine
-from hangtop_core.attach import ways
+from hangtop_core.attach import raynodes, ways
 from hangtop_core.attach.kube import KubeLauncher, summary
 from hangtop_core.attach.pdsh import NOTE, PdshLauncher
 from hangtop_core.attach.slurm import own_job
 from hangtop_core.attach.ssh import Login
 from hangtop_core.attach.ways import SlurmTarget, Targets
+from hangtop_core.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -67,6 +68,21 @@ def slurm_target(arguments: argparse.Namespace) -> SlurmTarget:
     return found
 
 
+def _ray_nodes(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Return the nodes of the Ray cluster that is meant, if any; Ray is asked once."""
+    if arguments.ray is None:
+        return ()
+    if arguments.job is not None or arguments.kube is not None:
+        raise UsageError("--ray, --job and --kube each name all nodes: leave out all but one")
+    if "ray_nodes" not in arguments:
+        with StatusLine() as status:
+            status.show("asking Ray ...")
+            arguments.ray_nodes = raynodes.ask(arguments.ray)
+        print(f"hangtop: {arguments.ray_nodes.notice}", file=sys.stderr)
+    names: tuple[str, ...] = arguments.ray_nodes.names
+    return names
+
+
 def _targets(arguments: argparse.Namespace) -> Targets:
     # Neither can log in as somebody else; who said so on the command line is told.
     command = arguments.via == "auto" and arguments.command is not None
@@ -89,6 +105,7 @@ def _targets(arguments: argparse.Namespace) -> Targets:
         via=arguments.via,
         command=arguments.command,
         kube=arguments.kube,
+        cluster=_ray_nodes(arguments),
         login=login.check(),
         pids=tuple(arguments.pid),
         usual=arguments.from_file,
