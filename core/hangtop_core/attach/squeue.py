@@ -36,7 +36,7 @@ WAITING = frozenset(
     }
 )
 
-_OWN_SETTINGS = ("SQUEUE_", "SACCT_", "SLURM_TIME_FORMAT")
+_OWN_SETTINGS = ("SQUEUE_", "SACCT_", "SLURM_TIME_FORMAT", "SLURM_CLUSTERS")
 _NOT_SET_UP = re.compile(r"configuration (?:source|file)|slurm\.conf")
 
 

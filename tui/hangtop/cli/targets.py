@@ -39,6 +39,7 @@ def launchers(arguments: argparse.Namespace, watch: bool = True) -> list[Launche
         found = ways.launchers(targets, job, asked)
     redacting.of(arguments).learn_hosts(one.node for one in found)
     pods = [one for one in found if isinstance(one, KubeLauncher)]
+    redacting.of(arguments).learn_hosts(dict.fromkeys(one.pod.spec.node_name for one in pods))
     if pods:
         print(f"hangtop: looking at {summary(pods)}", file=sys.stderr)
     if any(isinstance(one, PdshLauncher) for one in found):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from hangtop.cli import redacting
 from hangtop.cli.main import main
 from hangtop.cli.targets import launchers
 from hangtop_core.attach import kube
@@ -164,6 +165,16 @@ def test_of_other_containers_the_one_with_a_python_is_meant(kubectl: Path) -> No
     assert (kubectl / "asked").read_text().count("exec") == 3, "asked in one of equal pods"
     (kubectl / "python").write_text("")
     assert nodes(kubectl, pods, "--kube", "a")[0].argv()[6] == "proxy", "the first, for want of any"
+
+
+def test_names_of_their_machines_are_redacted_like_their_own(kubectl: Path) -> None:
+    pods = [pod(f"train-{n}", {"job-name": "a"}, None, f"gpu-{n // 2}.site") for n in range(4)]
+    (kubectl / "pods").write_text(json.dumps({"items": pods}))
+    arguments = options_of("capture", "-o", "x", "--redact-hosts", "--kube", "a")
+    vias = [one.via for one in launchers(arguments)]
+    assert vias[3] == "kubectl (on gpu-1.site)"
+    masked = redacting.of(arguments).text(f"train-3 by {vias[3]}, train-0 by {vias[0]}")
+    assert masked == "node-4 by kubectl (on node-6), node-1 by kubectl (on node-5)"
 
 
 def test_who_chooses_pods_gets_those(kubectl: Path) -> None:

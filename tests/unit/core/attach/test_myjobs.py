@@ -106,7 +106,7 @@ def test_nodes_that_cannot_be_are_an_error(folder: Path, nodes: str) -> None:
 def test_it_prints_times_as_asked_whatever_the_user_has_set(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("SQUEUE_FORMAT", "SLURM_TIME_FORMAT", "SACCT_FORMAT"):
+    for name in ("SQUEUE_FORMAT", "SLURM_TIME_FORMAT", "SACCT_FORMAT", "SLURM_CLUSTERS"):
         monkeypatch.setenv(name, "relative")
     listed(folder, TRAIN)
     assert "relative" not in (folder / "env").read_text()
