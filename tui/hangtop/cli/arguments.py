@@ -140,6 +140,11 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
         "there, and of several a choice. Nothing has to be installed on a node but python3.",
         argument_default=argparse.SUPPRESS,
     )
+    _add_places(group)
+    _add_ways(group)
+
+
+def _add_places(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "-w",
         "--nodes",
@@ -162,18 +167,6 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
         "yours runs (default: the job this shell is in, if it has other nodes)",
     )
     group.add_argument(
-        "--via",
-        choices=("auto", "ssh", "srun", "pdsh", "command", "local"),
-        help="how to reach nodes (default: auto, ssh for all but this machine, pdsh where there is "
-        "no ssh; with --job, srun where ssh does not get in)",
-    )
-    group.add_argument(
-        "--command",
-        metavar="TEMPLATE",
-        help="reach them by this command instead, in which %%h is the node: 'kubectl exec -i %%h "
-        "--'; with %%c at its end where it hands what it runs to a shell: 'lsh %%h %%c'",
-    )
-    group.add_argument(
         "--kube",
         metavar="PODS",
         help="pods of a Kubernetes job, by kubectl in your own context: [NAMESPACE/]NAME of a "
@@ -186,6 +179,21 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="nodes of the Ray cluster that `ray` finds from here, or of HEAD:6379 or "
         "http://HEAD:8265",
+    )
+
+
+def _add_ways(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--via",
+        choices=("auto", "ssh", "srun", "pdsh", "command", "local"),
+        help="how to reach nodes (default: auto, ssh for all but this machine, pdsh where there is "
+        "no ssh; with --job, srun where ssh does not get in)",
+    )
+    group.add_argument(
+        "--command",
+        metavar="TEMPLATE",
+        help="reach them by this command instead, in which %%h is the node: 'kubectl exec -i %%h "
+        "--'; with %%c at its end where it hands what it runs to a shell: 'lsh %%h %%c'",
     )
     group.add_argument("-l", "--user", metavar="USER", help="log in as this user")
     group.add_argument("--python", metavar="PATH", help="Python 3.8+ there (default: python3)")
