@@ -192,7 +192,7 @@ def parse_members(text: str | None) -> tuple[int, ...]:
 
 
 def member_runs(text: str | None) -> list[tuple[int, int]]:
-    """Return the first and the last rank of each run of `[0-2, 8]`; none when it is no such list."""
+    """Return the first and last rank of each run of `[0-2, 8]`; none when it is no such list."""
     if text is None or not _MEMBERS.fullmatch(text):
         return []
     return [(int(first), int(last or first)) for first, last in _RUN.findall(text)]
