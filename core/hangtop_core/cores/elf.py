@@ -260,7 +260,7 @@ class _Reader:
         )
 
     def _all_notes(self) -> list[tuple[int, bytes]]:
-        found = []
+        found: list[tuple[int, bytes]] = []
         left = MAX_NOTES
         for place, size in self._notes:
             data = self._at(place, min(size, left))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,9 +16,9 @@ from support.flight import Job, blamed, traces
 from support.growth import MOST, growth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-SIZE = 24
+SIZE = 64
 
 
 def groups(
