@@ -237,13 +237,12 @@ def main() -> None:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="of these; default: of all")
     parser.add_argument("--write", type=Path, metavar="FILE", help="take the rows into its table")
     arguments = parser.parse_args()
-    rows = {}
     for name in arguments.targets or ROWS:
-        rows[ROWS[name]], wrong = row(name)
-        print(rows[ROWS[name]], *sorted(wrong), flush=True)
-    if arguments.write is not None:
-        text = written(arguments.write.read_text("utf-8"), rows)
-        arguments.write.write_text(text, "utf-8")
+        line, wrong = row(name)
+        print(line, *sorted(wrong), flush=True)
+        if arguments.write is not None:
+            text = written(arguments.write.read_text("utf-8"), {ROWS[name]: line})
+            arguments.write.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

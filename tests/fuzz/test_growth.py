@@ -14,7 +14,7 @@ import pytest
 import fuzz.files  # noqa: F401
 from fuzz.grow import places
 from fuzz.target import TARGETS
-from support.growth import MOST, QUADRATIC, growth
+from support.growth import QUADRATIC, growth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from fuzz.target import Target
 
 SIZE = 48
-SIZES = {"program": 400}
-"""More where not every part is looked at."""
-AT_ONCE = 24
+SIZES = {"program": 400, "log": 16, "redaction": 24, "capture": 24}
+"""More where not every part is looked at, and less where one is large."""
+MOST = 2.5
+"""Growth up to which cost counts as linear: numbers that are moved on get longer."""
+AT_ONCE = 10
 """Places of one target that are looked at."""
 
 
