@@ -177,6 +177,8 @@ class Gpus:
 
     def _take(self, line: bytes) -> None:
         """Take in one line of the child; libraries in it may print others between."""
+        if not line.startswith(b"{"):
+            return  # of a library: to try each as JSON costs a hundred times as much
         try:
             said = json.loads(line)
             if isinstance(said, dict):
