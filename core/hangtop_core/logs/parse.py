@@ -93,6 +93,23 @@ class _Stream:
         """Index into the records, by code and what is kept apart."""
 
 
+class _Recent:
+    """A line that may tell when those after it were printed; its time is looked for once."""
+
+    __slots__ = ("_at", "_text", "origin")
+
+    def __init__(self, origin: Origin, text: str) -> None:
+        self.origin = origin
+        self._text: str | None = text
+        self._at: float | None = None
+
+    def at(self, near: float) -> float | None:
+        """When it was printed, where it says so."""
+        if self._text is not None:
+            self._at, self._text = stamp(self._text, near), None
+        return self._at
+
+
 class Parser:
     """Reads one file. Give it the text in order, in pieces of any size."""
 
@@ -130,7 +147,7 @@ class Parser:
         """By index of the record."""
         self._unprefixed = Unprefixed()
         self._rest = ""
-        self._recent: deque[tuple[Origin, str]] = deque(maxlen=RECENT)
+        self._recent: deque[_Recent] = deque(maxlen=RECENT)
 
     def feed(self, text: str) -> None:
         """Take the next piece; a last line without an end waits for the next one."""
@@ -248,7 +265,7 @@ class Parser:
                 self._look(stream, line)
             elif stream.life.wanted:
                 stream.life.take(line, self.near, prefixes.time)
-            self._recent.append((origin, prefixes.time or line))
+            self._recent.append(_Recent(origin, prefixes.time or line))
         self._ends += text.count("\n")
 
     def _stream(self, origin: Origin) -> _Stream:
@@ -362,9 +379,9 @@ class Parser:
         if at is not None:
             return at, True
         for same in (True, False):
-            for other, text in reversed(self._recent):
-                if (other == origin) is same:
-                    at = stamp(text, self.near)
+            for recent in reversed(self._recent):
+                if (recent.origin == origin) is same:
+                    at = recent.at(self.near)
                     if at is not None:
                         return at, False
         return None, False

@@ -7,8 +7,8 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight import patterns
+from hangtop_core.analysis.flight.alike import kind
 from hangtop_core.analysis.flight.unlike import unlike
-from hangtop_core.analysis.flight.waits import kind
 from hangtop_core.analysis.verdict.base import besides
 from hangtop_core.analysis.verdict.evidence import fact
 from hangtop_core.analysis.verdict.naming import name_ranks
