@@ -172,7 +172,7 @@ class Watch:
             hung = self.hung.pop(one.job.key, 0)
             if one.kind == "ended" and not self.hangs.running:
                 if self.arguments.until_exit:
-                    return hung
+                    return hung if one.after_s is not None else 0
                 if self.arguments.once:
                     return 0
         return None

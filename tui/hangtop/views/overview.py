@@ -16,7 +16,7 @@ from hangtop_core.analysis.stacks import NoStack, class_steps, missing
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.rankset import fold
-from hangtop_core.report import numbers_text
+from hangtop_core.report import end_text, numbers_text, past_attempt_text
 from hangtop_core.text import duration, plural
 
 if TYPE_CHECKING:
@@ -178,13 +178,28 @@ def verdict_lines(
         text = "Observing; a first judgement follows in a moment." if live else "Not judged yet."
         return [line(text)]
     if diagnosis.verdicts:
-        return _given(diagnosis.verdicts, diagnosis)
+        return [*_given(diagnosis.verdicts, diagnosis), *past_lines(diagnosis)]
     numbers = _numbers(diagnosis)
     if job.unnumbered and not job.ranks and not job.launchers:
         lines = unreadable(job)
     else:
         lines = _none_given(diagnosis, job, snapshot.at)
-    return [*lines, *numbers, *(_blind(diagnosis) if blind else ())]
+    past = past_lines(diagnosis)
+    return [*lines, *past, *numbers, *(_blind(diagnosis) if blind else ())]
+
+
+def end_lines(diagnosis: Diagnosis) -> list[Line]:
+    """Of a job that hung until it ended: when and by what it did, and of when its verdict is."""
+    if not diagnosis.hung_until_end:
+        return []
+    return [labelled("end", line((end_text(diagnosis), "warn")), 5)]
+
+
+def past_lines(diagnosis: Diagnosis) -> list[Line]:
+    """What ended the attempt before the one that runs."""
+    if not diagnosis.past_attempts:
+        return []
+    return [labelled("was", line((past_attempt_text(diagnosis.past_attempts[-1]), "warn")), 5)]
 
 
 def _numbers(diagnosis: Diagnosis) -> list[Line]:
@@ -205,7 +220,7 @@ def unreadable(job: Job) -> list[Line]:
 
 def _given(verdicts: Sequence[Verdict], diagnosis: Diagnosis) -> list[Line]:
     best = verdicts[0]
-    lines = [line((best.summary, "bold"))]
+    lines = [line((best.summary, "bold")), *end_lines(diagnosis)]
     if best.next_steps:
         lines.append(labelled("do", best.next_steps[0], 5))
     if len(verdicts) > 1:
@@ -234,6 +249,10 @@ def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:
             line((f"Hung for {span(diagnosis.hung_for_s)}, and no known cause fits.", "bold")),
             line("Look at the smallest stack class below (n), and at what could not be seen (5)."),
         ]
+    if diagnosis.hung_until_end and diagnosis.ended is not None:
+        lasted = span(diagnosis.ended.after_hanging_s)
+        text = f"Hung for {lasted} until it ended, and no known cause fits."
+        return [line((text, "bold")), *end_lines(diagnosis)]
     if diagnosis.state == "starting":
         return [line(("The job is starting up.", "bold")), line(_start(diagnosis))]
     if diagnosis.state == "exited":
