@@ -150,7 +150,7 @@ class Ended(Struct, frozen=True):
     at: float
     """When its last rank left, or was last seen where no node of the job answers any more."""
     by: str = ""
-    """What ended it, in words, as far as logs or exit statuses tell; else empty."""
+    """What ended it, as far as logs or exit statuses tell; else empty."""
     after_hanging_s: float | None = None
     """For how long it had hung; null where it did not hang until its end."""
     verdict_at: float | None = None

@@ -43,8 +43,9 @@ def outlived(hang: Hang, now: Diagnosis, ended: Ended) -> Diagnosis:
         now: what is concluded of what is left of the job.
         ended: when it ended, and by what.
     """
-    hung, lasted = hang.diagnosis, max(ended.at - hang.since, 0.0)
-    ended = replace(ended, after_hanging_s=round(lasted, 1), verdict_at=round(hang.at, 3))
+    hung, at = hang.diagnosis, max(ended.at, hang.at)
+    lasted = round(max(at - hang.since, 0.0), 1)
+    ended = replace(ended, at=round(at, 3), after_hanging_s=lasted, verdict_at=round(hang.at, 3))
     return replace(
         now,
         state=now.state if now.state == "exited" else "unknown",
@@ -55,7 +56,7 @@ def outlived(hang: Hang, now: Diagnosis, ended: Ended) -> Diagnosis:
         verdicts=_both(hung.verdicts, now.verdicts if now.state == "exited" else ()),
         ruled_out=hung.ruled_out,
         timeline=_timeline(hung, now, ended),
-        blind_spots=_once([*now.blind_spots, *hung.blind_spots]),
+        blind_spots=_once([*now.blind_spots, *(replace(o, fix="") for o in hung.blind_spots)]),
         numbers=now.numbers or hung.numbers,
     )
 
@@ -82,7 +83,7 @@ def _still_possible(verdict: Verdict) -> tuple[str, ...]:
 
 def _timeline(hung: Diagnosis, now: Diagnosis, ended: Ended) -> tuple[Moment, ...]:
     """What happened until the verdict, after it, and the end; nothing that is to come."""
-    text = clean(f"the job ended{f', by {ended.by}' if ended.by else ''}", 300)
+    text = clean(f"the job ended{f': {ended.by}' if ended.by else ''}", 300)
     if now.state != "exited":
         text = "the job was last seen"
     moments = (*hung.timeline, *now.timeline, Moment(ended.at, "ended", None, text))
@@ -93,5 +94,4 @@ def _timeline(hung: Diagnosis, now: Diagnosis, ended: Ended) -> tuple[Moment, ..
 
 def _once(spots: Sequence[BlindSpot]) -> tuple[BlindSpot, ...]:
     """Blind spots without those of which the same was said before."""
-    known = {(one.what, one.why): one for one in spots}
-    return tuple(known.values())
+    return tuple({(one.what, one.why): one for one in spots}.values())

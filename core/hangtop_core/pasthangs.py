@@ -114,7 +114,7 @@ def _note_ranks(one: _Followed, at: float) -> None:
 def _past_attempt(one: _Followed, at: float) -> PastAttempt:
     """What is known of the attempt that is over, which has failed: a hang is why."""
     last, hang = one.last, one.hang
-    ended = last.ended if last is not None and last.ended is not None else Ended(at)
+    ended = last.ended if last is not None and last.ended is not None else Ended(round(at, 3))
     if hang is not None and (last is None or not last.hung_until_end):
         last = outlived(hang, last or hang.diagnosis, ended)
         ended = last.ended or ended

@@ -74,7 +74,7 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     if (diagnosis.state == "hung" or diagnosis.hung_until_end) and not diagnosis.verdicts:
         lines += ["", "No cause could be told."]
     for past in reversed(diagnosis.past_attempts):
-        lines += ["", *wrap(f"Before: {past_attempt_text(past)}", width)]
+        lines += ["", *wrap(f"Before: {past_attempt_text(past)}.", width)]
         for number, verdict in enumerate(past.verdicts, 1):
             lines += verdict_lines(verdict, number, len(past.verdicts), width)
     if diagnosis.needs:
@@ -110,20 +110,18 @@ def end_text(diagnosis: Diagnosis) -> str:
     if ended is None:
         return ""
     what = "It ended" if diagnosis.state == "exited" else "It was last seen"
-    by = f", by {ended.by}" if diagnosis.state == "exited" and ended.by else ""
-    by = f": {ended.by}" if diagnosis.state != "exited" and ended.by else by
-    at = f" The verdict is of {_clock(ended.verdict_at)}." if ended.verdict_at else ""
-    return f"{what} at {_clock(ended.at)}{by}.{at}"
+    by = f": {ended.by}" if ended.by else ""
+    of = f" The verdict is of {_clock(ended.verdict_at)}." if ended.verdict_at else ""
+    return f"{what} at {_clock(ended.at)}{by}.{of}"
 
 
 def past_attempt_text(past: PastAttempt) -> str:
-    """`attempt 1 ended after hanging 0:34, by a timeout of rank 0: ...`."""
+    """`attempt 1 ended after hanging 0:34 at 14:02:11: rank 0 timed out`."""
     which = f"attempt {past.number}" if past.number is not None else "the attempt before"
     hung = past.ended.after_hanging_s
     lasted = f" after hanging {duration(hung)}" if hung is not None else ""
-    by = f", by {past.ended.by}" if past.ended.by else ""
-    cause = next((f"; {one.cause}: {one.summary}" for one in past.verdicts), "")
-    return f"{which} ended{lasted} at {_clock(past.ended.at)}{by}{cause}"
+    by = f": {past.ended.by}" if past.ended.by else ""
+    return f"{which} ended{lasted} at {_clock(past.ended.at)}{by}"
 
 
 def _clock(at: float) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hangtop.cli.redacting import Renamer
+    from hangtop_core.diagnosis import PastAttempt, Verdict
     from hangtop_core.hangs import Happened
     from hangtop_core.model import Job, Node, Snapshot
 
@@ -188,15 +189,24 @@ def why_ended(one: Happened) -> str | None:
     been of this job, nor need the first rank to leave have failed.
     """
     if one.kind == "restarted" and one.diagnosis is not None and one.diagnosis.past_attempts:
-        return past_attempt_text(one.diagnosis.past_attempts[-1])
+        return why_before(one.diagnosis.past_attempts[-1])
     if one.kind != "ended" or one.diagnosis is None or one.diagnosis.state != "exited":
         return None
     if one.diagnosis.hung_until_end:
-        return end_text(one.diagnosis)
+        return clean(f"{end_text(one.diagnosis)}{_first_of(one.diagnosis.verdicts)}", 1000)
     for verdict in (one.diagnosis.verdicts or ())[:1]:
         if verdict.confidence >= SURE:
             return clean(f"{verdict.cause}: {verdict.summary}")
     return None
+
+
+def why_before(past: PastAttempt) -> str:
+    """What ended an attempt, and the first verdict on it."""
+    return clean(f"{past_attempt_text(past)}.{_first_of(past.verdicts)}", 1000)
+
+
+def _first_of(verdicts: Sequence[Verdict]) -> str:
+    return next((f" {one.cause}: {one.summary}" for one in verdicts), "")
 
 
 def job_data(job: Job) -> dict[str, Any]:

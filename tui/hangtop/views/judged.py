@@ -22,7 +22,7 @@ STALLED_S = 5.0
 
 
 def worst_first(jobs: Iterable[Job], diagnoses: Mapping[str, Diagnosis]) -> list[Job]:
-    """Jobs that hang, that stall, others that live, then those that hung until their end, others."""
+    """Jobs that hang, that stall, others that live, that hung until they ended, and the others."""
 
     def urgency(job: Job) -> int:
         diagnosis = diagnoses.get(job.key)

@@ -22,7 +22,7 @@ from hangtop_core.text import duration, plural
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    from hangtop_core.diagnosis import Diagnosis, Verdict
+    from hangtop_core.diagnosis import Diagnosis, PastAttempt, Verdict
     from hangtop_core.model import Job, Node, Snapshot
 
 
@@ -195,11 +195,21 @@ def end_lines(diagnosis: Diagnosis) -> list[Line]:
     return [labelled("end", line((end_text(diagnosis), "warn")), 5)]
 
 
-def past_lines(diagnosis: Diagnosis) -> list[Line]:
-    """What ended the attempt before the one that runs."""
-    if not diagnosis.past_attempts:
-        return []
-    return [labelled("was", line((past_attempt_text(diagnosis.past_attempts[-1]), "warn")), 5)]
+def past_lines(diagnosis: Diagnosis, most: int = 2) -> list[Line]:
+    """What ended the newest attempts before the one that runs."""
+    past = diagnosis.past_attempts[-most:]
+    return [labelled("was", line((past_line(one), "warn")), 5) for one in reversed(past)]
+
+
+def past_line(past: PastAttempt) -> str:
+    """What ended an attempt, and the cause that was found, with its ranks."""
+    causes = [f"  {one.cause}{_whose(one)}" for one in past.verdicts[:1]]
+    return f"{past_attempt_text(past)}{''.join(causes)}"
+
+
+def _whose(verdict: Verdict) -> str:
+    ranks = [one.rank for one in verdict.culprits if one.rank is not None]
+    return f" ({name_ranks(ranks)})" if ranks else ""
 
 
 def _numbers(diagnosis: Diagnosis) -> list[Line]:

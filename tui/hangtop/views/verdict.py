@@ -172,9 +172,9 @@ def other_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
     attempts = {id(one): past for past in diagnosis.past_attempts for one in past.verdicts}
     for name, verdict in past_verdicts(diagnosis):
         if verdict is not shown:
-            told = past_attempt_text(attempts[id(verdict)])
             head = line((verdict.cause, "bold"), "  ", confidence(verdict), ("  over", "dim"))
-            items.append(Item(name, (head, line("  ", told)), 4, target=name))
+            over = line(("  ↳ ", "dim"), (past_attempt_text(attempts[id(verdict)]), "warn"))
+            items.append(Item(name, (head, line("  ", verdict.summary), over), 4, target=name))
     for out in diagnosis.ruled_out:
         text = line(("ruled out  ", "good"), out.text, (f": {out.looked_at}", "dim"))
         items.append(Item(f"out:{out.text}", (text,), 11))
