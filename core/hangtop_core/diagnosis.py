@@ -27,22 +27,11 @@ Source = Literal[
 
 
 MomentKind = Literal[
-    "started",
-    "watched",
-    "sign",
-    "stopped",
-    "hung",
-    "due",
-    "left",
-    "ended",
-    "flight",
-    "log",
-    "kernel",
-    "gpu",
+    "started", "watched", "sign", "stopped", "hung", "due", "left", "flight", "log", "kernel", "gpu"
 ]
 """What happened at a moment of the timeline: the job started, hangtop began to watch, a rank that
 is blamed last got anywhere, the last rank did, the wait was long enough to be called a hang, the
-first operation times out, a rank left, a job that hung ended, a collective was issued; or what
+first operation times out, a rank left, or all of a job that hung; a collective was issued; or what
 logs, the kernel or a GPU said."""
 
 

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import BlindSpot, Diagnosis, Ended, Verdict
     from hangtop_core.following import Identity
 
-LATER = "it was seen only when the job had hung already and ended"
+LATER = "it shows how the job ended, after it had hung"
 """Why a verdict on the end comes after those on the hang."""
 _ASKS = re.compile(
-    r"\b(?:hangtop (?:dump|capture|strace|files|debug|diagnose)|py-spy|strace|gdb|kill|nsenter)\b"
+    r"\b(?:hangtop (?:dump|capture|strace|files|flight|debug|diagnose)|py-spy|strace|gdb|kill"
+    r"|nsenter)\b"
     r"|(?:^|\s)(?:-p|-t|--pid)[ =]\d|/proc/\d|\bpid[ =]\d"
 )
-"""Next steps that need a process of the job."""
+"""Advice that needs a process of the job."""
 
 
 class Hang(NamedTuple):
@@ -56,7 +57,7 @@ def outlived(hang: Hang, now: Diagnosis, ended: Ended) -> Diagnosis:
         verdicts=_both(hung.verdicts, now.verdicts if now.state == "exited" else ()),
         ruled_out=hung.ruled_out,
         timeline=_timeline(hung, now, ended),
-        blind_spots=_once([*now.blind_spots, *(replace(o, fix="") for o in hung.blind_spots)]),
+        blind_spots=_spots([*now.blind_spots, *hung.blind_spots]),
         numbers=now.numbers or hung.numbers,
     )
 
@@ -86,12 +87,13 @@ def _timeline(hung: Diagnosis, now: Diagnosis, ended: Ended) -> tuple[Moment, ..
     text = clean(f"the job ended{f': {ended.by}' if ended.by else ''}", 300)
     if now.state != "exited":
         text = "the job was last seen"
-    moments = (*hung.timeline, *now.timeline, Moment(ended.at, "ended", None, text))
+    moments = (*hung.timeline, *now.timeline, Moment(ended.at, "left", None, text))
     past = (one for one in moments if one.at <= ended.at + 60.0 and one.kind != "due")
     unique = {(one.kind, one.rank, one.text): one for one in past}
     return tuple(sorted(unique.values(), key=lambda one: one.at))
 
 
-def _once(spots: Sequence[BlindSpot]) -> tuple[BlindSpot, ...]:
-    """Blind spots without those of which the same was said before."""
-    return tuple({(one.what, one.why): one for one in spots}.values())
+def _spots(spots: Sequence[BlindSpot]) -> tuple[BlindSpot, ...]:
+    """Blind spots, each once, without what would need a process of the job to mend it."""
+    each = {(one.what, one.why): one for one in spots}.values()
+    return tuple(replace(one, fix="") if _ASKS.search(one.fix) else one for one in each)
