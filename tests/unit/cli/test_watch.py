@@ -359,6 +359,7 @@ HANGS = Diagnosis("", "", "", 1.0, "hung", 40.0, None, None, (HUNG,), stalled_fo
     [
         ((RUNS, HANGS, over()), 10),
         ((RUNS, HANGS, HANGS, over()), 10),
+        ((RUNS, HANGS, HANGS, RUNS, over()), 10),
         ((RUNS, over(None), over(None)), 0),
     ],
 )
