@@ -17,15 +17,17 @@ from hangtop_core.lastverdict import Hang, outlived
 from hangtop_core.nodestates import UNSEEN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hangtop_core.diagnosis import Attempt, Diagnosis
     from hangtop_core.following import Identity
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model import Job, Rank, Snapshot
 
 RECOVERED_S = 10.0
 """Seconds of progress after which a hang is over. A rank that gives up moves for some, too: it
 prints a traceback and ends."""
+RAN_S = 1.0
+"""Seconds after the last verdict on a hang from which on a rank has run for another reason."""
 GUESS = 0.5
 """Confidence of a verdict on a job that has ended which may as well have ended well."""
 MOST_ATTEMPTS = 8
@@ -49,14 +51,19 @@ class _Followed:
         """What was last said of the attempt that runs, once a rank of it had left."""
         self.last_at = 0.0
         self.past: tuple[PastAttempt, ...] = ()
-        self.past_sources: frozenset[float] = frozenset()
+        self.past_sources: tuple[frozenset[float], ...] = ()
+        """Of each past attempt: when the snapshots were taken that it is known from."""
 
     @property
     def sources(self) -> frozenset[float]:
         """When the snapshots were taken of which anything is kept."""
+        return self.own_sources.union(*self.past_sources)
+
+    @property
+    def own_sources(self) -> frozenset[float]:
+        """The same of the attempt that runs."""
         hang = () if self.hang is None else (self.hang.at,)
-        last = () if self.last is None else (self.last_at,)
-        return self.past_sources.union(hang, last)
+        return frozenset(hang if self.last is None else (*hang, self.last_at))
 
 
 class PastHangs:
@@ -106,7 +113,7 @@ def _note_ranks(one: _Followed, at: float) -> None:
     alive = live_pids(one.job)
     if alive and one.ranks and not alive & one.ranks:
         one.past = (*one.past, _past_attempt(one, at))[-MOST_ATTEMPTS:]
-        one.past_sources = one.sources
+        one.past_sources = (*one.past_sources, one.own_sources)[-MOST_ATTEMPTS:]
         one.hang = one.progress_since = one.last = None
     one.ranks = alive or one.ranks
 
@@ -192,9 +199,20 @@ def _out_of_sight(job: Job, snapshot: Snapshot) -> bool:
 def _lasted(one: _Followed, hang: Hang, diagnosis: Diagnosis) -> bool:
     """Whether a hang lasted until the end of its job.
 
-    A job may also have gone on and come to a good end, more quickly than it is looked at.
+    A job may also have gone on and come to a good end, more quickly than it is looked at. Where
+    nothing tells how its ranks ended, those that were to blame have then moved: others also move as
+    they give up.
     """
     ranks = [rank for rank in one.job.ranks if rank.process.identity not in hang.gone]
     codes = {rank.process.exit_code for rank in ranks}
     failed = any(codes - {None}) or any(v.confidence > GUESS for v in diagnosis.verdicts)
-    return failed or (one.progress_since is None and 0 not in codes)
+    if failed or 0 in codes:
+        return failed
+    return one.progress_since is None or not _freed(hang, ranks)
+
+
+def _freed(hang: Hang, ranks: Sequence[Rank]) -> bool:
+    """Whether the ranks to blame for a hang have run since; all of them where nobody is."""
+    named = {one.rank for verdict in hang.diagnosis.verdicts[:1] for one in verdict.culprits}
+    blamed = [rank for rank in ranks if rank.rank in named] or ranks
+    return all((rank.moved_at or 0.0) > hang.at + RAN_S for rank in blamed)

@@ -125,6 +125,19 @@ def test_a_hang_is_over_once_the_job_has_made_progress(
     assert (told.state, told.hung_until_end) == ("exited", hung)
 
 
+def test_who_moves_only_to_give_up_has_not_ended_the_hang() -> None:
+    watched = Watched()
+    snapshot = watched.hang()
+    moved = moving(snapshot, 2.0)
+    job, old = moved.jobs[0], snapshot.jobs[0].ranks[CULPRIT]
+    still = replace(moved, jobs=(replace(job, ranks=(*job.ranks[:CULPRIT], old)),))
+    key = job.key
+    said = replace(diagnose(moved, job, HANG_AFTER), stalled_for_s=None)
+    watched.past.add(still, {key: said})
+    told = watched.see(with_gone(still, 1.0, ALL))
+    assert told.hung_until_end
+
+
 def test_a_good_end_that_came_between_two_looks_is_no_end_of_a_hang() -> None:
     watched = Watched()
     told = watched.see(with_gone(watched.hang(), 5.0, dict.fromkeys(range(4), 0)))
