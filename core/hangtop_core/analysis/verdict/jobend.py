@@ -8,6 +8,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.sentences import several
 from hangtop_core.diagnosis import Attempt, Ended
 from hangtop_core.launchline import number_in
+from hangtop_core.logs.ended import TOLD_TO
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.text import clean, how_ended, shorten
 
@@ -63,6 +64,10 @@ def _by_statuses(case: Case) -> str:
     """`ranks 0-1 were killed by SIGKILL`, or how the first left that did not end well."""
     gone = sorted(case.subjects, key=lambda one: case.ended_at(one) or case.at)
     failed = [one for one in gone if one.rank.process.exit_code]
+    own = [one for one in failed if one.rank.process.exit_code not in TOLD_TO]
+    if not own and len(failed) < len(gone):
+        return ""  # a launcher ends the others, after one of which nothing is known
+    failed = own or failed
     if not failed:
         return ""
     code = failed[0].rank.process.exit_code or 0

@@ -50,6 +50,8 @@ GONE: dict[int, int | None] = dict.fromkeys(range(4))
         ("", GONE, ""),
         ("", dict.fromkeys(range(4), 0), ""),
         ("", dict.fromkeys(range(4), -9), "ranks 0-3 were killed by SIGKILL"),
+        ("", {0: None, 1: -15, 2: -15, 3: -15}, ""),
+        ("", dict.fromkeys(range(4), -15), "ranks 0-3 were killed by SIGTERM"),
         ("", {0: 1, 1: -15, 2: -15, 3: -15}, "rank 0 exited with status 1"),
         (TIMED_OUT, GONE, "rank 0 timed out: waited 15000 ms to recv, and gave up"),
         (TIMED_OUT + TOLD, GONE, "torchrun itself was told to end (15): cancelled, preempted,"),
