@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from hangtop_core.diagnosis import FAILED, REPORT_IT, SCHEMA, BlindSpot, Diagnosis, JobSummary
+from hangtop_core.pasthangs import PastHangs
 from hangtop_core.text import clean, utc
 from hangtop_core.version import __version__
 
@@ -27,12 +28,18 @@ class Judge:
         self._diagnose = diagnose
         self._hang_after = hang_after
         self._last: dict[str, Diagnosis] = {}
+        self._past = PastHangs()
 
     @property
     def settled(self) -> bool:
         """Whether time alone changes nothing: every job was judged, and none of them gets on."""
         judged = self._last.values()
         return all(one.state == "hung" and one.verdicts for one in judged) and bool(judged)
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """Keys of jobs that hung until their end: these stay listed."""
+        return self._past.kept
 
     def before(self, snapshot: Snapshot) -> Mapping[str, Diagnosis]:
         """What was concluded last of jobs of a snapshot: nothing of one that is new."""
@@ -49,7 +56,7 @@ class Judge:
             except Exception as error:
                 log.exception("diagnosing job %r failed", key)
                 found[key] = _failed(snapshot, job, error, self._last.get(key))
-        self._last = found
+        self._last = found = self._past.add(snapshot, found)
         return dict(found)
 
 

@@ -69,6 +69,8 @@ MEANINGS = {
     "Diagnosis.verdicts": "Explanations, the best one first",
     "Diagnosis.blind_spots": "What could not be observed",
     "Diagnosis.ruled_out": "What was looked for and is not there",
+    "PastAttempt.ended": "When and by what",
+    "PastAttempt.verdicts": "Why: those on its hang first",
     "DoctorNode.ok": "Whether nothing that matters is missing",
     "DoctorNode.answered": "Whether its probe has answered",
     "DoctorNode.rungs": "What was tried, in this order",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from hangtop.cli.diagnose import exit_status
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -13,6 +15,7 @@ from hangtop_core.judging import Judge
 from hangtop_core.model import Snapshot
 from hangtop_core.report import diagnosis_text
 from support.build import World
+from support.ends import hanging, with_gone
 from support.situations import SLEEP, user
 
 if TYPE_CHECKING:
@@ -72,6 +75,18 @@ def test_a_judgement_that_fails_is_told_and_the_last_one_stands() -> None:
         spot, *others = stands.blind_spots
         assert tuple(others) == told.blind_spots
         assert spot.why.startswith(f"it is as of {told.observed_at}, for since then hangtop failed")
+
+
+def test_a_judgement_on_the_end_has_what_the_job_hung_by() -> None:
+    judge, snapshot = Judge(diagnose, 30.0), hanging()
+    key = snapshot.jobs[0].key
+    judge.judge(snapshot)
+    assert not judge.kept
+    over = with_gone(snapshot, 2.0, dict.fromkeys(range(4)))
+    told = judge.judge(over)[key]
+    assert (told.state, told.hung_until_end, judge.kept) == ("exited", True, {key})
+    assert judge.before(over)[key] is told
+    assert judge.judge(replace(over, at=over.at + 1))[key].hung_until_end
 
 
 def test_a_rule_that_fails_hides_no_other_and_rules_nothing_out(

@@ -18,6 +18,7 @@ from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
 from hangtop_core.analysis.verdict.excluded import exclusions
+from hangtop_core.analysis.verdict.jobend import attempt_of, job_end
 from hangtop_core.analysis.verdict.logfacts import log_facts
 from hangtop_core.analysis.verdict.lost import lost
 from hangtop_core.analysis.verdict.needs import needs
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-    from hangtop_core.diagnosis import Evidence, Exclusion, Moment, Need
+    from hangtop_core.diagnosis import Ended, Evidence, Exclusion, Moment, Need
     from hangtop_core.model import Job, Snapshot
 
 log = logging.getLogger(__name__)
@@ -106,6 +107,7 @@ def diagnose(
         timeline=timeline(case, ordered, since) if stuck or verdicts else (),
         needs=needs(case, asked) if stuck or state == "exited" else (),
         failed=tuple(failed.values()),
+        ended=job_end(case) if state == "exited" else None,
     )
 
 
@@ -294,6 +296,7 @@ def _diagnosis(
     timeline: tuple[Moment, ...] = (),
     needs: tuple[Need, ...] = (),
     failed: tuple[BlindSpot, ...] = (),
+    ended: Ended | None = None,
 ) -> Diagnosis:
     return Diagnosis(
         schema=SCHEMA,
@@ -311,6 +314,8 @@ def _diagnosis(
         timeline=timeline,
         needs=needs,
         numbers=first_of(snapshot, job) if job is not None else None,
+        ended=ended,
+        attempt=attempt_of(job) if job is not None else None,
     )
 
 
