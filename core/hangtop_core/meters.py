@@ -37,6 +37,8 @@ class Meters(Struct, frozen=True, gc=False):
     """Seconds since the main thread last ran (se.exec_start); valid also before we came."""
     read_bytes: int | None = None
     """rchar: bytes returned by read-like calls, cached or not."""
+    main_read_bytes: int | None = None
+    """rchar of the main thread alone: what it was given, by a pipe from a worker say."""
     write_bytes: int | None = None
     """wchar."""
     printed_bytes: int = 0

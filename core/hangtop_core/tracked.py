@@ -13,6 +13,7 @@ from hangtop_core.lately import Looker
 from hangtop_core.meters import grown, latest, only_waited, sent_back
 from hangtop_core.model import DescriptorTable, Process, Rank, Recorder, StackSample
 from hangtop_core.rankstates import rank_state
+from hangtop_core.recurring import Recurring
 from hangtop_core.samples import continued
 from hangtop_core.whiles import Whiles
 
@@ -51,7 +52,7 @@ WAKE_GRACE = 2.0
 """Seconds after a tool has let go of a process in which that it ran is the tool's doing."""
 
 _NOTHING: Mapping[int, Any] = {}
-_OF_CHILDREN = ("sample", "moved_at", "left_at", "io_moved_at", "much_at", "cpu_share",
+_OF_CHILDREN = ("sample", "moved_at", "left_at", "io_moved_at", "much_at", "given", "cpu_share",
                 "descriptors")  # fmt: skip
 _OF_NONE = (_NOTHING,) * len(_OF_CHILDREN)
 """Most ranks have no children, and thousands of them are made anew each second: they share one
@@ -75,7 +76,7 @@ class Tracked:
         "cpu_share", "descriptors", "flowed_at", "full_sample_at", "io_moved_at", "left_at",
         "looker", "main_cpu_share", "moved_at", "moving_samples", "node", "numerics",
         "numerics_asked", "parent", "printed_at", "process", "ras", "read_at", "recorder",
-        "recorder_asked", "sample", "serves", "settled", "slept", "told", "way", "whiles",
+        "recorder_asked", "recurring", "sample", "serves", "settled", "slept", "told", "way", "whiles",
         "worked_at", "wrote_at",
     )
     # fmt: on
@@ -98,6 +99,7 @@ class Tracked:
         self.computed_at: float | None = None
         self.way = Way()
         self.looker = Looker()
+        self.recurring = Recurring()
         self.flowed_at: dict[int, float] = {tid: at for tid, _ in process.flows}
         self.cpu_share: float | None = None
         self.main_cpu_share: float | None = None
@@ -137,6 +139,11 @@ class Tracked:
     def much_at(self) -> float | None:
         """When it last read or wrote much."""
         return latest((self.wrote_at, self.read_at))
+
+    @property
+    def given(self) -> tuple[float, ...] | None:
+        """When its main thread has read anything; None where it was not seen to."""
+        return self.recurring.given or None
 
     def disturb(self, since: float) -> None:
         """Note that hangtop itself holds the process from now on: attaching wakes its threads."""
@@ -200,6 +207,8 @@ class Tracked:
         if news:
             self.moved_at = moved
             if old is None or not sent_back(old, new):
+                if self.left_at is not None and moved is not None:
+                    self.recurring.left(self.left_at, before, moved)
                 self.left_at = moved
                 self.looker.leaves()
         if old is None:
@@ -207,6 +216,9 @@ class Tracked:
         work = WORK_NS * max((at - before) / WORK_GAP, 1.0)
         if grown(old.main_cpu_ns, new.main_cpu_ns) > work and self._by_itself(at):
             self.worked_at = at
+            news = True
+        if grown(old.main_read_bytes, new.main_read_bytes) and self._by_itself(at):
+            self.recurring.read(at)
             news = True
         if at > before:
             written = grown(old.write_bytes, new.write_bytes)
@@ -291,6 +303,8 @@ class Tracked:
                 sample, mode="native", threads=(last.threads[0], *sample.threads[1:])
             )
         self.sample = self._at_home(continued(sample, last, lines, functions), stacks)
+        if sample.threads:
+            self.recurring.sampled(stacks.waits_for_ranks(sample.threads[0].stack))
         if sample.threads and self.process.role == "rank":
             loops = self.whiles.see(stacks.frames(sample.threads[0].stack), sample.at)
             if loops:
@@ -328,7 +342,7 @@ class Tracked:
         """Return the rank this process is; the same object until something changes."""
         if self._built is None:
             children = sorted(self.children.values(), key=_pid) if self.children else ()
-            samples, moved, left, io_moved, much, shares, descriptors = (
+            samples, moved, left, io_moved, much, given, shares, descriptors = (
                 [_each(children, name) for name in _OF_CHILDREN] if children else _OF_NONE
             )
             self._built = Rank(
@@ -343,12 +357,15 @@ class Tracked:
                 child_left_at=left,
                 child_io_moved_at=io_moved,
                 child_much_at=much,
+                child_given=given,
                 child_cpu_share=shares,
                 child_descriptors=descriptors,
                 descriptors=self.descriptors,
                 recorder=self.recorder,
                 ras=self.ras,
                 numerics=self.numerics,
+                waits=self.recurring.waits,
+                given=self.recurring.given,
                 moved_at=self.moved_at,
                 left_at=self.left_at,
                 slept=self.slept,

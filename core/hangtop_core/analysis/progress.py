@@ -10,6 +10,7 @@ from hangtop_core.analysis.attempts import in_vain
 from hangtop_core.analysis.atwork import computes, tries
 from hangtop_core.analysis.endless import in_loops
 from hangtop_core.analysis.kinds import COMMUNICATION, START_UP, Kind
+from hangtop_core.analysis.recurrence import allowed_s, has_recurred
 from hangtop_core.analysis.serving import ENDS
 from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
 from hangtop_core.analysis.waiters import Waiters
@@ -96,9 +97,12 @@ def judge(
     waits = bool(kinds & COMMUNICATION) or not (kinds & _AT_WORK or loading)
     if kinds == {"sleep"} and any(one.process.exit_code for one in job.ranks):
         waits = True  # for what another will never do: they only look for it again and again
-    if waits and still >= hang_after:
-        busy = [i for i in alive if activities[i].kind == "busy"]
+    again = [i for i in alive if has_recurred(job.ranks[i])] if waits else ()
+    before = [(job.ranks[i], activities[i], standings[i]) for i in again]
+    if waits and still >= hang_after and (still >= patience or not _recurs(before, regular=True)):
+        busy = [i for i in alive if activities[i].kind in ("busy", "data")]
         works = any(computes(job.ranks[i], activities[i]) for i in busy)
+        works = works or any(watcher.computes(job.ranks[i], activities[i]) for i in busy)
         works = works or _only_serves(reader, job.ranks, activities, alive)
         if not works or still >= patience:
             return Progress("hung", since, stalled, standings)
@@ -110,7 +114,17 @@ def judge(
     ran = loading or any((job.ranks[i].moved_at or 0.0) > lately[i] for i in alive)
     runs = ran and not waits and len(sampled) == len(alive)
     moves = any(standings[i].moved and standings[i].since > lately[i] for i in sampled)
-    return Progress("progressing" if moves or runs else "unknown", since, stalled, standings)
+    moves = moves or runs or _recurs(before, regular=False)
+    return Progress("progressing" if moves else "unknown", since, stalled, standings)
+
+
+def _recurs(waiting: Sequence[tuple[Rank, Activity, Standing]], *, regular: bool) -> bool:
+    """Whether a rank waits no longer than it has before, and went on: the job may only be slow."""
+    return any(
+        max(one.seen, one.until) - one.since
+        < allowed_s(rank, activity, one.since, regular=regular)
+        for rank, activity, one in waiting
+    )
 
 
 def _only_serves(

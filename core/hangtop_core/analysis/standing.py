@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.analysis.atwork import (
+    COMPUTES_SHARE,
     all_awaited,
     asks_in_vain,
     failed,
     given,
     goes_through,
+    in_native_code,
     moved_much,
     retries,
 )
@@ -30,11 +32,14 @@ from hangtop_core.analysis.eventloops import answered, of_gloo
 from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.gpus import Slots, doing, shared
 from hangtop_core.analysis.kinds import COMMUNICATION, POLLING, Kind
+from hangtop_core.analysis.recurrence import data_came, loaders
 from hangtop_core.analysis.serving import got_on
 from hangtop_core.analysis.waking import may_ask
 from hangtop_core.meters import latest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hangtop_core.analysis.activity import Activity, Reader
     from hangtop_core.model import Frame, Job, Process, Rank, Snapshot, StackSample
 
@@ -143,15 +148,24 @@ class Watcher:
             lately = seen - found.since < PRINTS_S
             return self._or_moved(found, got_on(rank, activity, lately, seen))
         found = self._or_worked(rank, self._by_workers(rank, seen))
+        found = self._or_moved(found, data_came(rank))
         return self._or_moved(found, self._flowed(rank, activity))
 
     def loads(self, rank: Rank, activity: Activity) -> bool:
         """Whether a rank waits for data that a worker of it is busy with."""
-        if activity.kind != "data":
-            return False
-        workers = [one for one in rank.children if one.role == "dataloader-worker"]
-        doing = (self._reader.process(one, rank.child_samples.get(one.pid)) for one in workers)
-        return any(one.kind == "busy" for one in doing)
+        return any(one.kind == "busy" for _, one in self._workers(rank, activity))
+
+    def computes(self, rank: Rank, activity: Activity) -> bool:
+        """Whether a worker that a rank waits for runs native code without the GIL."""
+        return any(
+            in_native_code(one) and rank.child_cpu_share.get(child.pid, 0.0) >= COMPUTES_SHARE
+            for child, one in self._workers(rank, activity)
+        )
+
+    def _workers(self, rank: Rank, activity: Activity) -> Iterator[tuple[Process, Activity]]:
+        """The workers that a rank waits for, and what each does."""
+        for one in loaders(rank) if activity.kind == "data" else ():
+            yield one, self._reader.process(one, rank.child_samples.get(one.pid))
 
     def worker(self, rank: Rank, child: Process) -> Standing | None:
         """How long a DataLoader worker has got nowhere; None when it has nothing to do."""
@@ -165,8 +179,10 @@ class Watcher:
         left = rank.child_left_at.get(child.pid, moved_at)
         if _polls(activity) or moved_at is None:
             found = self.by_stack(sample, left, seen)
-            return self._or_moved(found, moved_at) if _woken_by_data(activity) else found
-        return self._by_scheduler(left, seen)
+            found = self._or_moved(found, moved_at) if _woken_by_data(activity) else found
+        else:
+            found = self._by_scheduler(left, seen)
+        return self._or_moved(found, latest(rank.child_given.get(child.pid, ())))
 
     def by_stack(self, sample: StackSample | None, left: float | None, seen: float) -> Standing:
         """For threads that run without getting anywhere: that functions change is progress.
@@ -294,8 +310,7 @@ class Watcher:
         own = self.by_stack(rank.sample, left_at(rank), seen)
         found = [
             one
-            for child in rank.children
-            if child.role == "dataloader-worker" and child.gone_at is None and child.state != "Z"
+            for child in loaders(rank)
             if (one := self.worker(rank, child)) is not None
         ]
         if not found:
