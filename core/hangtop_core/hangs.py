@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from hangtop_core.analysis.standing import FLOOR_S
-from hangtop_core.diagnosis import Diagnosis
+from hangtop_core.diagnosis import MAKES_PROGRESS, Diagnosis
 from hangtop_core.following import Identity, follow, live_pids
 from hangtop_core.model import Job
 from hangtop_core.observing import answers_to, training
@@ -204,7 +204,7 @@ def _moved_since(told: float, diagnosis: Diagnosis, at: float) -> bool:
     That a job is no longer called hung is none: a node may be silent, or a rank may run and get
     nowhere.
     """
-    if diagnosis.state == "progressing":
+    if diagnosis.state in MAKES_PROGRESS:
         return True
     if diagnosis.state == "exited" or diagnosis.stalled_for_s is None:
         # Less than `FLOOR_S` is not said; without ranks that can be seen neither.

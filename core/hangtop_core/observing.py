@@ -8,6 +8,7 @@ from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.shares import by_children, slow_one
 from hangtop_core.analysis.verdict.base import LIKELY
+from hangtop_core.diagnosis import MAKES_PROGRESS
 from hangtop_core.errors import ClosedError, NoNodeError
 from hangtop_core.following import follow
 from hangtop_core.needs import LIMIT_S, PAUSE_LIMIT_S
@@ -31,7 +32,7 @@ CONNECT_ALL_S = 300.0
 STANDSTILL_S = 15.0
 """Seconds after which nobody waits for a node that connected and does not show its processes."""
 SETTLED = {"ready", *FAILED}
-DECIDED = {"hung", "progressing", "exited"}
+DECIDED = {"hung", "exited", *MAKES_PROGRESS}
 EVIDENCE_S = 5.0
 """Seconds in which the evidence for a hang still comes in, after the first look at the job."""
 FIRST_STACKS_S = 10.0

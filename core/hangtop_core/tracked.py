@@ -76,8 +76,8 @@ class Tracked:
         "cpu_share", "descriptors", "flowed_at", "full_sample_at", "io_moved_at", "left_at",
         "looker", "main_cpu_share", "moved_at", "moving_samples", "node", "numerics",
         "numerics_asked", "parent", "printed_at", "process", "ras", "read_at", "recorder",
-        "recorder_asked", "recurring", "sample", "serves", "settled", "slept", "told", "way", "whiles",
-        "worked_at", "wrote_at",
+        "recorder_asked", "recurring", "sample", "serves", "settled", "slept", "told", "way",
+        "whiles", "worked_at", "wrote_at",
     )
     # fmt: on
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -10,7 +11,7 @@ from hangtop_core.analysis.attempts import in_vain
 from hangtop_core.analysis.atwork import computes, tries
 from hangtop_core.analysis.endless import in_loops
 from hangtop_core.analysis.kinds import COMMUNICATION, START_UP, Kind
-from hangtop_core.analysis.recurrence import allowed_s, has_recurred
+from hangtop_core.analysis.recurrence import allowed_s
 from hangtop_core.analysis.serving import ENDS
 from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
 from hangtop_core.analysis.waiters import Waiters
@@ -35,6 +36,7 @@ BUSY_NODE_S = 20.0
 """Seconds for which what a rank did last is believed: a node with far too much to do is read as
 seldom as that, and that it says nothing meanwhile does not mean that its ranks stand still."""
 
+_HISTORY = attrgetter("waits"), attrgetter("given"), attrgetter("child_given")
 _AT_WORK: frozenset[Kind] = frozenset(
     {"busy", "sleep", "compiling", "checkpoint", "importing", "inline-data", "unknown", "waiting"}
 )
@@ -97,8 +99,8 @@ def judge(
     waits = bool(kinds & COMMUNICATION) or not (kinds & _AT_WORK or loading)
     if kinds == {"sleep"} and any(one.process.exit_code for one in job.ranks):
         waits = True  # for what another will never do: they only look for it again and again
-    again = [i for i in alive if has_recurred(job.ranks[i])] if waits else ()
-    before = [(job.ranks[i], activities[i], standings[i]) for i in again]
+    recurs = waits and any(any(map(known, job.ranks)) for known in _HISTORY)
+    before = [(job.ranks[i], activities[i], standings[i]) for i in alive] if recurs else []
     if waits and still >= hang_after and (still >= patience or not _recurs(before, regular=True)):
         busy = [i for i in alive if activities[i].kind in ("busy", "data")]
         works = any(computes(job.ranks[i], activities[i]) for i in busy)
@@ -114,15 +116,15 @@ def judge(
     ran = loading or any((job.ranks[i].moved_at or 0.0) > lately[i] for i in alive)
     runs = ran and not waits and len(sampled) == len(alive)
     moves = any(standings[i].moved and standings[i].since > lately[i] for i in sampled)
-    moves = moves or runs or _recurs(before, regular=False)
+    # A worker that computes is believed for as long as a rank that does.
+    moves = moves or runs or (loading and still < hang_after) or _recurs(before, regular=False)
     return Progress("progressing" if moves else "unknown", since, stalled, standings)
 
 
 def _recurs(waiting: Sequence[tuple[Rank, Activity, Standing]], *, regular: bool) -> bool:
     """Whether a rank waits no longer than it has before, and went on: the job may only be slow."""
     return any(
-        max(one.seen, one.until) - one.since
-        < allowed_s(rank, activity, one.since, regular=regular)
+        max(one.seen, one.until) - one.since < allowed_s(rank, activity, one.since, regular=regular)
         for rank, activity, one in waiting
     )
 

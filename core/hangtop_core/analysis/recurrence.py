@@ -39,11 +39,6 @@ def data_came(rank: Rank) -> float | None:
     return latest(given[-1] for given in times if given)
 
 
-def has_recurred(rank: Rank) -> bool:
-    """Whether any wait of a rank, or of a child of it, was seen to end."""
-    return bool(rank.waits or rank.given or rank.child_given)
-
-
 def allowed_s(rank: Rank, activity: Activity, since: float, *, regular: bool) -> float:
     """Return for how many seconds a rank may wait as it does and still be as before; 0 if unknown.
 

@@ -308,11 +308,7 @@ class Watcher:
     def _by_workers(self, rank: Rank, seen: float) -> Standing:
         """A rank that waits for data gets on as far as one of its loading workers does."""
         own = self.by_stack(rank.sample, left_at(rank), seen)
-        found = [
-            one
-            for child in loaders(rank)
-            if (one := self.worker(rank, child)) is not None
-        ]
+        found = [one for child in loaders(rank) if (one := self.worker(rank, child)) is not None]
         if not found:
             return own
         last = max(found, key=lambda one: (one.since, one.moved))

@@ -15,6 +15,7 @@ BOLD, RED, GREEN, YELLOW, DIM = "1", "1;31", "1;32", "1;33", "2"
 STATES = {
     "HUNG": RED,
     "STALLED": YELLOW,
+    "SLOW": YELLOW,
     "PROGRESSING": GREEN,
     "FAILED": RED,
     "INCOMPLETE": YELLOW,

@@ -19,7 +19,8 @@ from hangtop_core.analysis.native import called
 from hangtop_core.analysis.peers import End, Peer, peers
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.ras import Report, report
-from hangtop_core.analysis.standing import GONE, Watcher, left_at
+from hangtop_core.analysis.standing import FLOOR_S, GONE, Watcher, left_at
+from hangtop_core.analysis.steptimes import StepTimes, step_times
 from hangtop_core.analysis.verdict.awaitedthread import FOR_THREADS, with_helper
 from hangtop_core.analysis.verdict.base import Hit, Subject
 from hangtop_core.analysis.verdict.busyloops import left_in_loops
@@ -157,6 +158,19 @@ class Case:
     def live(self) -> tuple[Subject, ...]:
         """Subjects that have not ended."""
         return tuple([s for s in self.subjects if s.activity.kind not in GONE])
+
+    @cached_property
+    def step_times(self) -> StepTimes | None:
+        """Which ranks are slow in a job that makes progress, as indices of `live`."""
+        if self.progress.state != "progressing":
+            return None
+        return step_times([s.rank for s in self.live], self.at)
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether ranks make progress, and nobody was seen to wait for long, now or in a step."""
+        brief = self.progress.state == "progressing" and self.waited_s < FLOOR_S
+        return brief and self.step_times is None
 
     @cached_property
     def seen_nodes(self) -> tuple[Node, ...]:

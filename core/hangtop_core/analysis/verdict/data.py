@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import ALWAYS, LIKELY, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.busyloops import loop_of_its_own
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
 _AT_WORK = frozenset({"busy", "importing", "compiling"})
 _TAKES = frozenset({"lock", "waiting", "file-lock", "sleep"})
 """What a worker may do that takes a lock which processes share."""
+SPINS = 0.8
+"""Confidence where the worker runs: what it computes may just take that long."""
 FOLLOWS = 0.75
 """Confidence where a process of another rank that is not in a collective has what it waits for."""
 
@@ -110,7 +111,7 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         stuck = [
             w
             for w in _workers(case, subject)
-            if w.activity.kind not in _AT_WORK and not w.standing.gets_on
+            if not w.standing.gets_on and (w.activity.kind not in _AT_WORK or _spins(case, w))
         ]
         if not stuck:
             continue
@@ -140,9 +141,15 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *looking(subject, first),
                 "DataLoader(timeout=...) turns this into an error",
             ),
-            confidence=FOLLOWS if by_others else None,
+            confidence=SPINS if first.activity.kind == "busy" else FOLLOWS if by_others else None,
             needs=asked(subject, first.process, first.activity),
         )
+
+
+def _spins(case: Case, worker: Worker) -> bool:
+    """Whether a worker runs, and has neither changed its functions nor read anything for long."""
+    busy = worker.activity.kind == "busy" and case.progress.state == "hung"
+    return busy and worker.standing.stalled_s >= case.hang_after
 
 
 def _crossed(case: Case, subject: Subject, stuck: Sequence[Worker]) -> str:
@@ -165,7 +172,7 @@ def _crossed(case: Case, subject: Subject, stuck: Sequence[Worker]) -> str:
 
 
 def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.progress.state == "progressing" and case.waited_s < FLOOR_S:
+    if case.is_brief:
         return
     for subject in _waiting_for_data(left):
         workers = _workers(case, subject)
@@ -196,7 +203,7 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.progress.state == "progressing" and case.waited_s < FLOOR_S:
+    if case.is_brief:
         return
     for subject in left:
         activity = subject.activity
@@ -250,7 +257,8 @@ STUCK = Rule(
     cause="dataloader-worker-stuck",
     title="A DataLoader worker is stuck",
     seen="The rank is in DataLoader._try_get_data and one of its workers sleeps in user code "
-    "without moving.",
+    "without moving; or runs in the same functions for the hang time, and no data were read from "
+    "it or by it meanwhile.",
     excluded="The worker computes or moves: `data-starved`.",
     confidence=0.93,
     next_steps=("Look at the file in the worker's descriptor table", "DataLoader(timeout=...)"),
