@@ -42,7 +42,7 @@ class Recurring:
         """When its main thread has read anything, however little, `SHORT_S` apart; oldest first."""
         self._for_ranks: bool | None = None
 
-    def sampled(self, for_ranks: bool) -> None:
+    def sampled(self, *, for_ranks: bool) -> None:
         """Note whether the main thread waits for other ranks, by its newest stack.
 
         A wait that ends before it is sampled is taken for one like the last.

@@ -10,7 +10,7 @@ from hangtop_core.analysis.waking import met_asleep
 from hangtop_core.filerate import IO_NOISE, Way
 from hangtop_core.joining import told_by
 from hangtop_core.lately import Looker
-from hangtop_core.meters import grown, latest, only_waited, sent_back
+from hangtop_core.meters import Point, grown, latest, moved_at, only_waited, point, sent_back
 from hangtop_core.model import DescriptorTable, Process, Rank, Recorder, StackSample
 from hangtop_core.rankstates import rank_state
 from hangtop_core.recurring import Recurring
@@ -57,13 +57,6 @@ _OF_CHILDREN = ("sample", "moved_at", "left_at", "io_moved_at", "much_at", "give
 _OF_NONE = (_NOTHING,) * len(_OF_CHILDREN)
 """Most ranks have no children, and thousands of them are made anew each second: they share one
 empty answer, or the garbage collector would have more things of each to look through."""
-
-
-class _Point(msgspec.Struct, frozen=True, gc=False):
-    at: float
-    cpu_s: float
-    main_ns: int | None
-    switches: int | None
 
 
 class Tracked:
@@ -124,7 +117,7 @@ class Tracked:
         self.children: dict[int, Tracked] = {}
         self.settled = False
         """Whether the shares are 0 over the whole window, so that time alone changes nothing."""
-        self._points: list[_Point] = []
+        self._points: list[Point] = []
         self._disturbed: tuple[tuple[float, float], ...] = ()
         self._built: Rank | None = None
         self._see_movement(None, process.meters, at, at)
@@ -186,7 +179,7 @@ class Tracked:
             if self.settled:
                 # Nothing was noted while nothing moved: for the whole window before now.
                 rested = min(before, at - SHARE_WINDOW)
-                self._points[:] = _point(rested, old.meters), _point(before, old.meters)
+                self._points[:] = point(rested, old.meters), point(before, old.meters)
                 self.settled = False
             self.process = new
             self.slept = met_asleep(new, at) or self.slept
@@ -199,7 +192,7 @@ class Tracked:
 
     def _see_movement(self, old: Meters | None, new: Meters, at: float, before: float) -> bool:
         """Compare counters with those read ``before``; say whether anything has moved."""
-        moved = _moved_at(old, new, at)
+        moved = moved_at(old, new, at)
         news = moved is not None and (
             self.moved_at is None
             or (moved > self.moved_at + MOVE_JITTER and self._by_itself(moved))
@@ -243,7 +236,7 @@ class Tracked:
         meters = self.process.meters
         self.looker.see(at, meters.cpu_s)
         points = self._points
-        points.append(_point(at, meters))
+        points.append(point(at, meters))
         while len(points) > 2 and (
             at - points[1].at >= SHARE_WINDOW - 0.5 or len(points) > MAX_POINTS
         ):
@@ -304,7 +297,8 @@ class Tracked:
             )
         self.sample = self._at_home(continued(sample, last, lines, functions), stacks)
         if sample.threads:
-            self.recurring.sampled(stacks.waits_for_ranks(sample.threads[0].stack))
+            main = sample.threads[0].stack
+            self.recurring.sampled(for_ranks=stacks.waits_for_ranks(main))
         if sample.threads and self.process.role == "rank":
             loops = self.whiles.see(stacks.frames(sample.threads[0].stack), sample.at)
             if loops:
@@ -399,16 +393,3 @@ def _flows(known: Tracked, children: Sequence[Tracked]) -> Mapping[int, float]:
     if not known.flowed_at and not any(child.flowed_at for child in children):
         return _NOTHING
     return {tid: at for one in (known, *children) for tid, at in one.flowed_at.items()}
-
-
-def _point(at: float, meters: Meters) -> _Point:
-    return _Point(at, meters.cpu_s, meters.main_cpu_ns, meters.main_switches)
-
-
-def _moved_at(old: Meters | None, new: Meters, at: float) -> float | None:
-    if new.main_last_ran_s is not None:
-        return at - max(new.main_last_ran_s, 0.0)
-    if old is None:
-        return None
-    counted = grown(old.main_switches, new.main_switches)
-    return at if counted or grown(old.main_cpu_ns, new.main_cpu_ns) else None

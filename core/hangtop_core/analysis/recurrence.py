@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LONGER = 2.0
 """So many times as long as those before a wait may take and still be another of them."""
+ONCE = 1.25
+"""The same where there was a single one, and to be longer would be a hang."""
 LATELY = 3.0
 """A wait counts that ended at most so many times its own length before the present one began."""
 
@@ -46,13 +48,15 @@ def allowed_s(rank: Rank, activity: Activity, since: float, *, regular: bool) ->
         rank: that waits.
         activity: what it does.
         since: when its present wait began.
-        regular: only as long as several waits, not just a single one, have taken.
+        regular: whether a single wait before is next to no reason to wait for longer than that.
     """
     lasted = sorted(
         (ended - began for began, ended in _waits(rank, activity) if _lately(began, ended, since)),
         reverse=True,
     )
-    return LONGER * next(iter(lasted[1:] if regular else lasted), 0.0)
+    if not lasted or not regular:
+        return LONGER * max(lasted, default=0.0)
+    return max([ONCE * lasted[0], *(LONGER * seconds for seconds in lasted[1:2])])
 
 
 def _lately(began: float, ended: float, since: float) -> bool:

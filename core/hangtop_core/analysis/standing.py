@@ -29,12 +29,11 @@ from hangtop_core.analysis.atwork import (
 )
 from hangtop_core.analysis.churn import PRODUCER_SHARE, children_moved, churned
 from hangtop_core.analysis.eventloops import answered, of_gloo
-from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.gpus import Slots, doing, shared
 from hangtop_core.analysis.kinds import COMMUNICATION, POLLING, Kind
 from hangtop_core.analysis.recurrence import data_came, loaders
 from hangtop_core.analysis.serving import got_on
-from hangtop_core.analysis.waking import may_ask
+from hangtop_core.analysis.waking import may_ask, woken_by_data
 from hangtop_core.meters import latest
 
 if TYPE_CHECKING:
@@ -66,8 +65,6 @@ _FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock", "pin-memory"
 _FOR_CHILDREN: frozenset[Kind] = frozenset({"queue", "sleep", "teardown", "data"})
 _FUTURES = ("/concurrent/futures/thread.py", "/asyncio/")
 """Where threads are that make futures."""
-_RECEIVES = frozenset({"readinto", "read", "recv", "recv_into"})
-"""Functions of Python's socket.py and ssl.py that give what has come, or raise an exception."""
 _PRINTS: frozenset[Kind] = frozenset(
     {"busy", "inline-data", "checkpoint", "importing", "compiling"}
 )
@@ -134,7 +131,7 @@ class Watcher:
         if asks_in_vain(rank, activity) or (ran and may_ask(activity, rank)):
             found = self.by_stack(rank.sample, left, seen)
         else:
-            found = self._by_scheduler(rank.moved_at if _woken_by_data(activity) else left, seen)
+            found = self._by_scheduler(rank.moved_at if woken_by_data(activity) else left, seen)
         moves_data = kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE
         if moves_data or kind in _MOVES_DATA:
             found = self._or_moved(found, latest((rank.io_moved_at, rank.file_moved_at)))
@@ -179,7 +176,7 @@ class Watcher:
         left = rank.child_left_at.get(child.pid, moved_at)
         if _polls(activity) or moved_at is None:
             found = self.by_stack(sample, left, seen)
-            found = self._or_moved(found, moved_at) if _woken_by_data(activity) else found
+            found = self._or_moved(found, moved_at) if woken_by_data(activity) else found
         else:
             found = self._by_scheduler(left, seen)
         return self._or_moved(found, latest(rank.child_given.get(child.pid, ())))
@@ -239,7 +236,7 @@ class Watcher:
             # Only its own main thread's lines: a spinner or heartbeat in a thread says nothing,
             # nor does what somebody prints who waits for others, or sleeps.
             found = self._or_moved(found, rank.printed_at)
-        if _woken_by_data(activity):
+        if woken_by_data(activity):
             found = self._or_moved(found, rank.moved_at)
         if activity.kind == "sleep" and not (
             rank.node in self._full and retries(rank, *self._stacks(rank)[:1])
@@ -374,27 +371,6 @@ def _polls(activity: Activity) -> bool:
     if activity.kind == "io":
         return False
     return activity.kind in POLLING or activity.kind in _MOVES_DATA
-
-
-def _woken_by_data(activity: Activity) -> bool:
-    """Whether only what it waits for wakes a thread up: a disk, a socket, the end of its pipe.
-
-    The bytes of a long write, and of fsync, are counted when the call returns; those of a socket
-    are not counted at all. A read with a timeout polls, and raises an exception when that is over.
-    """
-    uninterruptible = activity.main is not None and activity.main.state == "D"
-    if uninterruptible or activity.family == "pipe-write":
-        return True
-    if activity.kind in COMMUNICATION:
-        return False
-    top = activity.top
-    receives = (
-        activity.family == "poll"
-        and top is not None
-        and top.file.endswith(("/socket.py", "/ssl.py"))
-        and plain_name(top.name) in _RECEIVES
-    )
-    return receives or activity.family in ("pipe-read", "socket")
 
 
 def wakes_up(rank: Rank, standing: Standing) -> bool:

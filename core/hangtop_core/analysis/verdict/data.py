@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import ALWAYS, LIKELY, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.busyloops import loop_of_its_own
@@ -171,8 +172,14 @@ def _crossed(case: Case, subject: Subject, stuck: Sequence[Worker]) -> str:
     return ""
 
 
+def _is_brief(case: Case) -> bool:
+    """Whether ranks make progress, and nobody was seen to wait for long, now or in a step."""
+    brief = case.progress.state == "progressing" and case.waited_s < FLOOR_S
+    return brief and case.step_times is None
+
+
 def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.is_brief:
+    if _is_brief(case):
         return
     for subject in _waiting_for_data(left):
         workers = _workers(case, subject)
@@ -203,7 +210,7 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.is_brief:
+    if _is_brief(case):
         return
     for subject in left:
         activity = subject.activity
