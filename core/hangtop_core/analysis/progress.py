@@ -36,6 +36,8 @@ BUSY_NODE_S = 20.0
 """Seconds for which what a rank did last is believed: a node with far too much to do is read as
 seldom as that, and that it says nothing meanwhile does not mean that its ranks stand still."""
 
+_COMPUTES: frozenset[Kind] = frozenset({"busy", "data"})
+"""What a rank may do that computes, or has a worker do so."""
 _HISTORY = attrgetter("waits"), attrgetter("given"), attrgetter("child_given")
 _AT_WORK: frozenset[Kind] = frozenset(
     {"busy", "sleep", "compiling", "checkpoint", "importing", "inline-data", "unknown", "waiting"}
@@ -74,8 +76,8 @@ def judge(
     watcher = Watcher(snapshot, job, reader)
     if not job.ranks:
         return _without_ranks(snapshot, job, reader, watcher, hang_after)
-    each = zip(SCREENS.between(job.ranks), activities, strict=True)
-    standings = tuple(watcher.rank(rank, activity) for rank, activity in each)
+    pairs = zip(SCREENS.between(job.ranks), activities, strict=True)
+    standings = tuple(watcher.rank(rank, activity) for rank, activity in pairs)
     patience = hang_after * PATIENCE
     standings = in_loops(reader, job.ranks, activities, standings, hang_after, patience)
     standings = in_vain(snapshot, job, activities, standings)
@@ -99,14 +101,11 @@ def judge(
     waits = bool(kinds & COMMUNICATION) or not (kinds & _AT_WORK or loading)
     if kinds == {"sleep"} and any(one.process.exit_code for one in job.ranks):
         waits = True  # for what another will never do: they only look for it again and again
-    recurs = waits and any(any(map(known, job.ranks)) for known in _HISTORY)
-    before = [(job.ranks[i], activities[i], standings[i]) for i in alive] if recurs else []
+    known = waits and any(any(map(one, job.ranks)) for one in _HISTORY)
+    before = [(job.ranks[i], activities[i], standings[i]) for i in alive] if known else []
     if waits and still >= hang_after and (still >= patience or not _recurs(before, regular=True)):
-        busy = [i for i in alive if activities[i].kind in ("busy", "data")]
-        works = any(computes(job.ranks[i], activities[i]) for i in busy)
-        works = works or any(watcher.computes(job.ranks[i], activities[i]) for i in busy)
-        works = works or _only_serves(reader, job.ranks, activities, alive)
-        if not works or still >= patience:
+        works = kinds & _COMPUTES and _compute(watcher, job.ranks, activities, alive)
+        if not (works or _only_serves(reader, job.ranks, activities, alive)) or still >= patience:
             return Progress("hung", since, stalled, standings)
     if kinds <= START_UP:
         return Progress("starting", since, stalled, standings)
@@ -116,7 +115,6 @@ def judge(
     ran = loading or any((job.ranks[i].moved_at or 0.0) > lately[i] for i in alive)
     runs = ran and not waits and len(sampled) == len(alive)
     moves = any(standings[i].moved and standings[i].since > lately[i] for i in sampled)
-    # A worker that computes is believed for as long as a rank that does.
     moves = moves or runs or (loading and still < hang_after) or _recurs(before, regular=False)
     return Progress("progressing" if moves else "unknown", since, stalled, standings)
 
@@ -127,6 +125,14 @@ def _recurs(waiting: Sequence[tuple[Rank, Activity, Standing]], *, regular: bool
         max(one.seen, one.until) - one.since < allowed_s(rank, activity, one.since, regular=regular)
         for rank, activity, one in waiting
     )
+
+
+def _compute(
+    watcher: Watcher, ranks: Sequence[Rank], activities: Sequence[Activity], alive: Sequence[int]
+) -> bool:
+    """Whether a rank runs native code without the GIL, or a worker that it waits for does."""
+    some = [(ranks[i], activities[i]) for i in alive if activities[i].kind in _COMPUTES]
+    return any(computes(*one) or watcher.computes(*one) for one in some)
 
 
 def _only_serves(

@@ -135,6 +135,7 @@ class Watcher:
         moves_data = kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE
         if moves_data or kind in _MOVES_DATA:
             found = self._or_moved(found, latest((rank.io_moved_at, rank.file_moved_at)))
+            found = self._or_produced(rank, found) if activity.family == "pipe-read" else found
         found = self._or_moved(found, self._flowed(rank, activity))
         return self._or_threads(rank, found) if activity.by_thread else found
 
@@ -326,17 +327,10 @@ class Watcher:
     def _or_helpers(self, rank: Rank, activity: Activity, found: Standing) -> Standing:
         """It gets on, too, while a thread writes much, or is done, or a child works on its queue.
 
-        A child may work on something else: for how long that passes is limited. Where a disk is
-        full, what is written may be the same again and again.
+        Where a disk is full, what is written may be the same again and again.
         """
-        works = any(
-            rank.child_cpu_share.get(child.pid, 0.0) >= PRODUCER_SHARE
-            for child in rank.children
-            if child.role == "subprocess"
-        )
-        works = works and not churned(rank, self.at, self._reader)
-        if activity.kind == "queue" and works and found.seen - found.since < PRINTS_S:
-            return _moves(found.seen)
+        if activity.kind == "queue":
+            found = self._or_produced(rank, found)
         stacks = self._stacks(rank)
         found = self._or_moved(found, given(rank, stacks))
         if rank.node in self._full and any(retries(rank, one) for one in stacks):
@@ -346,6 +340,19 @@ class Watcher:
             if moved is not None and moved > found.since and all_awaited(stacks):
                 found = self._or_moved(found, moved)
         return self._or_moved(found, moved_much(rank))
+
+    def _or_produced(self, rank: Rank, found: Standing) -> Standing:
+        """It gets on while a child of it works, by its queue or pipe, on what it waits for.
+
+        A child may work on something else: for how long that passes is limited.
+        """
+        works = any(
+            rank.child_cpu_share.get(child.pid, 0.0) >= PRODUCER_SHARE
+            for child in rank.children
+            if child.role == "subprocess"
+        )
+        works = works and not churned(rank, self.at, self._reader)
+        return _moves(found.seen) if works and found.seen - found.since < PRINTS_S else found
 
     def _or_worked(self, rank: Rank, found: Standing) -> Standing:
         """A main thread that did work, and not only woke up, has got what it waited for."""
