@@ -8,8 +8,8 @@ import pytest
 
 from hangtop.demo.gallery import BY_NAME, GALLERY
 from hangtop.demo.runner import missing
-from support.documents import misfits
 from hangtop_core.diagnosis import MAKES_PROGRESS
+from support.documents import misfits
 from support.jobs import Outcome, ScenarioPool
 
 if TYPE_CHECKING:

@@ -22,6 +22,18 @@ def test_what_a_main_thread_reads_however_little_is_remembered() -> None:
     assert rank.child_given == {}
 
 
+def test_waits_of_a_rank_are_measured_by_the_scheduler() -> None:
+    bench = Bench()
+    bench.fold(0, process(100, 0))
+    bench.sample(100, 0.5, ("all_reduce", 10))
+    for second in (1, 2, 3):
+        bench.fold(second, {"pid": 100, "meters": meters(main_last_ran_s=20.0 + second)})
+    ran = {"main_waits": 2, "main_cpu_ns": 10**9 + 10**7}
+    bench.fold(4, {"pid": 100, "meters": meters(main_last_ran_s=0.5, **ran)})
+    (rank,) = bench.ranks()
+    assert [(one.began, one.ended) for one in rank.waits] == [(EPOCH - 20, EPOCH + 3.5)]
+
+
 @pytest.mark.parametrize(
     ("began", "seen", "ended", "counts"),
     [

@@ -182,11 +182,12 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if _is_brief(case):
         return
     for subject in _waiting_for_data(left):
-        workers = _workers(case, subject)
+        workers, likely = _workers(case, subject), False
         if workers:
             first = max(workers, key=lambda w: w.standing.since)
             text = f"{first.name} {first.activity.text} at {first.activity.at}"
             text += ", and gets on" if first.standing.gets_on else ""
+            likely = not first.standing.gets_on and case.progress.state == "progressing"
         else:
             text = "all its DataLoader workers are idle or give no stack"
         yield Hit(
@@ -204,7 +205,7 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 ),
                 "more workers, a larger prefetch_factor, or less work per sample",
             ),
-            confidence=None if workers else 0.6,
+            confidence=LIKELY if likely or not workers else None,
             needs=asked(subject, workers[0].process, workers[0].activity) if workers else (),
         )
 

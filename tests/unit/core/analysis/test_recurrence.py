@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.steptimes import step_times
+from hangtop_core.observing import decided
 from hangtop_core.recurring import Wait
 from hangtop_core.report import headline
 from support.build import NOW, World, judged
@@ -154,6 +155,8 @@ def test_a_worker_that_is_fed_or_read_is_progress(signs: dict[str, Any]) -> None
     found = judged(evaluation(**signs))
     assert found.state == "progressing"
     assert causes(found) in (["data-starved"], [])
+    # Of what was given a moment ago nobody has to see more.
+    assert decided(found, 5.0) == (signs.get("fed", [9])[-1] < 5.0)
 
 
 @pytest.mark.parametrize(
