@@ -181,11 +181,14 @@ def _unevenly(job: Job, update: Update) -> bool:
 
     It may be by turns, or that one is slow, or that phase is long. Or whether they have waited for
     seconds for ranks that do something else: these may only look at a lock again and again, and be
-    met at another line of that by chance.
+    met at another line of that by chance. Or whether a rank has waited for others for seconds
+    before: a few steps more show whether some ranks make all of them long.
     """
     now, reader = follow(job, update.snapshot), Reader(update.snapshot.stacks)
     ranks = [one for one in now.ranks if not one.ended] if now is not None else []
     if slow_one(ranks) is not None or _all_save(ranks, reader):
+        return True
+    if any(one.for_ranks for rank in ranks for one in rank.waits):
         return True
     waits, at = [reader.rank(one).kind in COMMUNICATION for one in ranks], update.snapshot.at
     rest = [one for one, waiting in zip(ranks, waits, strict=True) if not waiting]
