@@ -112,7 +112,8 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         stuck = [
             w
             for w in _workers(case, subject)
-            if not w.standing.gets_on and (w.activity.kind not in _AT_WORK or _spins(case, w))
+            if not w.standing.gets_on
+            and (w.activity.kind not in _AT_WORK or _spins(case, subject, w))
         ]
         if not stuck:
             continue
@@ -147,10 +148,16 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
-def _spins(case: Case, worker: Worker) -> bool:
-    """Whether a worker runs, and has neither changed its functions nor read anything for long."""
+def _spins(case: Case, subject: Subject, worker: Worker) -> bool:
+    """Whether a worker is in a `while`, and has long neither left its functions nor read data.
+
+    What goes from one thing to the next may just take that long.
+    """
     busy = worker.activity.kind == "busy" and case.progress.state == "hung"
-    return busy and worker.standing.stalled_s >= case.hang_after
+    if not busy or worker.standing.stalled_s < case.hang_after:
+        return False
+    blocks = [b for f in frames_of(case, subject, worker.process) for b in f.within or ()]
+    return any(text.startswith("while ") for _, text in blocks)
 
 
 def _crossed(case: Case, subject: Subject, stuck: Sequence[Worker]) -> str:
@@ -265,8 +272,8 @@ STUCK = Rule(
     cause="dataloader-worker-stuck",
     title="A DataLoader worker is stuck",
     seen="The rank is in DataLoader._try_get_data and one of its workers sleeps in user code "
-    "without moving; or runs in the same functions for the hang time, and no data were read from "
-    "it or by it meanwhile.",
+    "without moving; or runs in a `while` in the same functions for the hang time, and no data were "
+    "read from it or by it meanwhile.",
     excluded="The worker computes or moves: `data-starved`.",
     confidence=0.93,
     next_steps=("Look at the file in the worker's descriptor table", "DataLoader(timeout=...)"),

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
     from support.situations import Facts
 
+LOOP = replace(frame("__getitem__", "data.py", 15), within=((14, "while left:"),))
 FETCHES = (
-    frame("__getitem__", "data.py", 15),
+    LOOP,
     frame("fetch", "torch/utils/data/_utils/fetch.py", 54),
     frame("_worker_loop", "torch/utils/data/_utils/worker.py", 349),
 )
@@ -177,3 +178,14 @@ def test_a_worker_that_is_neither_fed_nor_read_is_stuck_sooner_or_later(
     found = judged(evaluation(**signs))
     assert found.state == state
     assert (found.verdicts[0].cause, found.verdicts[0].culprits[0].rank) == (cause, 1)
+
+
+def test_a_worker_that_goes_through_many_things_is_only_slow() -> None:
+    world = evaluation(given=(60,), gil=True)
+    counts = replace(LOOP, within=((14, "for number in range(10**12):"),))
+    world.stacks = {
+        key: (counts, *stack[1:]) if stack[0] == LOOP else stack
+        for key, stack in world.stacks.items()
+    }
+    assert judged(world).state == "hung"
+    assert causes(judged(world))[0] == "data-starved"
