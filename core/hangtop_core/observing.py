@@ -132,7 +132,9 @@ def lacking(update: Update, job: Job, elapsed: float, at_least: float) -> Lack |
     if not _has_processes(job, update):
         return None
     if decided(diagnosis, elapsed) and not (diagnosis.state == "starting" and _meet(job, update)):
-        open_ = diagnosis.state == "progressing" and not diagnosis.verdicts and elapsed < STEPS_S
+        # Who is slow is known; how long steps take, only once some have passed.
+        known = any(one.cause != "straggler" for one in diagnosis.verdicts)
+        open_ = diagnosis.state == "progressing" and not known and elapsed < STEPS_S
         return "certainty" if open_ and _unevenly(job, update) else None
     return "stacks" if lacks_stacks(job, update) else "certainty"
 

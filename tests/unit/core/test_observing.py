@@ -147,6 +147,12 @@ def test_a_job_whose_ranks_have_waited_for_each_other_is_observed_for_some_steps
     (job,) = whole.jobs
     update = Update(whole, {job.key: diagnosis("progressing")}, 0.0)
     assert lacking(update, job, elapsed, 1.0) == expected
+    # Also where it is known already who is slow; not once the steps are measured.
+    slow = replace(diagnosis("progressing", verdicts=1), state="progressing")
+    told = (replace(slow.verdicts[0], cause="straggler", confidence=0.8),)
+    for state, more in (("progressing", expected), ("slow", None)):
+        found = {job.key: replace(slow, state=state, verdicts=told)}
+        assert lacking(Update(whole, found, 0.0), job, elapsed, 1.0) == more
 
 
 @pytest.mark.parametrize(

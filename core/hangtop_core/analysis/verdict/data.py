@@ -272,8 +272,8 @@ STUCK = Rule(
     cause="dataloader-worker-stuck",
     title="A DataLoader worker is stuck",
     seen="The rank is in DataLoader._try_get_data and one of its workers sleeps in user code "
-    "without moving; or runs in a `while` in the same functions for the hang time, and no data were "
-    "read from it or by it meanwhile.",
+    "without moving; or runs in a `while` in the same functions for the hang time, and no data "
+    "were read from it or by it meanwhile.",
     excluded="The worker computes or moves: `data-starved`.",
     confidence=0.93,
     next_steps=("Look at the file in the worker's descriptor table", "DataLoader(timeout=...)"),
