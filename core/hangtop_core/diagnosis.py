@@ -19,7 +19,9 @@ FAILED = "verdict"
 """The blind spot where hangtop itself has failed to conclude anything."""
 REPORT_IT = "report it with the stacks: hangtop dump"
 
-JobState = Literal["hung", "progressing", "starting", "exited", "unknown"]
+JobState = Literal["hung", "progressing", "slow", "starting", "exited", "unknown"]
+"""`slow` is `progressing` with steps that some ranks make long: nobody hangs."""
+MAKES_PROGRESS: frozenset[JobState] = frozenset({"progressing", "slow"})
 
 Source = Literal[
     "stacks", "flight", "process", "gpu", "network", "log", "kernel", "environment", "numerics"

@@ -14,6 +14,7 @@ from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.following import Identity, follow, live_pids
 from hangtop_core.model import Job
 from hangtop_core.observing import answers_to, training
+from hangtop_core.steady import moved_since
 
 if TYPE_CHECKING:
     from hangtop_core.updates import Update
@@ -199,7 +200,7 @@ def _introduced(
 
 def _judged(known: _Known, diagnosis: Diagnosis, at: float) -> list[Happened]:
     found: list[Happened] = []
-    if known.told is not None and _moved_since(known.told, diagnosis, at):
+    if known.told is not None and moved_since(known.told, diagnosis, at):
         after = known.forget_hang(at)
         found.append(Happened("resumed", at, known.job, diagnosis, after))
     if diagnosis.state != "hung":
@@ -222,17 +223,3 @@ def _judged(known: _Known, diagnosis: Diagnosis, at: float) -> list[Happened]:
 def _asks(diagnosis: Diagnosis) -> bool:
     """Whether something is under way that a rule has asked for."""
     return any(need.state == "asked" for need in diagnosis.needs)
-
-
-def _moved_since(told: float, diagnosis: Diagnosis, at: float) -> bool:
-    """Whether progress was seen after a hang was told.
-
-    That a job is no longer called hung is none: a node may be silent, or a rank may run and get
-    nowhere.
-    """
-    if diagnosis.state == "progressing":
-        return True
-    if diagnosis.state == "exited" or diagnosis.stalled_for_s is None:
-        # Less than `FLOOR_S` is not said; without ranks that can be seen neither.
-        return False
-    return at - diagnosis.stalled_for_s > told + FLOOR_S

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from hangtop_core.diagnosis import FAILED, REPORT_IT, SCHEMA, BlindSpot, Diagnosis, JobSummary
+from hangtop_core.following import live_pids
 from hangtop_core.pasthangs import PastHangs
+from hangtop_core.steady import Steady
 from hangtop_core.text import clean, utc
 from hangtop_core.version import __version__
 
@@ -29,6 +31,7 @@ class Judge:
         self._hang_after = hang_after
         self._last: dict[str, Diagnosis] = {}
         self._past = PastHangs()
+        self._steady: dict[str, Steady] = {}
 
     @property
     def settled(self) -> bool:
@@ -52,11 +55,14 @@ class Judge:
         for job in snapshot.jobs or (None,):
             key = job.key if job is not None else ""
             try:
-                found[key] = self._diagnose(snapshot, job, self._hang_after)
+                new = self._diagnose(snapshot, job, self._hang_after)
+                alive = live_pids(job) if job is not None else frozenset()
+                found[key] = self._steady.setdefault(key, Steady()).take(new, snapshot.at, alive)
             except Exception as error:
                 log.exception("diagnosing job %r failed", key)
                 found[key] = _failed(snapshot, job, error, self._last.get(key))
         self._last = found = self._past.add(snapshot, found)
+        self._steady = {key: one for key, one in self._steady.items() if key in found}
         return dict(found)
 
 

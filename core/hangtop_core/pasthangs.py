@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from hangtop_core.analysis.standing import FLOOR_S
-from hangtop_core.diagnosis import Ended, PastAttempt
+from hangtop_core.diagnosis import MAKES_PROGRESS, Ended, PastAttempt
 from hangtop_core.following import follow, live_pids
 from hangtop_core.lastverdict import Hang, outlived
 from hangtop_core.nodestates import UNSEEN
@@ -167,7 +167,7 @@ def _moved(hang: Hang, diagnosis: Diagnosis, at: float) -> bool:
     """Whether a job was seen to make progress after a verdict on its hang."""
     if diagnosis.state == "hung":
         return at - (diagnosis.hung_for_s or 0.0) > hang.at + FLOOR_S
-    if diagnosis.state == "progressing":
+    if diagnosis.state in MAKES_PROGRESS:
         return True
     stalled = diagnosis.stalled_for_s
     return stalled is not None and at - stalled > hang.at + FLOOR_S

@@ -54,6 +54,8 @@ class Activity:
         self._stirred = False
         """Whether any thread ran in this round."""
         self._printed: Optional[Printed] = None
+        self._read: Tuple[Optional[int], Optional[int]] = (None, None)
+        """rchar of the process, and of its main thread alone when that was last read."""
 
     def threads(self, by_us: bool = False) -> List[ThreadRow]:
         """Return the rows of all threads, main thread first; empty for a zombie.
@@ -123,6 +125,7 @@ class Activity:
         ran_at, switches = self._scheduled(stat, clock, now)
         io = procfs.read("/proc/%d/io" % self.pid) or b""
         whole = procfs.value_of(io, b"wchar")
+        read = procfs.value_of(io, b"rchar")
         if self._stirred or self._printed is None:
             self._printed = Printed.after(self._printed, self.pid, whole)
         last_ran = None if ran_at is None else max(0.0, round(now - ran_at, 2))
@@ -132,12 +135,20 @@ class Activity:
             "main_switches": switches,
             "main_waits": self._waits or None,
             "main_last_ran_s": last_ran,
-            "read_bytes": procfs.value_of(io, b"rchar"),
+            "read_bytes": read,
+            "main_read_bytes": self._read_by_main(read),
             "write_bytes": whole,
             "printed_bytes": self._printed.total,
             "main_printed_bytes": self._printed.main,
             "rss": stat.rss,
         }
+
+    def _read_by_main(self, whole: Optional[int]) -> Optional[int]:
+        """Return rchar of the main thread: looked up only after the process has read anything."""
+        if whole is not None and whole != self._read[0]:
+            io = procfs.read("/proc/%d/task/%d/io" % (self.pid, self.pid)) or b""
+            self._read = whole, procfs.value_of(io, b"rchar")
+        return self._read[1]
 
     def _scheduled(
         self, stat: procfs.Stat, clock: RunClock, now: float

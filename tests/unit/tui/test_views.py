@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from hangtop import palette, possible
+from hangtop.cli.diagnose import exit_status
 from hangtop.keymap import ACTIONS, Keymap
 from hangtop.situation import Situation
 from hangtop.spans import plain
@@ -27,6 +28,7 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.breaks import at_once
 from hangtop_core.diagnosis import Attempt, Ended, PastAttempt
 from hangtop_core.model import Fact, Node, RecorderWay, Snapshot
+from hangtop_core.recurring import Wait
 from support.build import NOW, World, recorder
 from support.ends import Watched, hanging, moving, with_gone
 from support.record import load
@@ -138,6 +140,20 @@ def test_before_the_first_stacks_nothing_is_judged() -> None:
     # and once they should have come, that nothing moves is what there is to say
     late = replace(diagnosis, observed_for_s=40.0)
     assert plain(state_line(late, job)) == "● STALLED 5:00"
+
+
+def test_slow_steps_are_a_state_of_their_own() -> None:
+    world = World()
+    waits = (Wait(NOW - 14, NOW - 8, True), Wait(NOW - 8, NOW - 1, True))
+    world.waiters(2, moved_at=NOW - 1.0, left_at=NOW - 1.0, waits=waits)
+    world.add(user("augment", 80), SLEEP, moved_at=NOW - 1.0)
+    snapshot = world.snapshot()
+    job, diagnosis = snapshot.jobs[0], diagnose(snapshot, snapshot.jobs[0])
+    assert plain(state_line(diagnosis, job)) == "● SLOW"
+    assert exit_status(diagnosis) == 0
+    text = " ".join(plain(one) for one in verdict_lines(snapshot, job, diagnosis))
+    assert "its last 2 steps took 6.5 s each" in text
+    assert "hung" not in text.lower()
 
 
 def test_evidence_leads_to_no_page_of_ranks_without_ranks() -> None:

@@ -16,6 +16,7 @@ STATES = {
     "LOST": RED,
     "HUNG": RED,
     "STALLED": YELLOW,
+    "SLOW": YELLOW,
     "PROGRESSING": GREEN,
     "FAILED": RED,
     "INCOMPLETE": YELLOW,

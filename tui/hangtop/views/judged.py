@@ -99,6 +99,8 @@ def state_line(diagnosis: Diagnosis | None, job: Job | None, since: float = 0.0)
         and not (diagnosis.state == "unknown" and unread(diagnosis, job))
     ):
         return line((f"● STALLED {span(stalled)}", "warn"))
+    if diagnosis.state == "slow":
+        return line(("● SLOW", "warn"))
     if diagnosis.state == "progressing":
         return line(("● PROGRESSING", "good"))
     if diagnosis.state == "starting":

@@ -57,6 +57,8 @@ FOLLOWED = 0.82
 """Most that is believed of a thread for which a main thread waits, as stacks let one think."""
 UNDECIDED = 0.85
 """Factor on confidences while a job is stalled but not yet called hung."""
+SUSPECTS = 1 / 3
+"""Part of the hang time in which a job that waits has no suspects yet: steps may take so long."""
 PRESUMED = 0.6
 """Factor where, for want of stacks, it is only presumed who waits."""
 TOGETHER = 25
@@ -88,6 +90,9 @@ def diagnose(
     if state in ("unknown", "starting") and stalled is not None and stalled >= FLOOR_S:
         decisive = any(_is_decisive(rule, hit) for rule, hit in hits)
         state = "hung" if decisive and (case.waiters or not job.ranks) else state
+    if state == "unknown" and (stalled or 0.0) < max(FLOOR_S, hang_after * SUSPECTS):
+        hits = [one for one in hits if "progressing" in one[0].states]
+        stalled = None
     verdicts, ordered = _in_order(case, state, hits)
     causes = {one.cause for one in verdicts}
     moving = state in ("progressing", "exited")
@@ -98,7 +103,7 @@ def diagnose(
     return _diagnosis(
         snapshot,
         job,
-        "starting" if state == "progressing" and _meets(case) else state,
+        _told(case, state, hits),
         hung_for_s=_since(snapshot, since),
         stalled_for_s=None if moving or stalled is None or stalled < FLOOR_S else stalled,
         watchdog_in_s=None if moving or (stalled or 0.0) < FLOOR_S else _watchdog(case),
@@ -109,6 +114,15 @@ def diagnose(
         failed=tuple(failed.values()),
         ended=job_end(case) if state == "exited" else None,
     )
+
+
+def _told(case: Case, state: JobState, hits: Sequence[tuple[Rule, Hit]]) -> JobState:
+    """Return the state that people are told: one that makes progress may only begin, or be slow."""
+    if state != "progressing":
+        return state
+    if _meets(case):
+        return "starting"
+    return "slow" if case.step_times is not None or any(hit.slow for _, hit in hits) else state
 
 
 def _halted_in_waits(case: Case, hits: Sequence[tuple[Rule, Hit]]) -> frozenset[int]:

@@ -242,3 +242,9 @@ def reduced_none(case: Case, one: Operation | None, odd: Sequence[Subject]) -> s
         f"{'their' if len(odd) > 1 else 'its'} backward reduced none of these gradients, as where "
         "parameters are not used in a step"
     )
+
+
+def written_before(rank: Rank, since: float | None) -> bool:
+    """Whether all that is known of a rank's recorder is a file from before the hang."""
+    said = rank.recorder
+    return said is not None and said.source == "file" and since is not None and said.at < since - 5
