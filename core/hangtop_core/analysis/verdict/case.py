@@ -228,11 +228,9 @@ class Case:
     @cached_property
     def picture(self) -> Picture | None:
         """What the flight recorders show, without what was written before the hang."""
-        ranks, since = self.job.ranks, self.progress.since
-        old = {
-            id(rank) for rank in ranks if rank.recorder is not None and written_before(rank, since)
-        }
-        return picture([replace(r, recorder=None) if id(r) in old else r for r in ranks])
+        since = self.progress.since
+        ranks = self.job.ranks
+        return picture([r if r.recorder is None else _of_hang(r, since) for r in ranks])
 
     @cached_property
     def said(self) -> Said:
@@ -397,3 +395,8 @@ class Case:
         if at is None or self.at - at < 1.0:
             return ""
         return f"{duration(self.at - at)} ago"
+
+
+def _of_hang(rank: Rank, since: float | None) -> Rank:
+    """Return a rank without a recorder that was written before the hang."""
+    return replace(rank, recorder=None) if written_before(rank, since) else rank
