@@ -9,9 +9,20 @@ launcher. `mp.spawn` ranks come in through `Candidate.wrap_rank`, which a stack 
 from __future__ import annotations
 
 import os
-from typing import Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import (
+    Dict,
+    FrozenSet,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
-from . import commands, procfs
+from . import commands, numbering, procfs
 
 RANK_THREADS = (
     "gloo_tcp_loop",
@@ -57,6 +68,8 @@ class Candidate(NamedTuple):
     """Names of its threads, where it has more than one."""
     wrap_rank: Optional[int] = None
     """Index of an mp.spawn child, found in its stack."""
+    local_rank: Optional[int] = None
+    """What a frame of its program calls its rank, found in its stack."""
     is_worker: bool = False
     """A stack sample found `_worker_loop` in it."""
     worker_id: Optional[int] = None
@@ -131,6 +144,7 @@ class _Discovery:
     def run(self) -> Dict[int, Attribution]:
         self.ranks = self._numbered()
         self._add_spawned()
+        self._add_families()
         self._add_unnumbered()
         self._add_launchers()
         for pid in self.ranks:
@@ -175,6 +189,9 @@ class _Discovery:
     def _number(self, c: Candidate) -> Optional[Tuple[int, str]]:
         environ = c.environ or {}
         number = rank_number(environ)
+        if number is None and _in_group(c):
+            alone = procfs.decimal(environ.get("RANK", ""))
+            number = None if alone is None else (alone, "RANK")
         slurm = procfs.decimal(environ.get("SLURM_PROCID", ""))
         if number is None and slurm is not None:
             under_slurm = any(a.comm in ("slurmstepd", "srun") for a in self._ancestors(c.pid))
@@ -229,6 +246,35 @@ class _Discovery:
         if parent is not None and self.helpers.get(parent.pid) == "forkserver":
             parent = self.table.get(parent.ppid)
         return parent.pid if parent is not None and parent.python else None
+
+    def _add_families(self) -> None:
+        """Number processes in a process group that no variable numbers, by what else tells it."""
+        families: Dict[object, List[Candidate]] = {}
+        for c in sorted(self.table.values(), key=lambda c: (c.start, c.pid)):
+            readable = c.environ is not None and c.pid not in self.ranks
+            if readable and self._may_be_rank(c) and _in_group(c):
+                families.setdefault(self._family(c), []).append(c)
+        for key, members in families.items():
+            kin = (pid for pid in self.ranks if self._family(self.table[pid]) == key)
+            taken = [number for pid in kin for number in self.ranks[pid][:1] if number is not None]
+            self.ranks.update(numbering.of_family([_unnumbered(c) for c in members], taken))
+            self._note_parent(members)
+
+    def _family(self, c: Candidate) -> object:
+        """Return what ranks have in common that are numbered together: their store or parent."""
+        environ = c.environ or {}
+        store = environ.get("MASTER_ADDR"), environ.get("MASTER_PORT")
+        return store if all(store) else self._spawn_parent(c) or c.ppid
+
+    def _note_parent(self, members: Sequence[Candidate]) -> None:
+        """Make a Python process that started ranks, and is none, their launcher."""
+        for parent in {self._spawn_parent(c) for c in members}:
+            if (
+                parent is not None
+                and parent not in self.ranks
+                and not _in_group(self.table[parent])
+            ):
+                self.launchers.setdefault(parent, "multiprocessing")
 
     def _add_unnumbered(self) -> None:
         """Processes in a process group, or below a launcher, whose number cannot be read."""
@@ -315,6 +361,10 @@ def _helper(c: Candidate) -> Optional[str]:
     if c.is_debug_server:
         return "debug-server"
     return commands.helper_role(c.comm, c.cmdline)
+
+
+def _unnumbered(c: Candidate) -> numbering.Unnumbered:
+    return numbering.Unnumbered(c.pid, c.environ or {}, c.cmdline, c.local_rank)
 
 
 def _in_group(c: Candidate) -> bool:
