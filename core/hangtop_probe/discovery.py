@@ -93,6 +93,8 @@ class Attribution(NamedTuple):
 
 
 Table = Mapping[int, Candidate]
+NAMED = "--pid"
+"""Source of the number of a process that is a rank because the user named it."""
 
 
 def rank_number(environ: Mapping[str, str]) -> Optional[Tuple[int, str]]:
@@ -116,18 +118,25 @@ def identity(environ: Mapping[str, str]) -> Tuple[Optional[str], ...]:
     return tuple(environ.get(name) for name in _IDENTITY)
 
 
-def attribute(table: Table, skip: FrozenSet[int] = frozenset()) -> Dict[int, Attribution]:
+def attribute(
+    table: Table, skip: FrozenSet[int] = frozenset(), named: FrozenSet[int] = frozenset()
+) -> Dict[int, Attribution]:
     """Return what every process that belongs to a training job is, by pid.
 
-    ``skip`` are processes that are never ranks: the probe itself and what started it.
+    Args:
+        table: all processes.
+        skip: processes that are never ranks: the probe itself and what started it.
+        named: processes the user named: Python programs that are ranks of their own where they
+            have no part in a job.
     """
-    return _Discovery(table, skip).run()
+    return _Discovery(table, skip, named).run()
 
 
 class _Discovery:
-    def __init__(self, table: Table, skip: FrozenSet[int]) -> None:
+    def __init__(self, table: Table, skip: FrozenSet[int], named: FrozenSet[int]) -> None:
         self.table = table
         self.skip = skip
+        self.named = named
         self.children: Dict[int, List[int]] = {}
         for candidate in sorted(table.values(), key=lambda c: (c.start, c.pid)):
             self.children.setdefault(candidate.ppid, []).append(candidate.pid)
@@ -146,6 +155,7 @@ class _Discovery:
         self._add_spawned()
         self._add_families()
         self._add_unnumbered()
+        self._add_named()
         self._add_launchers()
         for pid in self.ranks:
             self._add_rank(pid)
@@ -285,6 +295,16 @@ class _Discovery:
             launched = c.environ is None and c.ppid in self.launchers
             if not below_rank and (_in_group(c) or launched):
                 self.ranks[c.pid] = None, None
+
+    def _add_named(self) -> None:
+        """Take Python programs that the user named for ranks, where there are no others."""
+        members = {*self.ranks, *self.launchers}
+        relatives = {a.pid for pid in members for a in self._ancestors(pid)}
+        for pid in sorted(self.named & self.table.keys()):
+            apart = members.isdisjoint(a.pid for a in self._ancestors(pid))
+            if apart and pid not in members | relatives and self._may_be_rank(self.table[pid]):
+                number = sum(source == NAMED for _, source in self.ranks.values())
+                self.ranks[pid] = number, NAMED
 
     def _launcher_of(self, pid: int) -> Tuple[Optional[int], Optional[str]]:
         for ancestor in self._ancestors(pid):
@@ -439,7 +459,9 @@ def restrict(
 
     named: Set[object] = set().union(*(jobs(pid) for pid in pids if pid in roles))
     kept = {
-        pid: role for pid, role in roles.items() if pid in pids or not named.isdisjoint(jobs(pid))
+        pid: role
+        for pid, role in roles.items()
+        if pid in pids or role.rank_pid in pids or not named.isdisjoint(jobs(pid))
     }
     for pid in pids:
         if pid in table and pid not in kept:

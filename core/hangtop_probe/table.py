@@ -174,7 +174,8 @@ class Table:
         self._dirty = False
         ended.fill(self.entries)
         table = {pid: self._candidate(entry) for pid, entry in self.entries.items() if entry.mine}
-        self.roles = discovery.attribute(table, own_processes(self.entries))
+        named = self.only or frozenset()
+        self.roles = discovery.attribute(table, own_processes(self.entries), named)
         if self.only is not None:
             self.roles = discovery.restrict(self.roles, table, self.only)
         if self.slurm is not None:
