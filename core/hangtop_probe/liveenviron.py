@@ -10,22 +10,12 @@ and musl, elf(5)). Memory is read as py-spy does, which stops nothing and takes 
 from __future__ import annotations
 
 import os
-import struct
-from stat import S_ISREG
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional
 
-from . import procfs
+from . import elf, procfs
 from .versions import MAX_MAPS
 
-_NAMES = (b"environ", b"__environ", b"_environ")
 _LIBRARIES = ("libc.so.6", "libc-", "ld-musl-", "libc.musl-")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_PROGRAM = struct.Struct("<IIQQQQQQ")
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_DYNSYM, _LOAD, _EXECUTABLE = 11, 1, 2
-_MAX_TABLE = 4 << 20
-"""Bytes of a table of symbols or of their names; libc and python3 have some 100 KiB."""
 _MAX_ENTRIES = 4096
 _MAX_BYTES = 128 << 10
 _MAX_ENTRY = 8 << 10
@@ -120,12 +110,11 @@ def _addresses(pid: int) -> Iterator[int]:
     """Give where `environ` may be: in the program, then in its libc."""
     for mapping in _mappings(pid):
         try:
-            symbol = _symbol_of("/proc/%d/root%s" % (pid, mapping.path))
+            symbols = elf.symbols("/proc/%d/root%s" % (pid, mapping.path))
         except OSError:
             continue
-        if symbol is not None:
-            value, is_fixed = symbol
-            yield value if is_fixed else mapping.base + value
+        if symbols.environ is not None:
+            yield symbols.environ if symbols.is_fixed else mapping.base + symbols.environ
 
 
 def _mappings(pid: int) -> List[_Mapping]:
@@ -139,67 +128,3 @@ def _mappings(pid: int) -> List[_Mapping]:
         if path == program or os.path.basename(path).startswith(_LIBRARIES):
             found.setdefault(path, _Mapping(int(words[0].partition(b"-")[0], 16), path))
     return sorted(found.values(), key=lambda mapping: mapping.path != program)
-
-
-_known: Dict[Tuple[int, int, int], Optional[Tuple[int, bool]]] = {}
-"""What `find` found, by device, inode and time of change of the file."""
-_MAX_KNOWN = 256
-
-
-def _symbol_of(path: str) -> Optional[Tuple[int, bool]]:
-    """Return the value of `environ` in a file, and whether that is an address already."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        stat = os.fstat(fd)
-        key = stat.st_dev, stat.st_ino, stat.st_mtime_ns
-        if key not in _known:
-            if len(_known) >= _MAX_KNOWN:
-                _known.clear()
-            _known[key] = find(fd) if S_ISREG(stat.st_mode) else None
-        return _known[key]
-    finally:
-        os.close(fd)
-
-
-def find(fd: int) -> Optional[Tuple[int, bool]]:
-    """Return what `_symbol_of` does, None for what is no 64-bit little-endian ELF file."""
-    try:
-        return _find(fd)
-    except (ValueError, OverflowError, struct.error):
-        return None
-
-
-def _find(fd: int) -> Optional[Tuple[int, bool]]:
-    header = _HEADER.unpack(os.pread(fd, _HEADER.size, 0))
-    if header[0][:6] != b"\x7fELF\x02\x01" or header[11] != _SECTION.size:
-        return None
-    sections = _table(fd, header[6], header[12], _SECTION)
-    for section in sections:
-        if section[1] == _DYNSYM and section[6] < len(sections):
-            names = _bytes(fd, sections[section[6]])
-            for symbol in _SYMBOL.iter_unpack(_bytes(fd, section, _SYMBOL.size)):
-                if symbol[3] and symbol[4] and _name(names, symbol[0]) in _NAMES:
-                    return symbol[4] - _lowest(fd, header), header[1] == _EXECUTABLE
-    return None
-
-
-def _lowest(fd: int, header: Tuple[int, ...]) -> int:
-    """Return where a file wants its beginning, which its mapping has moved; 0 where it is fixed."""
-    if header[1] == _EXECUTABLE:
-        return 0
-    loads = [row[3] for row in _table(fd, header[5], header[10], _PROGRAM) if row[0] == _LOAD]
-    return min(loads, default=0) // _PAGE * _PAGE
-
-
-def _table(fd: int, offset: int, count: int, row: struct.Struct) -> List[Tuple[int, ...]]:
-    data = os.pread(fd, count * row.size, offset)
-    return list(row.iter_unpack(data[: len(data) // row.size * row.size]))
-
-
-def _bytes(fd: int, section: Tuple[int, ...], row: int = 1) -> bytes:
-    data = os.pread(fd, min(section[5], _MAX_TABLE), section[4])
-    return data[: len(data) // row * row]
-
-
-def _name(names: bytes, at: int) -> bytes:
-    return names[at : names.find(b"\0", at)]

@@ -14,7 +14,6 @@ from hangtop_probe import liveenviron, procfs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 OVERWRITES = """
     import ctypes, os
@@ -80,14 +79,6 @@ def test_a_huge_environment_is_cut(start: Start) -> None:
     variables = liveenviron.read(pid, everything) or {}
     assert 1000 < len(variables) <= 4096
     assert sum(map(len, variables.values())) < 200 << 10
-
-
-@pytest.mark.parametrize("body", [b"", b"\x7fELF\x02\x01", b"\x7fELF\x02\x01" + b"\xff" * 4096])
-def test_a_file_that_is_no_program_tells_nothing(tmp_path: Path, body: bytes) -> None:
-    path = tmp_path / "libc.so.6"
-    path.write_bytes(body)
-    with path.open("rb") as file:
-        assert liveenviron.find(file.fileno()) is None
 
 
 def test_a_process_that_is_gone_has_none() -> None:
