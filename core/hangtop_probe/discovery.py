@@ -70,6 +70,8 @@ class Candidate(NamedTuple):
     """Index of an mp.spawn child, found in its stack."""
     local_rank: Optional[int] = None
     """What a frame of its program calls its rank, found in its stack."""
+    is_exiting: bool = False
+    """A stack sample found it at the end of a child of multiprocessing."""
     is_worker: bool = False
     """A stack sample found `_worker_loop` in it."""
     worker_id: Optional[int] = None
@@ -262,13 +264,19 @@ class _Discovery:
         families: Dict[object, List[Candidate]] = {}
         for c in sorted(self.table.values(), key=lambda c: (c.start, c.pid)):
             readable = c.environ is not None and c.pid not in self.ranks
-            if readable and self._may_be_rank(c) and _in_group(c):
+            if readable and self._may_be_rank(c) and (_in_group(c) or self._left_group(c)):
                 families.setdefault(self._family(c), []).append(c)
         for key, members in families.items():
             kin = (pid for pid in self.ranks if self._family(self.table[pid]) == key)
             taken = [number for pid in kin for number in self.ranks[pid][:1] if number is not None]
             self.ranks.update(numbering.of_family([_unnumbered(c) for c in members], taken))
             self._note_parent(members)
+
+    def _left_group(self, c: Candidate) -> bool:
+        """Whether it seems to have left its group and is no child of a rank."""
+        return c.is_exiting and not any(
+            a.pid in self.ranks or a.is_exiting or _in_group(a) for a in self._ancestors(c.pid)
+        )
 
     def _family(self, c: Candidate) -> object:
         """Return what ranks have in common that are numbered together: their store or parent."""

@@ -22,6 +22,10 @@ _MEETING = "torch/distributed/elastic/rendezvous/"
 _DEBUG_SERVER = "torch/distributed/debug/_frontend.py"
 
 
+_EXIT = ("_exit_function", "multiprocessing/util.py")
+"""Where a child of multiprocessing waits for its queues and threads after its target."""
+
+
 class Learned(NamedTuple):
     """What stack samples told about a process."""
 
@@ -33,6 +37,8 @@ class Learned(NamedTuple):
     told: Tuple[Optional[int], ...] = ()  # rank, world size and port it joins with; empty: unseen
     local_rank: Optional[int] = None
     """What the outermost frame that has such a name calls its rank."""
+    is_exiting: bool = False
+    """A child of multiprocessing whose target has ended: it may be a rank that left its group."""
 
 
 def learn(result: Sample) -> Optional[Learned]:
@@ -63,6 +69,8 @@ def learn(result: Sample) -> Optional[Learned]:
                 return Learned(is_debug_server=True)
             if _MEETING in row[1]:
                 return Learned(is_agent=True)
+            if _is(row, _EXIT):
+                return Learned(is_exiting=True)
     return Learned(told=told, local_rank=local_rank) if told or local_rank is not None else None
 
 

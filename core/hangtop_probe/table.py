@@ -165,6 +165,7 @@ class Table:
                 known.is_agent or what.is_agent,
                 what.told or known.told,
                 known.local_rank if what.local_rank is None else what.local_rank,
+                known.is_exiting or what.is_exiting,
             )
             if merged != known:
                 self._learned[identity] = merged
@@ -194,6 +195,7 @@ class Table:
             threads=entry.threads,
             wrap_rank=known.wrap_rank,
             local_rank=known.local_rank,
+            is_exiting=known.is_exiting,
             is_worker=known.is_worker,
             worker_id=known.worker_id,
             is_debug_server=known.is_debug_server,

@@ -431,3 +431,10 @@ def test_a_rank_that_started_its_peers_is_no_launcher() -> None:
     first = process(20, 1, environ={**told, "LOCAL_RANK": "0"}, threads=GLOO)
     second = process(21, 20, environ={**told, "LOCAL_RANK": "1"}, threads=GLOO)
     assert roles(attribute(table(first, second))) == {20: ("rank", 0), 21: ("rank", 1)}
+
+
+def test_ranks_that_left_their_group_are_ranks_to_their_end() -> None:
+    forked = [process(20 + at, 10, is_exiting=True) for at in range(2)]
+    assert numbers(*forked) == {20: (0, "order"), 21: (1, "order")}
+    worker = process(22, 20, is_exiting=True)
+    assert 22 not in numbers(*forked, worker)

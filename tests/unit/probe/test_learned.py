@@ -38,6 +38,8 @@ def test_what_frames_tell_about_a_process() -> None:
     busy = frame("busy_loop", "/site/engine/worker.py", rank="2", world_size="4")
     assert told_by(frame("all_reduce", C10D, rank="9"), busy) == Learned(local_rank=2)
     assert told_by(frame("busy_loop", "/mine/worker.py", rank="'two'")) is None
+    ends = frame("_exit_function", "/lib/python3.11/multiprocessing/util.py")
+    assert told_by(frame("join", "/lib/python3.11/threading.py"), ends) == Learned(is_exiting=True)
     # A DataLoader worker forked by a spawned rank has both frames: the inner one counts.
     both = (frame("_worker_loop", WORKER, worker_id="1"), frame("_wrap", SPAWN, i="0"))
     assert told_by(*both) == Learned(None, True, 1)
