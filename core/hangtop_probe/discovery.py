@@ -9,9 +9,20 @@ launcher. `mp.spawn` ranks come in through `Candidate.wrap_rank`, which a stack 
 from __future__ import annotations
 
 import os
-from typing import Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import (
+    Dict,
+    FrozenSet,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
-from . import commands, procfs
+from . import commands, numbering, procfs
 
 RANK_THREADS = (
     "gloo_tcp_loop",
@@ -57,6 +68,10 @@ class Candidate(NamedTuple):
     """Names of its threads, where it has more than one."""
     wrap_rank: Optional[int] = None
     """Index of an mp.spawn child, found in its stack."""
+    local_rank: Optional[int] = None
+    """What a frame of its program calls its rank, found in its stack."""
+    is_exiting: bool = False
+    """A stack sample found it at the end of a child of multiprocessing."""
     is_worker: bool = False
     """A stack sample found `_worker_loop` in it."""
     worker_id: Optional[int] = None
@@ -80,6 +95,8 @@ class Attribution(NamedTuple):
 
 
 Table = Mapping[int, Candidate]
+NAMED = "--pid"
+"""Source of the number of a process that is a rank because the user named it."""
 
 
 def rank_number(environ: Mapping[str, str]) -> Optional[Tuple[int, str]]:
@@ -103,18 +120,25 @@ def identity(environ: Mapping[str, str]) -> Tuple[Optional[str], ...]:
     return tuple(environ.get(name) for name in _IDENTITY)
 
 
-def attribute(table: Table, skip: FrozenSet[int] = frozenset()) -> Dict[int, Attribution]:
+def attribute(
+    table: Table, skip: FrozenSet[int] = frozenset(), named: FrozenSet[int] = frozenset()
+) -> Dict[int, Attribution]:
     """Return what every process that belongs to a training job is, by pid.
 
-    ``skip`` are processes that are never ranks: the probe itself and what started it.
+    Args:
+        table: all processes.
+        skip: processes that are never ranks: the probe itself and what started it.
+        named: processes the user named: Python programs that are ranks of their own where they
+            have no part in a job.
     """
-    return _Discovery(table, skip).run()
+    return _Discovery(table, skip, named).run()
 
 
 class _Discovery:
-    def __init__(self, table: Table, skip: FrozenSet[int]) -> None:
+    def __init__(self, table: Table, skip: FrozenSet[int], named: FrozenSet[int]) -> None:
         self.table = table
         self.skip = skip
+        self.named = named
         self.children: Dict[int, List[int]] = {}
         for candidate in sorted(table.values(), key=lambda c: (c.start, c.pid)):
             self.children.setdefault(candidate.ppid, []).append(candidate.pid)
@@ -131,7 +155,9 @@ class _Discovery:
     def run(self) -> Dict[int, Attribution]:
         self.ranks = self._numbered()
         self._add_spawned()
+        self._add_families()
         self._add_unnumbered()
+        self._add_named()
         self._add_launchers()
         for pid in self.ranks:
             self._add_rank(pid)
@@ -175,6 +201,9 @@ class _Discovery:
     def _number(self, c: Candidate) -> Optional[Tuple[int, str]]:
         environ = c.environ or {}
         number = rank_number(environ)
+        if number is None and _in_group(c):
+            alone = procfs.decimal(environ.get("RANK", ""))
+            number = None if alone is None else (alone, "RANK")
         slurm = procfs.decimal(environ.get("SLURM_PROCID", ""))
         if number is None and slurm is not None:
             under_slurm = any(a.comm in ("slurmstepd", "srun") for a in self._ancestors(c.pid))
@@ -230,6 +259,41 @@ class _Discovery:
             parent = self.table.get(parent.ppid)
         return parent.pid if parent is not None and parent.python else None
 
+    def _add_families(self) -> None:
+        """Number processes in a process group that no variable numbers, by what else tells it."""
+        families: Dict[object, List[Candidate]] = {}
+        for c in sorted(self.table.values(), key=lambda c: (c.start, c.pid)):
+            readable = c.environ is not None and c.pid not in self.ranks
+            if readable and self._may_be_rank(c) and (_in_group(c) or self._left_group(c)):
+                families.setdefault(self._family(c), []).append(c)
+        for key, members in families.items():
+            kin = (pid for pid in self.ranks if self._family(self.table[pid]) == key)
+            taken = [number for pid in kin for number in self.ranks[pid][:1] if number is not None]
+            self.ranks.update(numbering.of_family([_unnumbered(c) for c in members], taken))
+            self._note_parent(members)
+
+    def _left_group(self, c: Candidate) -> bool:
+        """Whether it seems to have left its group and is no child of a rank."""
+        return c.is_exiting and not any(
+            a.pid in self.ranks or a.is_exiting or _in_group(a) for a in self._ancestors(c.pid)
+        )
+
+    def _family(self, c: Candidate) -> object:
+        """Return what ranks have in common that are numbered together: their store or parent."""
+        environ = c.environ or {}
+        store = environ.get("MASTER_ADDR"), environ.get("MASTER_PORT")
+        return store if all(store) else self._spawn_parent(c) or c.ppid
+
+    def _note_parent(self, members: Sequence[Candidate]) -> None:
+        """Make a Python process that started ranks, and is none, their launcher."""
+        for parent in {self._spawn_parent(c) for c in members}:
+            if (
+                parent is not None
+                and parent not in self.ranks
+                and not _in_group(self.table[parent])
+            ):
+                self.launchers.setdefault(parent, "multiprocessing")
+
     def _add_unnumbered(self) -> None:
         """Processes in a process group, or below a launcher, whose number cannot be read."""
         for c in self.table.values():
@@ -239,6 +303,16 @@ class _Discovery:
             launched = c.environ is None and c.ppid in self.launchers
             if not below_rank and (_in_group(c) or launched):
                 self.ranks[c.pid] = None, None
+
+    def _add_named(self) -> None:
+        """Take Python programs that the user named for ranks, where there are no others."""
+        members = {*self.ranks, *self.launchers}
+        relatives = {a.pid for pid in members for a in self._ancestors(pid)}
+        for pid in sorted(self.named & self.table.keys()):
+            apart = members.isdisjoint(a.pid for a in self._ancestors(pid))
+            if apart and pid not in members | relatives and self._may_be_rank(self.table[pid]):
+                number = sum(source == NAMED for _, source in self.ranks.values())
+                self.ranks[pid] = number, NAMED
 
     def _launcher_of(self, pid: int) -> Tuple[Optional[int], Optional[str]]:
         for ancestor in self._ancestors(pid):
@@ -317,6 +391,10 @@ def _helper(c: Candidate) -> Optional[str]:
     return commands.helper_role(c.comm, c.cmdline)
 
 
+def _unnumbered(c: Candidate) -> numbering.Unnumbered:
+    return numbering.Unnumbered(c.pid, c.environ or {}, c.cmdline, c.local_rank)
+
+
 def _in_group(c: Candidate) -> bool:
     return bool(c.threads.intersection(RANK_THREADS))
 
@@ -389,7 +467,9 @@ def restrict(
 
     named: Set[object] = set().union(*(jobs(pid) for pid in pids if pid in roles))
     kept = {
-        pid: role for pid, role in roles.items() if pid in pids or not named.isdisjoint(jobs(pid))
+        pid: role
+        for pid, role in roles.items()
+        if pid in pids or role.rank_pid in pids or not named.isdisjoint(jobs(pid))
     }
     for pid in pids:
         if pid in table and pid not in kept:

@@ -135,6 +135,8 @@ class Table:
     def _look_at_threads(self, entry: Entry) -> None:
         """Read of a process that has not run another program what may have changed all the same."""
         names = self._thread_names(entry)
+        if names.intersection(discovery.RANK_THREADS) - entry.threads:
+            self._look(entry)  # who joins a group may have got its number meanwhile
         self._dirty = self._dirty or names != entry.threads
         entry.threads = names
 
@@ -162,6 +164,8 @@ class Table:
                 known.is_debug_server or what.is_debug_server,
                 known.is_agent or what.is_agent,
                 what.told or known.told,
+                known.local_rank if what.local_rank is None else what.local_rank,
+                known.is_exiting or what.is_exiting,
             )
             if merged != known:
                 self._learned[identity] = merged
@@ -171,7 +175,8 @@ class Table:
         self._dirty = False
         ended.fill(self.entries)
         table = {pid: self._candidate(entry) for pid, entry in self.entries.items() if entry.mine}
-        self.roles = discovery.attribute(table, own_processes(self.entries))
+        named = self.only or frozenset()
+        self.roles = discovery.attribute(table, own_processes(self.entries), named)
         if self.only is not None:
             self.roles = discovery.restrict(self.roles, table, self.only)
         if self.slurm is not None:
@@ -189,6 +194,8 @@ class Table:
             python=entry.facts.python,
             threads=entry.threads,
             wrap_rank=known.wrap_rank,
+            local_rank=known.local_rank,
+            is_exiting=known.is_exiting,
             is_worker=known.is_worker,
             worker_id=known.worker_id,
             is_debug_server=known.is_debug_server,

@@ -323,8 +323,8 @@ def nothing_found(snapshot: Snapshot, *, live: bool = True) -> list[Line]:
     lines = [
         line((f"No training job found{going_on}.", "bold")),
         line(
-            "Looked for processes with RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID in "
-            "their environment, for children of torch.multiprocessing.spawn, and for torchrun."
+            "Looked for Python processes in a process group of torch, for a rank in their "
+            "environment (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID), and for launchers."
         ),
     ]
     lines += _states([node for node in snapshot.nodes if node.state not in OBSERVED])
