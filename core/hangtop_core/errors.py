@@ -68,8 +68,8 @@ class NoJobError(HangtopError):
     """There is no training job where it was looked for."""
 
     HELP = (
-        "hangtop looks for Python processes in a process group of torch, for those whose environment\n"
-        "holds a rank (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID), and for launchers.\n"
+        "hangtop looks for Python processes in a process group of torch, for a rank in their\n"
+        "environment (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID), and for launchers.\n"
         "Try: hangtop --all-users        when the job belongs to somebody else\n"
         "     hangtop --pid PID          for any other Python process and its children\n"
         "     hangtop demo               to see hangtop at work"

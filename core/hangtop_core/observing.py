@@ -92,7 +92,7 @@ def training(snapshot: Snapshot) -> tuple[Job, ...]:
 def only_named(job: Job) -> bool:
     """Whether this is no job but processes the user named, which are seen to be no ranks.
 
-    The probe calls these by their pid (`hangtop_probe.discovery.restrict`). Where it may not read
+    The probe calls these by their pid (`hangtop_probe.scoping.restrict`). Where it may not read
     what they say of themselves, they may be ranks.
     """
     return not (job.ranks or job.launchers) and all(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hangtop_core.analysis.programthread import program_thread
+from hangtop_core.analysis.programthread import program_first
 from hangtop_core.analysis.waking import met_asleep
 from hangtop_core.filerate import IO_NOISE, Way
 from hangtop_core.joining import told_by
@@ -281,7 +281,10 @@ class Tracked:
             same = last is not None and last.failure is not None
             self.sample = continued(sample, last, same, same)
             return
-        sample = self._program_first(sample, stacks)
+        if self.process.role == "rank" and len(sample.threads) > 1:
+            sample, tid = program_first(sample, stacks.frames)
+            if tid != self.process.program_tid:
+                self.process = msgspec.structs.replace(self.process, program_tid=tid)
         self.attempts = 0
         self.moving_samples += 1
         self.serves = bool(stacks.served(sample))
@@ -305,20 +308,6 @@ class Tracked:
             loops = self.whiles.see(stacks.frames(sample.threads[0].stack), sample.at)
             if loops:
                 self.sample = msgspec.structs.replace(self.sample, loops=loops)
-
-    def _program_first(self, sample: StackSample, stacks: StackTable) -> StackSample:
-        """Return a sample whose first thread is the one that runs the program."""
-        if self.process.role != "rank" or len(sample.threads) < 2:
-            return sample
-        at = program_thread([stacks.frames(one.stack) for one in sample.threads])
-        first = sample.threads[at]
-        tid = first.tid if at else None
-        if tid != self.process.program_tid:
-            self.process = msgspec.structs.replace(self.process, program_tid=tid)
-        if not at:
-            return sample
-        others = sample.threads[:at] + sample.threads[at + 1 :]
-        return msgspec.structs.replace(sample, threads=(first, *others))
 
     def _at_home(self, sample: StackSample, stacks: StackTable) -> StackSample:
         """Return a sample as of the same functions, where it was met elsewhere only in passing.

@@ -23,6 +23,7 @@ from typing import (
 )
 
 from . import commands, numbering, procfs
+from .rankvariables import identity, rank_number, told_launcher
 
 RANK_THREADS = (
     "gloo_tcp_loop",
@@ -33,24 +34,6 @@ RANK_THREADS = (
     "pt_nccl2_heartbt",
 )
 """Threads only a process that is in a process group has (torch 2.13, gloo and NCCL)."""
-
-_NUMBERS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
-_IDENTITY = (
-    "TORCHELASTIC_RUN_ID",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "PMIX_NAMESPACE",
-    "OMPI_MCA_ess_base_jobid",
-    "SLURM_JOB_ID",
-    "SLURM_STEP_ID",
-)
-_RENDEZVOUS = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_LAUNCHED_BY = {
-    "OMPI_COMM_WORLD_RANK": "mpirun",
-    "PMIX_RANK": "mpirun",
-    "PMI_RANK": "mpirun",
-    "SLURM_PROCID": "srun",
-}
 
 
 class Candidate(NamedTuple):
@@ -97,27 +80,6 @@ class Attribution(NamedTuple):
 Table = Mapping[int, Candidate]
 NAMED = "--pid"
 """Source of the number of a process that is a rank because the user named it."""
-
-
-def rank_number(environ: Mapping[str, str]) -> Optional[Tuple[int, str]]:
-    """Return the rank and the variable that says so, not looking at Slurm's.
-
-    RANK alone proves nothing, many programs use the name: it takes a variable of the
-    rendezvous beside it.
-    """
-    for name in _NUMBERS:
-        number = procfs.decimal(environ.get(name, ""))
-        if number is None:
-            continue
-        if name == "RANK" and not any(other in environ for other in _RENDEZVOUS):
-            continue
-        return number, name
-    return None
-
-
-def identity(environ: Mapping[str, str]) -> Tuple[Optional[str], ...]:
-    """Return what tells one job from another."""
-    return tuple(environ.get(name) for name in _IDENTITY)
 
 
 def attribute(
@@ -332,7 +294,7 @@ class _Discovery:
         number, source = self.ranks[pid]
         launcher_pid, launcher = self._launcher_of(pid)
         if launcher is None:
-            launcher = _told_launcher(self.table[pid], source)
+            launcher = told_launcher(self.table[pid].environ or {}, source)
         label = "rank %d" % number if number is not None else "rank ?"
         self.found[pid] = Attribution("rank", label, number, source, pid, launcher_pid, launcher)
 
@@ -399,13 +361,6 @@ def _in_group(c: Candidate) -> bool:
     return bool(c.threads.intersection(RANK_THREADS))
 
 
-def _told_launcher(c: Candidate, source: Optional[str]) -> Optional[str]:
-    environ = c.environ or {}
-    if "TORCHELASTIC_RUN_ID" in environ:
-        return "torchrun"
-    return _LAUNCHED_BY.get(source or "")
-
-
 def _label(role: str, c: Candidate, worker: Optional[int]) -> str:
     if role == "dataloader-worker":
         return "DataLoader worker" if worker is None else "DataLoader worker %d" % worker
@@ -417,61 +372,3 @@ def _label(role: str, c: Candidate, worker: Optional[int]) -> str:
         "debug-adapter": "debug adapter",
     }
     return names.get(role, "subprocess %s" % c.comm)
-
-
-def of_slurm(
-    roles: Mapping[int, Attribution], table: Table, jobs: FrozenSet[str], step: Optional[str]
-) -> Dict[int, Attribution]:
-    """Leave out what says itself that it belongs to another Slurm job, or step of it.
-
-    What does not say (started over ssh, or not to be read) stays: nothing is hidden by mistake.
-    Launchers run in the batch step, so a step leaves out ranks only.
-    """
-
-    def stays(pid: int, role: Attribution) -> bool:
-        one = table.get(role.rank_pid or pid)
-        environ = (one.environ if one is not None else None) or {}
-        if environ.get("SLURM_JOB_ID", "") not in ("", *jobs):
-            return False
-        of = environ.get("SLURM_STEP_ID", "")
-        return step is None or role.role == "launcher" or of in ("", step)
-
-    return {pid: role for pid, role in roles.items() if stays(pid, role)}
-
-
-def _below(pid: int, roles: Mapping[int, Attribution], table: Table) -> Set[int]:
-    """Processes of jobs that a process has started, itself or through others."""
-    found, more = {pid}, {pid}
-    while more:
-        found |= (more := {c.pid for c in table.values() if c.ppid in more} - found)
-    return found & roles.keys()
-
-
-def restrict(
-    roles: Mapping[int, Attribution], table: Table, pids: FrozenSet[int]
-) -> Dict[int, Attribution]:
-    """Keep the jobs of the processes the user named.
-
-    A rank alone would look as if its peers had left. A named process that has no part in a job is
-    what started one (`hangtop run`, a script), else taken for a rank without a number.
-    """
-    starters = {pid: _below(pid, roles, table) for pid in pids if pid not in roles}
-    pids = frozenset(pid for pid in pids if not starters.get(pid)).union(*starters.values())
-
-    def jobs(pid: int) -> Set[object]:
-        role = roles[pid]
-        rank = table.get(role.rank_pid or pid)
-        told = identity(rank.environ or {}) if rank is not None else ()
-        launcher = pid if role.role == "launcher" else role.launcher_pid
-        return {one for one in (launcher, told if any(told) else None) if one is not None}
-
-    named: Set[object] = set().union(*(jobs(pid) for pid in pids if pid in roles))
-    kept = {
-        pid: role
-        for pid, role in roles.items()
-        if pid in pids or role.rank_pid in pids or not named.isdisjoint(jobs(pid))
-    }
-    for pid in pids:
-        if pid in table and pid not in kept:
-            kept[pid] = Attribution("rank", "pid %d" % pid, rank_pid=pid)
-    return kept

@@ -12,8 +12,8 @@ import os
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import commands, elf, environment, liveenviron, permission, pipelines, procfs, secrets
-from .discovery import rank_number
 from .guard import Guard, Hanging
+from .rankvariables import rank_number
 
 _LIMITS = (
     ("open_files", "Max open files"),

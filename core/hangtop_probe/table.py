@@ -22,6 +22,7 @@ from . import (
     permission,
     procfs,
     runclock,
+    scoping,
     stalled,
     unconfirmed,
     versions,
@@ -178,9 +179,9 @@ class Table:
         named = self.only or frozenset()
         self.roles = discovery.attribute(table, own_processes(self.entries), named)
         if self.only is not None:
-            self.roles = discovery.restrict(self.roles, table, self.only)
+            self.roles = scoping.restrict(self.roles, table, self.only)
         if self.slurm is not None:
-            self.roles = discovery.of_slurm(self.roles, table, *self.slurm)
+            self.roles = scoping.of_slurm(self.roles, table, *self.slurm)
 
     def _candidate(self, entry: Entry) -> discovery.Candidate:
         known = self._learned.get(entry.identity, Learned())

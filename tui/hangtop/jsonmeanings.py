@@ -19,7 +19,9 @@ MEANINGS = {
     "fix": "What to do about it, a command where there is one",
     "why": "The reason, in words",
     "text": "In words",
-    "launcher": "torchrun, accelerate, deepspeed, mpirun, srun, mp.spawn, multiprocessing or elastic agent",
+    "launcher": (
+        "torchrun, accelerate, deepspeed, mpirun, srun, mp.spawn, multiprocessing or elastic agent"
+    ),
     "world_size": "Ranks the job was started with",
     "exit_status": "Status with which the command ends",
     "name": "Name",

@@ -9,12 +9,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from hangtop_core.analysis.frames import is_library, own_package, package
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from hangtop_core.model import Frame
+    from hangtop_core.model import Frame, StackSample
+
+
+def program_first(
+    sample: StackSample, frames: Callable[[str], Sequence[Frame]]
+) -> tuple[StackSample, int | None]:
+    """Return a sample whose first thread runs the program, and its id where it is not the main one.
+
+    Args:
+        sample: with the main thread first.
+        frames: the frames of a stack, by its key.
+    """
+    at = program_thread([frames(one.stack) for one in sample.threads])
+    if not at:
+        return sample, None
+    first = sample.threads[at]
+    others = sample.threads[:at] + sample.threads[at + 1 :]
+    return replace(sample, threads=(first, *others)), first.tid
 
 
 def program_thread(stacks: Sequence[Sequence[Frame]]) -> int:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hangtop_core.attach import bundle
 from hangtop_core.attach.local import RANK_VARIABLES, LocalLauncher
 from hangtop_probe import boot, commands
-from hangtop_probe.discovery import Attribution, Candidate, attribute, of_slurm, restrict
+from hangtop_probe.discovery import Attribution, Candidate, attribute
+from hangtop_probe.scoping import of_slurm, restrict
 
 if TYPE_CHECKING:
     import pytest

@@ -31,7 +31,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks, name_waiters
 from hangtop_core.analysis.verdict.owners import Owners
 from hangtop_core.analysis.verdict.p2pwaits import Knot, knot
 from hangtop_core.analysis.verdict.presumed import with_waits
-from hangtop_core.analysis.verdict.recorderfacts import by_recorders, written_before
+from hangtop_core.analysis.verdict.recorderfacts import by_recorders, of_hang
 from hangtop_core.analysis.verdict.said import Said, said
 from hangtop_core.analysis.verdict.servers import awaits_requests
 from hangtop_core.analysis.verdict.storetaken import taken
@@ -230,7 +230,7 @@ class Case:
         """What the flight recorders show, without what was written before the hang."""
         since = self.progress.since
         ranks = self.job.ranks
-        return picture([r if r.recorder is None else _of_hang(r, since) for r in ranks])
+        return picture([r if r.recorder is None else of_hang(r, since) for r in ranks])
 
     @cached_property
     def said(self) -> Said:
@@ -395,8 +395,3 @@ class Case:
         if at is None or self.at - at < 1.0:
             return ""
         return f"{duration(self.at - at)} ago"
-
-
-def _of_hang(rank: Rank, since: float | None) -> Rank:
-    """Return a rank without a recorder that was written before the hang."""
-    return replace(rank, recorder=None) if written_before(rank, since) else rank

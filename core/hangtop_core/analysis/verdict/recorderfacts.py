@@ -6,6 +6,8 @@ from collections import Counter
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from hangtop_core.analysis.flight import patterns
 from hangtop_core.analysis.flight.alike import kind
 from hangtop_core.analysis.flight.unlike import unlike
@@ -248,3 +250,8 @@ def written_before(rank: Rank, since: float | None) -> bool:
     """Whether all that is known of a rank's recorder is a file from before the hang."""
     said = rank.recorder
     return said is not None and said.source == "file" and since is not None and said.at < since - 5
+
+
+def of_hang(rank: Rank, since: float | None) -> Rank:
+    """Return a rank without a recorder that was written before the hang."""
+    return replace(rank, recorder=None) if written_before(rank, since) else rank
