@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hangtop_core.analysis.programthread import program_first
 from hangtop_core.analysis.waking import met_asleep
 from hangtop_core.filerate import IO_NOISE, Way
 from hangtop_core.joining import told_by
@@ -281,10 +280,6 @@ class Tracked:
             same = last is not None and last.failure is not None
             self.sample = continued(sample, last, same, same)
             return
-        if self.process.role == "rank" and len(sample.threads) > 1:
-            sample, tid = program_first(sample, stacks.frames)
-            if tid != self.process.program_tid:
-                self.process = msgspec.structs.replace(self.process, program_tid=tid)
         self.attempts = 0
         self.moving_samples += 1
         self.serves = bool(stacks.served(sample))

@@ -172,6 +172,13 @@ class Table:
                 self._learned[identity] = merged
                 self._dirty = True
 
+    def lead(self, identity: Identity, tid: Optional[int]) -> None:
+        """Note which thread of a rank runs its program: None for the main thread."""
+        with self._lock:
+            entry = self.entries.get(identity[0])
+            if entry is not None and entry.identity == identity:
+                entry.activity.lead(tid or entry.stat.pid)
+
     def _discover(self) -> None:
         self._dirty = False
         ended.fill(self.entries)
@@ -250,6 +257,7 @@ class Table:
             flows=entry.look_at_flows(threads),
         )
         if role.role == "rank":
+            fields["program_tid"] = entry.activity.main if entry.activity.main != stat.pid else None
             known = self._learned.get(entry.identity, Learned())
             fields.update(zip(("told_rank", "told_size", "told_port"), known.told))
             fields["stalled"] = [] if zombie else self.stalled.of(stat.pid)
