@@ -31,6 +31,7 @@ MIB = 1 << 20
 SIZES = {
     "driver_counters": ethtool.MAX_COUNTERS * 40,
     "loader_cache": 8 * MIB,  # pieces.nvml_places
+    "symbols_of_a_program": 16 * MIB,  # elf._MAX_TABLE is a part of it
     "programs_of_a_node": 32 * MIB,  # tools.MAX_OUTPUT
     "end_of_a_log": 1 * MIB,  # logs.MAX_WINDOW
     "path_in_memory": 4096,
@@ -132,6 +133,7 @@ ROWS = {
     "engine_apart": "what the process says that holds the connections",
     "driver_counters": "counters of a network driver",
     "loader_cache": "the loader's cache of libraries",
+    "symbols_of_a_program": "the symbols of a program of a user",
     "end_of_a_log": "the end of a log, on its node",
     "variables_of_a_job": "variables of a prepared job",
     "first_line_of_a_script": "the first line of a script",
