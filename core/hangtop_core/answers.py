@@ -54,7 +54,6 @@ class Answers:
         threads = [
             ThreadStack(t.tid, t.name, t.active, t.gil, t.stack, t.locals) for t in piece.threads
         ]
-        threads.sort(key=lambda thread: thread.tid != piece.pid)
         sample = StackSample(
             at=piece.at - view.skew,
             took_s=piece.took,

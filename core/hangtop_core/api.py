@@ -19,6 +19,7 @@ from hangtop_core.dumps import load as dumps
 from hangtop_core.errors import HangtopError, NoDumpError, UsageError
 from hangtop_core.flightreport import flight_text
 from hangtop_core.model import Snapshot
+from hangtop_core.rejudging import rejudge
 from hangtop_core.report import WIDTH, diagnosis_text
 from hangtop_core.session import Session
 from hangtop_core.updates import Options
@@ -129,25 +130,32 @@ def _several(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def diagnose(
-    snapshot: Snapshot, job: str | None = None, *, hang_after: float = HANG_AFTER_S
+    snapshot: Snapshot | Capture, job: str | None = None, *, hang_after: float | None = None
 ) -> Diagnosis:
     """Say how a job gets on, who is to blame and why, and what could not be seen.
 
-    It is pure: of the same snapshot it says the same, wherever that comes from.
+    It is pure: of the same snapshot it says the same, wherever that comes from. Of a capture it is
+    about the newest picture, and tells from those before what the job hung by until it ended: a
+    snapshot alone of a job that has ended does not have that.
 
     Args:
-        snapshot: of a session, or of a picture of a capture.
-        job: key of one of ``snapshot.jobs``; without it the first, the largest and newest.
-        hang_after: as for `attach`.
+        snapshot: of a session, or of a picture of a capture; or a whole capture.
+        job: key of one of its jobs; without it the first, the largest and newest.
+        hang_after: as for `attach`; of a capture, what it was taken with.
 
     Raises:
         UsageError: the snapshot has no job with this key.
     """
-    found = snapshot.job(job)
+    pictures = snapshot.pictures if isinstance(snapshot, Capture) else ()
+    seen = pictures[-1].snapshot if isinstance(snapshot, Capture) else snapshot
+    found = seen.job(job)
     if found is None and job is not None:
-        there = ", ".join(one.key for one in snapshot.jobs) or "none"
+        there = ", ".join(one.key for one in seen.jobs) or "none"
         raise UsageError(f"no job has the key {job!r}", f"There is: {there}")
-    return engine.diagnose(snapshot, found, hang_after)
+    if isinstance(snapshot, Capture):
+        newest = rejudge(pictures, hang_after or snapshot.header.hang_after)[-1]
+        return newest.diagnoses[found.key if found is not None else ""]
+    return engine.diagnose(seen, found, hang_after or HANG_AFTER_S)
 
 
 def open_capture(path: str | Path) -> Capture:

@@ -19,7 +19,9 @@ FAILED = "verdict"
 """The blind spot where hangtop itself has failed to conclude anything."""
 REPORT_IT = "report it with the stacks: hangtop dump"
 
-JobState = Literal["hung", "progressing", "starting", "exited", "unknown"]
+JobState = Literal["hung", "progressing", "slow", "starting", "exited", "unknown"]
+"""`slow` is `progressing` with steps that some ranks make long: nobody hangs."""
+MAKES_PROGRESS: frozenset[JobState] = frozenset({"progressing", "slow"})
 
 Source = Literal[
     "stacks", "flight", "process", "gpu", "network", "log", "kernel", "environment", "numerics"
@@ -31,8 +33,8 @@ MomentKind = Literal[
 ]
 """What happened at a moment of the timeline: the job started, hangtop began to watch, a rank that
 is blamed last got anywhere, the last rank did, the wait was long enough to be called a hang, the
-first operation times out, a rank left, a collective was issued; or what logs, the kernel or a GPU
-said."""
+first operation times out, a rank left, or all of a job that hung; a collective was issued; or what
+logs, the kernel or a GPU said."""
 
 
 class Culprit(Struct, frozen=True, gc=False):
@@ -137,6 +139,37 @@ class JobSummary(Struct, frozen=True):
     """Ranks that more than one live process claims to be."""
 
 
+class Ended(Struct, frozen=True):
+    """When and by what a job has ended, and whether it hung until then."""
+
+    at: float
+    """When its last rank left, or was last seen where no node of the job answers any more."""
+    by: str = ""
+    """What ended it, as far as logs or exit statuses tell; else empty."""
+    after_hanging_s: float | None = None
+    """For how long it had hung; null where it did not hang until its end."""
+    verdict_at: float | None = None
+    """When the verdicts on that hang were given, which come first: before anybody left."""
+
+
+class Attempt(Struct, frozen=True):
+    """Which attempt of torchrun runs: it starts all ranks again when one fails."""
+
+    number: int
+    """From 1."""
+    of: int | None = None
+    """How many there are at most; null where that is not known."""
+
+
+class PastAttempt(Struct, frozen=True):
+    """An attempt that hangtop has seen end, and why it did."""
+
+    number: int | None
+    """From 1; null where nobody counts."""
+    ended: Ended
+    verdicts: tuple[Verdict, ...] = ()
+
+
 class Diagnosis(Struct, frozen=True):
     """What `hangtop diagnose` prints; as JSON the schema `hangtop.diagnosis/1`."""
 
@@ -159,6 +192,17 @@ class Diagnosis(Struct, frozen=True):
     """What rules have asked for."""
     numbers: Evidence | None = None
     """The first inf or nan of the job, where its ranks look for one (`--detect-overflow`)."""
+    ended: Ended | None = None
+    """Of a job that has ended; and where it hung when all of its nodes were lost from sight."""
+    attempt: Attempt | None = None
+    """Of a job that torchrun may start again, or has."""
+    past_attempts: tuple[PastAttempt, ...] = ()
+    """Those before it that were seen to end, oldest first."""
+
+    @property
+    def hung_until_end(self) -> bool:
+        """Whether the job is over, or out of sight, and hung until then."""
+        return self.ended is not None and self.ended.after_hanging_s is not None
 
 
 def to_json(value: Any, indent: int | None = 2) -> bytes:

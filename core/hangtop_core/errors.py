@@ -68,10 +68,10 @@ class NoJobError(HangtopError):
     """There is no training job where it was looked for."""
 
     HELP = (
-        "hangtop looks for processes whose environment holds RANK, OMPI_COMM_WORLD_RANK, PMI_RANK\n"
-        "or SLURM_PROCID, for children of torch.multiprocessing.spawn, and for torchrun itself.\n"
+        "hangtop looks for Python processes in a process group of torch, for a rank in their\n"
+        "environment (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID), and for launchers.\n"
         "Try: hangtop --all-users        when the job belongs to somebody else\n"
-        "     hangtop --pid PID          when the process is started in another way\n"
+        "     hangtop --pid PID          for any other Python process and its children\n"
         "     hangtop demo               to see hangtop at work"
     )
 

@@ -14,6 +14,7 @@ from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.following import Identity, follow, live_pids
 from hangtop_core.model import Job
 from hangtop_core.observing import answers_to, training
+from hangtop_core.steady import moved_since
 
 if TYPE_CHECKING:
     from hangtop_core.updates import Update
@@ -62,6 +63,8 @@ class _Known:
         self.told: float | None = None
         """When its present hang was told."""
         self.hung_since = 0.0
+        self.told_since = 0.0
+        """Since when the job hung in the hang that was told last."""
 
     def forget_hang(self, at: float) -> float | None:
         """Return how long the hang that was told has lasted, None without one; it is over."""
@@ -88,6 +91,7 @@ class Hangs:
         for known in self._known:
             known.first_at += by
             known.hung_since += by
+            known.told_since += by
             known.suspected = None if known.suspected is None else known.suspected + by
             known.told = None if known.told is None else known.told + by
             known.ending = None if known.ending is None else known.ending + by
@@ -135,6 +139,8 @@ class Hangs:
         if alive:
             if known.over or (known.ranks and not known.ranks & alive):
                 after = known.forget_hang(at)
+                past = diagnosis.past_attempts if diagnosis is not None else ()
+                after = past[-1].ended.after_hanging_s if past else after
                 found.append(Happened("restarted", at, job, diagnosis, after))
                 known.over = False
             known.ranks = alive
@@ -144,20 +150,41 @@ class Hangs:
                 return []
             if not known.over:
                 known.over = True
-                after = known.forget_hang(at)
-                found.append(Happened("ended", at, job, diagnosis, after))
+                found += _ended(known, diagnosis, at)
             return [*_introduced(known, diagnosis, at, anyway=True), *found]
         if diagnosis is not None:
             found += _judged(known, diagnosis, at)
         return [*_introduced(known, diagnosis, at, anyway=bool(found)), *found]
 
 
+def _ended(known: _Known, diagnosis: Diagnosis | None, at: float) -> list[Happened]:
+    """That a job has ended; before that, that it hung until then, where that was not told yet."""
+    after = known.forget_hang(at)
+    ended = diagnosis.ended if diagnosis is not None else None
+    found: list[Happened] = []
+    if ended is not None and ended.after_hanging_s is not None:
+        after, since = ended.after_hanging_s, ended.at - ended.after_hanging_s
+        if since > known.told_since + FLOOR_S:
+            known.told_since = since
+            found.append(Happened("hang", at, known.job, diagnosis))
+    elif any(rank.process.exit_code == 0 for rank in known.job.ranks):
+        after = None  # it went on, and all was well, before that could be seen
+    return [*found, Happened("ended", at, known.job, diagnosis, after)]
+
+
 def _may_tell_why(known: _Known, diagnosis: Diagnosis | None, at: float) -> bool:
     """Whether it may yet come out why a job has ended."""
     known.ending = at if known.ending is None else known.ending
-    if diagnosis is not None and diagnosis.state == "exited" and diagnosis.verdicts:
+    if diagnosis is not None and diagnosis.state == "exited" and _says_why(diagnosis):
         return False
     return at - known.ending < ENDING_S
+
+
+def _says_why(diagnosis: Diagnosis) -> bool:
+    """Whether it is known why a job has ended: of one that hung, what has ended it."""
+    if diagnosis.hung_until_end:
+        return diagnosis.ended is not None and bool(diagnosis.ended.by)
+    return bool(diagnosis.verdicts)
 
 
 def _introduced(
@@ -173,7 +200,7 @@ def _introduced(
 
 def _judged(known: _Known, diagnosis: Diagnosis, at: float) -> list[Happened]:
     found: list[Happened] = []
-    if known.told is not None and _moved_since(known.told, diagnosis, at):
+    if known.told is not None and moved_since(known.told, diagnosis, at):
         after = known.forget_hang(at)
         found.append(Happened("resumed", at, known.job, diagnosis, after))
     if diagnosis.state != "hung":
@@ -188,7 +215,7 @@ def _judged(known: _Known, diagnosis: Diagnosis, at: float) -> list[Happened]:
         known.suspected = at
     if settled or at - known.suspected >= EVIDENCE_S:
         known.told = at
-        known.hung_since = at - (diagnosis.hung_for_s or 0.0)
+        known.hung_since = known.told_since = at - (diagnosis.hung_for_s or 0.0)
         found.append(Happened("hang", at, known.job, diagnosis))
     return found
 
@@ -196,17 +223,3 @@ def _judged(known: _Known, diagnosis: Diagnosis, at: float) -> list[Happened]:
 def _asks(diagnosis: Diagnosis) -> bool:
     """Whether something is under way that a rule has asked for."""
     return any(need.state == "asked" for need in diagnosis.needs)
-
-
-def _moved_since(told: float, diagnosis: Diagnosis, at: float) -> bool:
-    """Whether progress was seen after a hang was told.
-
-    That a job is no longer called hung is none: a node may be silent, or a rank may run and get
-    nowhere.
-    """
-    if diagnosis.state == "progressing":
-        return True
-    if diagnosis.state == "exited" or diagnosis.stalled_for_s is None:
-        # Less than `FLOOR_S` is not said; without ranks that can be seen neither.
-        return False
-    return at - diagnosis.stalled_for_s > told + FLOOR_S

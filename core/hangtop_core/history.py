@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING
 
@@ -57,14 +58,24 @@ class History:
         if len(self._pictures) > MOST or (
             sum(self._costs) > RANKS_KEPT and len(self._pictures) > LEAST
         ):
-            half = len(self._pictures) // 2
-            for one in self._pictures[1:half:2]:
+            self._thin_out(len(self._pictures) // 2, _verdict_times(update))
+
+    def _thin_out(self, half: int, pinned: frozenset[float]) -> None:
+        """Keep every second picture of the older half, and those that a kept verdict is of."""
+        older = self._pictures[:half]
+        kept = [
+            one
+            for place, one in enumerate(older)
+            if place % 2 == 0 or round(one.snapshot.at, 3) in pinned
+        ]
+        for one in older:
+            if not any(map(partial(is_, one), kept)):
                 for job in one.snapshot.jobs:
                     self._left += job.ranks
-            del self._left[RANKS_KEPT:]  # where nobody asks to let go of them
-            self._pictures[:half] = kept = self._pictures[:half:2]
-            before_each = (None, *kept)
-            self._costs[:half] = map(_cost, kept, before_each)
+        del self._left[RANKS_KEPT:]  # where nobody asks to let go of them
+        self._pictures[:half] = kept
+        before_each = (None, *kept)
+        self._costs[:half] = map(_cost, kept, before_each)
 
     def let_go(self) -> bool:
         """Let go of some of what is not kept any more; whether there is more of it."""
@@ -83,6 +94,13 @@ class History:
         else:
             place = self.place(shown) + step
         return self._pictures[place] if 0 <= place < len(self._pictures) else None
+
+
+def _verdict_times(update: Update) -> frozenset[float]:
+    """When the pictures were taken that the verdicts on hangs are of which are over."""
+    told = update.diagnoses.values()
+    ends = [one.ended for one in told] + [past.ended for one in told for past in one.past_attempts]
+    return frozenset(one.verdict_at for one in ends if one is not None and one.verdict_at)
 
 
 def _is_empty(update: Update) -> bool:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from hangtop_core import launchline
 from hangtop_core.joining import (
+    AGAIN,
     Member,
     Parts,
     joined,
@@ -73,6 +74,7 @@ class Group(Struct, frozen=True):
 def group(members: Iterable[Member], places: Places = _NOWHERE) -> tuple[Group, ...]:
     """Return the jobs that ``members`` make up: most ranks first, then newest first.
 
+    Before all of them come jobs that were given the port of another, while they live.
     Children of ranks (those with another role) are not part of the grouping. ``places`` knows
     which node an address means.
     """
@@ -282,10 +284,12 @@ def _hosts(some: Sequence[Process]) -> tuple[str, ...]:
     return tuple(unfold(text)) if _HOST_LIST.fullmatch(text) else ()
 
 
-def _order(group: Group) -> tuple[int, float, str]:
+def _order(group: Group) -> tuple[bool, int, float, str]:
+    """Sort jobs that came to the port of another first: they cannot start."""
     some = (*group.ranks, *group.launchers, *group.unnumbered)
     live = sum(m.process.gone_at is None for m in group.ranks)
-    return (-live, -max(m.process.started_at for m in some), group.key)
+    newest = max(m.process.started_at for m in some)
+    return (not group.key.endswith(AGAIN) or not live, -live, -newest, group.key)
 
 
 def _most(values: Sequence[T | None]) -> T | None:

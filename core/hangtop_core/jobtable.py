@@ -30,6 +30,8 @@ class JobTable:
     def __init__(self) -> None:
         self.regroup = True
         """Set where processes may belong to other jobs than they did."""
+        self.keep: frozenset[str] = frozenset()
+        """Keys of jobs that stay listed however long ago they ended."""
         self._groups: tuple[jobs.Group, ...] = ()
         self._ranks: dict[str, list[Tracked]] = {}
         """Those of each group, in its order."""
@@ -128,7 +130,7 @@ class JobTable:
     def prune(self, nodes: Iterable[NodeView], now: float) -> None:
         """Drop processes that left, once nothing keeps them."""
         left = [view for view in nodes if view.gone]
-        alive = {
+        alive = self.keep | {
             key
             for identity, key in (self._job_of.items() if left else ())
             if not self._by_identity[identity].gone
@@ -142,7 +144,7 @@ class JobTable:
                 view.gone = kept
                 self.regroup = True
 
-    def _keep(self, known: Tracked, alive: set[str], now: float) -> bool:
+    def _keep(self, known: Tracked, alive: frozenset[str], now: float) -> bool:
         process = known.process
         age = now - (process.gone_at or now)
         if process.role in ("rank", "launcher"):

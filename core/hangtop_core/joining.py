@@ -25,6 +25,8 @@ TOGETHER_S = 600.0
 EARLIER = " attempt "
 """In the key of what is left of an earlier attempt."""
 
+AGAIN = " again"
+"""In the key of ranks with the numbers of a job that already had all of its ranks."""
 OLDER = " world "
 """In the key of ranks that came to the port of another job."""
 BEFORE_S = 2.0
@@ -186,14 +188,17 @@ def without_earlier(ranks: Mapping[str, list[Member]]) -> dict[str, list[Member]
 def without_older(ranks: Mapping[str, list[Member]]) -> dict[str, list[Member]]:
     """Take apart jobs that were given one port: who was there before, and has all of its ranks.
 
-    Such a job waits for nobody else. Where ranks that were told another number of ranks come to its
-    port later, they meet at its store, not at their own.
+    Such a job waits for nobody else. Where ranks that were told another number of ranks, or the
+    numbers that its ranks have, come to its port later, they meet at its store, not at their own.
     """
     found: dict[str, list[Member]] = {}
     for key, members in ranks.items():
         sizes = {one.size for one in members}
         if len(sizes) == 1:
-            found[key] = members
+            first, later = _launches(members)
+            found[key] = first
+            if later:
+                found[f"{key}{AGAIN}"] = later
             continue
         own = [size for size in sizes if size is not None and _is_older(members, size)]
         for one in members:
@@ -201,6 +206,26 @@ def without_older(ranks: Mapping[str, list[Member]]) -> dict[str, list[Member]]:
             home = f"{key}{OLDER}{size}" if own and size not in own else key
             found.setdefault(home, []).append(one)
     return found
+
+
+def _launches(members: list[Member]) -> tuple[list[Member], list[Member]]:
+    """Return the ranks of the first launch, and those of a later one with the same numbers.
+
+    Where every number was taken before a process came that has one of them, too, it is of another
+    launch: it finds the port in use, or the store of others.
+    """
+    first: dict[int, float] = {}
+    twice = False
+    for one in members:
+        number, began = one.process.rank, one.process.started_at
+        if one.process.gone_at is None and number is not None:
+            twice = twice or number in first
+            first[number] = min(began, first.get(number, began))
+    if not twice or set(first) != set(range(members[0].size or 0)):
+        return members, []
+    until = max(first.values()) + BEFORE_S
+    later = [one for one in members if one.process.started_at > until]
+    return [one for one in members if one.process.started_at <= until], later
 
 
 def _is_older(members: list[Member], size: int) -> bool:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from hangtop_core.diagnosis import FAILED, REPORT_IT, SCHEMA, BlindSpot, Diagnosis, JobSummary
+from hangtop_core.following import live_pids
+from hangtop_core.pasthangs import PastHangs
+from hangtop_core.steady import Steady
 from hangtop_core.text import clean, utc
 from hangtop_core.version import __version__
 
@@ -27,12 +30,19 @@ class Judge:
         self._diagnose = diagnose
         self._hang_after = hang_after
         self._last: dict[str, Diagnosis] = {}
+        self._past = PastHangs()
+        self._steady: dict[str, Steady] = {}
 
     @property
     def settled(self) -> bool:
         """Whether time alone changes nothing: every job was judged, and none of them gets on."""
         judged = self._last.values()
         return all(one.state == "hung" and one.verdicts for one in judged) and bool(judged)
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """Keys of jobs that hung until their end: these stay listed."""
+        return self._past.kept
 
     def before(self, snapshot: Snapshot) -> Mapping[str, Diagnosis]:
         """What was concluded last of jobs of a snapshot: nothing of one that is new."""
@@ -45,11 +55,14 @@ class Judge:
         for job in snapshot.jobs or (None,):
             key = job.key if job is not None else ""
             try:
-                found[key] = self._diagnose(snapshot, job, self._hang_after)
+                new = self._diagnose(snapshot, job, self._hang_after)
+                alive = live_pids(job) if job is not None else frozenset()
+                found[key] = self._steady.setdefault(key, Steady()).take(new, snapshot.at, alive)
             except Exception as error:
                 log.exception("diagnosing job %r failed", key)
                 found[key] = _failed(snapshot, job, error, self._last.get(key))
-        self._last = found
+        self._last = found = self._past.add(snapshot, found)
+        self._steady = {key: one for key, one in self._steady.items() if key in found}
         return dict(found)
 
 

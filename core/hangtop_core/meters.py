@@ -37,6 +37,8 @@ class Meters(Struct, frozen=True, gc=False):
     """Seconds since the main thread last ran (se.exec_start); valid also before we came."""
     read_bytes: int | None = None
     """rchar: bytes returned by read-like calls, cached or not."""
+    main_read_bytes: int | None = None
+    """rchar of the main thread alone: what it was given, by a pipe from a worker say."""
     write_bytes: int | None = None
     """wchar."""
     printed_bytes: int = 0
@@ -100,3 +102,27 @@ def sent_back(old: Meters, new: Meters) -> bool:
     known = None not in (old.main_cpu_ns, new.main_cpu_ns, old.read_bytes, old.write_bytes)
     said = (new.read_bytes, new.write_bytes) == (old.read_bytes, old.write_bytes)
     return same and known and said and grown(old.main_cpu_ns, new.main_cpu_ns) <= TOUCH_NS
+
+
+def moved_at(old: Meters | None, new: Meters, at: float) -> float | None:
+    """When a main thread last ran, by the scheduler, or by counters that have moved since."""
+    if new.main_last_ran_s is not None:
+        return at - max(new.main_last_ran_s, 0.0)
+    if old is None:
+        return None
+    counted = grown(old.main_switches, new.main_switches)
+    return at if counted or grown(old.main_cpu_ns, new.main_cpu_ns) else None
+
+
+class Point(Struct, frozen=True, gc=False):
+    """What shares of a core are worked out from, at one time."""
+
+    at: float
+    cpu_s: float
+    main_ns: int | None
+    switches: int | None
+
+
+def point(at: float, meters: Meters) -> Point:
+    """Note these counters."""
+    return Point(at, meters.cpu_s, meters.main_cpu_ns, meters.main_switches)

@@ -31,6 +31,7 @@ from hangtop_core.process import Thread as Thread
 from hangtop_core.ras import Ras
 from hangtop_core.recorder import Recorder as Recorder
 from hangtop_core.recorder import RecorderWay as RecorderWay
+from hangtop_core.recurring import Wait
 from hangtop_core.room import FullQuota
 from hangtop_core.samples import Local as Local
 from hangtop_core.samples import StackSample as StackSample
@@ -148,6 +149,7 @@ class Rank(Struct, frozen=True, gc=False):
     child_left_at: Mapping[int, float] = field(default_factory=dict)  # likewise, as `left_at`
     child_io_moved_at: Mapping[int, float] = field(default_factory=dict)  # as `io_moved_at`
     child_much_at: Mapping[int, float] = field(default_factory=dict)  # `wrote_at` or `read_at`
+    child_given: Mapping[int, tuple[float, ...]] = field(default_factory=dict)  # as `given`
     child_cpu_share: Mapping[int, float] = field(default_factory=dict)  # likewise
     child_descriptors: Mapping[int, DescriptorTable] = field(default_factory=dict)  # likewise
     descriptors: DescriptorTable | None = None
@@ -160,6 +162,10 @@ class Rank(Struct, frozen=True, gc=False):
     """When the main thread was last known to run: from the scheduler, else from counters."""
     left_at: float | None = None
     """When it last ran and was not only sent back into its wait, as by a tool that held it."""
+    waits: tuple[Wait, ...] = ()
+    """The last waits of its main thread that took seconds and have ended, oldest first."""
+    given: tuple[float, ...] = ()
+    """When its main thread last read anything, however little, oldest first."""
     worked_at: float | None = None
     """When it last used over 2 ms of a CPU between two readings: work, no mere wake-up."""
     slept: tuple[Thread, float] | None = None

@@ -8,6 +8,7 @@ from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.shares import by_children, slow_one
 from hangtop_core.analysis.verdict.base import LIKELY
+from hangtop_core.diagnosis import MAKES_PROGRESS
 from hangtop_core.errors import ClosedError, NoNodeError
 from hangtop_core.following import follow
 from hangtop_core.needs import LIMIT_S, PAUSE_LIMIT_S
@@ -35,7 +36,7 @@ CONNECT_ALL_S = 300.0
 STANDSTILL_S = 15.0
 """Seconds after which nobody waits for a node that connected and does not show its processes."""
 SETTLED = {"ready", *FAILED}
-DECIDED = {"hung", "progressing", "exited"}
+DECIDED = {"hung", "exited", *MAKES_PROGRESS}
 EVIDENCE_S = 5.0
 """Seconds in which the evidence for a hang still comes in, after the first look at the job."""
 FIRST_STACKS_S = 10.0
@@ -91,7 +92,7 @@ def training(snapshot: Snapshot) -> tuple[Job, ...]:
 def only_named(job: Job) -> bool:
     """Whether this is no job but processes the user named, which are seen to be no ranks.
 
-    The probe calls these by their pid (`hangtop_probe.discovery.restrict`). Where it may not read
+    The probe calls these by their pid (`hangtop_probe.scoping.restrict`). Where it may not read
     what they say of themselves, they may be ranks.
     """
     return not (job.ranks or job.launchers) and all(
@@ -136,7 +137,9 @@ def lacking(update: Update, job: Job, elapsed: float, at_least: float) -> Lack |
     if not _has_processes(job, update):
         return None
     if decided(diagnosis, elapsed) and not (diagnosis.state == "starting" and _meet(job, update)):
-        open_ = diagnosis.state == "progressing" and not diagnosis.verdicts and elapsed < STEPS_S
+        # Who is slow is known; how long steps take, only once some have passed.
+        known = any(one.cause != "straggler" for one in diagnosis.verdicts)
+        open_ = diagnosis.state == "progressing" and not known and elapsed < STEPS_S
         return "certainty" if open_ and _unevenly(job, update) else None
     return "stacks" if lacks_stacks(job, update) else "certainty"
 
@@ -189,11 +192,14 @@ def _unevenly(job: Job, update: Update) -> bool:
 
     It may be by turns, or that one is slow, or that phase is long. Or whether they have waited for
     seconds for ranks that do something else: these may only look at a lock again and again, and be
-    met at another line of that by chance.
+    met at another line of that by chance. Or whether a rank has waited for others for seconds
+    before: a few steps more show whether some ranks make all of them long.
     """
     now, reader = follow(job, update.snapshot), Reader(update.snapshot.stacks)
     ranks = [one for one in now.ranks if not one.ended] if now is not None else []
     if slow_one(ranks) is not None or _all_save(ranks, reader):
+        return True
+    if any(one.for_ranks for rank in ranks for one in rank.waits):
         return True
     waits, at = [reader.rank(one).kind in COMMUNICATION for one in ranks], update.snapshot.at
     rest = [one for one, waiting in zip(ranks, waits, strict=True) if not waiting]

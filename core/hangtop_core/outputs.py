@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from hangtop_core.diagnosis import MAKES_PROGRESS
 from hangtop_core.launchline import LOCAL_SIZES, number_in
 from hangtop_core.logs.names import places
 from hangtop_core.logs.output import Output, parsed
@@ -114,7 +115,7 @@ class Outputs:
             asked, before = self._asked.get(job.key, (0.0, frozenset()))
             stalls = diagnosis is not None and (
                 diagnosis.state in ("hung", "exited")
-                or (diagnosis.state != "progressing" and diagnosis.observed_for_s >= STALLED)
+                or (diagnosis.state not in MAKES_PROGRESS and diagnosis.observed_for_s >= STALLED)
             )
             # What ranks have printed that are not there any more may tell of those that are.
             seen = diagnosis is not None and diagnosis.observed_for_s >= STALLED

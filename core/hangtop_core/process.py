@@ -73,12 +73,13 @@ class Process(Struct, frozen=True, gc=False):
     rank: int | None = None
     """The global rank it is, or the rank it belongs to."""
     rank_source: Text | None = None
-    """Where the rank number is from: RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID, mp.spawn."""
+    """Where the rank number is from: a variable such as RANK or SLURM_PROCID, `mp.spawn`, `title`,
+    `argument`, `local variable`, `--pid`, or `order` where ranks are counted as they started."""
     rank_pid: int | None = None
     """The rank process a child belongs to; for a rank its own pid."""
     launcher_pid: int | None = None
     launcher: Text | None = None
-    """torchrun, accelerate, deepspeed, mpirun, srun, mp.spawn, or None."""
+    """torchrun, accelerate, deepspeed, mpirun, srun, mp.spawn, multiprocessing, or None."""
     worker_id: int | None = None
     """DataLoader worker id, when known."""
     env: Mapping[str, Text] = field(default_factory=dict)
@@ -121,6 +122,8 @@ class Process(Struct, frozen=True, gc=False):
     """The same of its rank."""
     told_port: int | None = None
     """Of ranks that were seen to make their store for it: the port of that."""
+    program_tid: int | None = None
+    """Of ranks: the thread that runs the program, where that is not the main thread."""
     fd_count: int | None = None
     outputs: tuple[Text, ...] = ()
     """What descriptors 1 and 2 lead to, and files behind them where they are pipes."""
@@ -139,9 +142,10 @@ class Process(Struct, frozen=True, gc=False):
 
     @property
     def main_thread(self) -> Thread | None:
-        """The thread whose id is the process's; usually the first."""
+        """The thread that runs the program: the one with the process's id, where no other does."""
+        wanted = self.program_tid or self.pid
         for thread in self.threads:
-            if thread.tid == self.pid:
+            if thread.tid == wanted:
                 return thread
         return None
 

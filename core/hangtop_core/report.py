@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hangtop_core.diagnosis import (
+        Attempt,
         BlindSpot,
         Culprit,
         Diagnosis,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         JobSummary,
         Moment,
         Need,
+        PastAttempt,
         Verdict,
     )
     from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
@@ -43,7 +45,10 @@ def confidence_word(confidence: float) -> str:
 
 
 def headline(diagnosis: Diagnosis) -> str:
-    """`HUNG for 5:12`, `STALLED 0:12`, `PROGRESSING`: the state in one word and a time."""
+    """`HUNG for 5:12`, `ENDED after hanging 5:12`, `PROGRESSING`: the state and a time."""
+    if diagnosis.hung_until_end and diagnosis.ended is not None:
+        seen = "ENDED" if diagnosis.state == "exited" else "LOST"
+        return f"{seen} after hanging {duration(diagnosis.ended.after_hanging_s)}"
     if diagnosis.state == "hung" and diagnosis.hung_for_s is not None:
         return f"HUNG for {duration(diagnosis.hung_for_s)}"
     if diagnosis.state == "unknown" and diagnosis.stalled_for_s is not None:
@@ -57,13 +62,21 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     """The whole diagnosis, wrapped to a width in characters."""
     width = max(width, _MIN_WIDTH)
     lines = list(wrap(f"{headline(diagnosis)}{_job_text(diagnosis.job)}", width))
+    if diagnosis.attempt is not None:
+        lines += wrap(f"This is {attempt_text(diagnosis.attempt)}.", width)
+    if diagnosis.hung_until_end:
+        lines += wrap(end_text(diagnosis), width)
     lines += wrap(_watchdog(diagnosis.watchdog_in_s), width)
     if diagnosis.numbers is not None:
         lines += wrap(f"Numbers: {numbers_text(diagnosis.numbers)}.", width)
     for number, verdict in enumerate(diagnosis.verdicts, 1):
         lines += ["", *verdict_lines(verdict, number, len(diagnosis.verdicts), width)]
-    if diagnosis.state == "hung" and not diagnosis.verdicts:
+    if (diagnosis.state == "hung" or diagnosis.hung_until_end) and not diagnosis.verdicts:
         lines += ["", "No cause could be told."]
+    for past in reversed(diagnosis.past_attempts):
+        lines += ["", *wrap(f"Before: {past_attempt_text(past)}.", width)]
+        for number, verdict in enumerate(past.verdicts, 1):
+            lines += verdict_lines(verdict, number, len(past.verdicts), width)
     if diagnosis.needs:
         lines += ["", "Asked for"]
         for need in diagnosis.needs:
@@ -83,6 +96,36 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     seconds = duration(diagnosis.observed_for_s)
     lines += ["", f"Observed for {seconds} until {diagnosis.observed_at}."]
     return "\n".join(lines) + "\n"
+
+
+def attempt_text(attempt: Attempt) -> str:
+    """`attempt 2 of 6`: how often a launcher has started a job, and will."""
+    of = f" of {attempt.of}" if attempt.of is not None else ""
+    return f"attempt {attempt.number}{of}"
+
+
+def end_text(diagnosis: Diagnosis) -> str:
+    """When a job ended that hung until then, and by what; since when its verdict stands."""
+    ended = diagnosis.ended
+    if ended is None:
+        return ""
+    what = "It ended" if diagnosis.state == "exited" else "It was last seen"
+    by = f": {ended.by}" if ended.by else ""
+    of = f" The verdict is of {_clock(ended.verdict_at)}." if ended.verdict_at else ""
+    return f"{what} at {_clock(ended.at)}{by}.{of}"
+
+
+def past_attempt_text(past: PastAttempt) -> str:
+    """`attempt 1 ended after hanging 0:34 at 14:02:11: rank 0 timed out`."""
+    which = f"attempt {past.number}" if past.number is not None else "the attempt before"
+    hung = past.ended.after_hanging_s
+    lasted = f" after hanging {duration(hung)}" if hung is not None else ""
+    by = f": {past.ended.by}" if past.ended.by else ""
+    return f"{which} ended{lasted} at {_clock(past.ended.at)}{by}"
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(min(max(at, 0.0), 1e11)).strftime("%H:%M:%S")
 
 
 def _watchdog(seconds: float | None) -> str:

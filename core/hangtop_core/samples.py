@@ -39,7 +39,7 @@ class StackSample(Struct, frozen=True, gc=False):
     took_s: float
     mode: Literal["nonblocking", "blocking", "native"]
     threads: tuple[ThreadStack, ...] = ()
-    """Main thread first."""
+    """The thread that runs the program first: mostly the main thread."""
     failure: Failure | None = None
     count: int = 1
     """Consecutive samples, this one included, whose main thread had the same stack."""

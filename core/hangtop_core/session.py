@@ -318,6 +318,7 @@ class Session(Asking):
         SCREENS.give_way()
         self._collector.rounds.look_closer(snapshot)
         diagnoses = self._judge.judge(snapshot)
+        self._collector.store.keep(self._judge.kept)
         self._judged = now.mono
         SCREENS.give_way()
         self._collector.rounds.read_logs(snapshot, diagnoses)

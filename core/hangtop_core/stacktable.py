@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import dictionary
 from hangtop_core.analysis.frames import library_run, since_fork
+from hangtop_core.analysis.kinds import COMMUNICATION
+from hangtop_core.analysis.reading import read
 from hangtop_core.analysis.serving import answers
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class StackTable:
         self._frames: dict[Frame, Frame] = {}
         self._shapes: dict[str, tuple[int, int]] = {}
         self._depths: dict[str, tuple[int, int]] = {}
+        self._kinds: dict[str, bool] = {}
         self._published: Mapping[str, tuple[Frame, ...]] = {}
         self._changed = False
         self._limit = max_stacks
@@ -81,6 +84,13 @@ class StackTable:
                 hash(tuple((f.file, f.name, f.line) for f in python)),
                 hash(tuple((f.file, f.name) for f in python[_inside(python) :])),
             )
+        return known
+
+    def waits_for_ranks(self, key: str) -> bool:
+        """Return whether a main thread with this stack waits for other ranks, as the stack says."""
+        known = self._kinds.get(key)
+        if known is None:
+            known = self._kinds[key] = read(self._stacks.get(key, ())).kind in COMMUNICATION
         return known
 
     def frames(self, key: str) -> tuple[Frame, ...]:
@@ -158,6 +168,7 @@ class StackTable:
         self._stacks = kept
         self._shapes = {key: shape for key, shape in self._shapes.items() if key in kept}
         self._depths = {key: depth for key, depth in self._depths.items() if key in kept}
+        self._kinds = {key: kind for key, kind in self._kinds.items() if key in kept}
         self._frames = {frame: frame for frames in kept.values() for frame in frames}
         self._changed = True
 

@@ -266,6 +266,10 @@ class Store:
             return None
         return known
 
+    def keep(self, jobs: frozenset[str]) -> None:
+        """Keep listing these jobs, by key, however long ago they ended."""
+        self._jobs.keep = jobs
+
     # Snapshots
 
     def publish(self, now: float) -> Snapshot:

@@ -10,9 +10,10 @@ from hangtop_core.analysis.waking import met_asleep
 from hangtop_core.filerate import IO_NOISE, Way
 from hangtop_core.joining import told_by
 from hangtop_core.lately import Looker
-from hangtop_core.meters import grown, latest, only_waited, sent_back
+from hangtop_core.meters import Point, grown, latest, moved_at, only_waited, point, sent_back
 from hangtop_core.model import DescriptorTable, Process, Rank, Recorder, StackSample
 from hangtop_core.rankstates import rank_state
+from hangtop_core.recurring import Recurring
 from hangtop_core.samples import continued
 from hangtop_core.whiles import Whiles
 
@@ -51,18 +52,11 @@ WAKE_GRACE = 2.0
 """Seconds after a tool has let go of a process in which that it ran is the tool's doing."""
 
 _NOTHING: Mapping[int, Any] = {}
-_OF_CHILDREN = ("sample", "moved_at", "left_at", "io_moved_at", "much_at", "cpu_share",
+_OF_CHILDREN = ("sample", "moved_at", "left_at", "io_moved_at", "much_at", "given", "cpu_share",
                 "descriptors")  # fmt: skip
 _OF_NONE = (_NOTHING,) * len(_OF_CHILDREN)
 """Most ranks have no children, and thousands of them are made anew each second: they share one
 empty answer, or the garbage collector would have more things of each to look through."""
-
-
-class _Point(msgspec.Struct, frozen=True, gc=False):
-    at: float
-    cpu_s: float
-    main_ns: int | None
-    switches: int | None
 
 
 class Tracked:
@@ -75,8 +69,8 @@ class Tracked:
         "cpu_share", "descriptors", "flowed_at", "full_sample_at", "io_moved_at", "left_at",
         "looker", "main_cpu_share", "moved_at", "moving_samples", "node", "numerics",
         "numerics_asked", "parent", "printed_at", "process", "ras", "read_at", "recorder",
-        "recorder_asked", "sample", "serves", "settled", "slept", "told", "way", "whiles",
-        "worked_at", "wrote_at",
+        "recorder_asked", "recurring", "sample", "serves", "settled", "slept", "told", "way",
+        "whiles", "worked_at", "wrote_at",
     )
     # fmt: on
 
@@ -98,6 +92,7 @@ class Tracked:
         self.computed_at: float | None = None
         self.way = Way()
         self.looker = Looker()
+        self.recurring = Recurring()
         self.flowed_at: dict[int, float] = {tid: at for tid, _ in process.flows}
         self.cpu_share: float | None = None
         self.main_cpu_share: float | None = None
@@ -122,7 +117,7 @@ class Tracked:
         self.children: dict[int, Tracked] = {}
         self.settled = False
         """Whether the shares are 0 over the whole window, so that time alone changes nothing."""
-        self._points: list[_Point] = []
+        self._points: list[Point] = []
         self._disturbed: tuple[tuple[float, float], ...] = ()
         self._built: Rank | None = None
         self._see_movement(None, process.meters, at, at)
@@ -137,6 +132,11 @@ class Tracked:
     def much_at(self) -> float | None:
         """When it last read or wrote much."""
         return latest((self.wrote_at, self.read_at))
+
+    @property
+    def given(self) -> tuple[float, ...] | None:
+        """When its main thread has read anything; None where it was not seen to."""
+        return self.recurring.given or None
 
     def disturb(self, since: float) -> None:
         """Note that hangtop itself holds the process from now on: attaching wakes its threads."""
@@ -179,7 +179,7 @@ class Tracked:
             if self.settled:
                 # Nothing was noted while nothing moved: for the whole window before now.
                 rested = min(before, at - SHARE_WINDOW)
-                self._points[:] = _point(rested, old.meters), _point(before, old.meters)
+                self._points[:] = point(rested, old.meters), point(before, old.meters)
                 self.settled = False
             self.process = new
             self.slept = met_asleep(new, at) or self.slept
@@ -192,7 +192,7 @@ class Tracked:
 
     def _see_movement(self, old: Meters | None, new: Meters, at: float, before: float) -> bool:
         """Compare counters with those read ``before``; say whether anything has moved."""
-        moved = _moved_at(old, new, at)
+        moved = moved_at(old, new, at)
         news = moved is not None and (
             self.moved_at is None
             or (moved > self.moved_at + MOVE_JITTER and self._by_itself(moved))
@@ -200,6 +200,8 @@ class Tracked:
         if news:
             self.moved_at = moved
             if old is None or not sent_back(old, new):
+                if self.left_at is not None and moved is not None:
+                    self.recurring.left(self.left_at, before, moved)
                 self.left_at = moved
                 self.looker.leaves()
         if old is None:
@@ -207,6 +209,9 @@ class Tracked:
         work = WORK_NS * max((at - before) / WORK_GAP, 1.0)
         if grown(old.main_cpu_ns, new.main_cpu_ns) > work and self._by_itself(at):
             self.worked_at = at
+            news = True
+        if grown(old.main_read_bytes, new.main_read_bytes) and self._by_itself(at):
+            self.recurring.read(at)
             news = True
         if at > before:
             written = grown(old.write_bytes, new.write_bytes)
@@ -231,7 +236,7 @@ class Tracked:
         meters = self.process.meters
         self.looker.see(at, meters.cpu_s)
         points = self._points
-        points.append(_point(at, meters))
+        points.append(point(at, meters))
         while len(points) > 2 and (
             at - points[1].at >= SHARE_WINDOW - 0.5 or len(points) > MAX_POINTS
         ):
@@ -291,6 +296,9 @@ class Tracked:
                 sample, mode="native", threads=(last.threads[0], *sample.threads[1:])
             )
         self.sample = self._at_home(continued(sample, last, lines, functions), stacks)
+        if sample.threads:
+            main = sample.threads[0].stack
+            self.recurring.sampled(for_ranks=stacks.waits_for_ranks(main))
         if sample.threads and self.process.role == "rank":
             loops = self.whiles.see(stacks.frames(sample.threads[0].stack), sample.at)
             if loops:
@@ -328,7 +336,7 @@ class Tracked:
         """Return the rank this process is; the same object until something changes."""
         if self._built is None:
             children = sorted(self.children.values(), key=_pid) if self.children else ()
-            samples, moved, left, io_moved, much, shares, descriptors = (
+            samples, moved, left, io_moved, much, given, shares, descriptors = (
                 [_each(children, name) for name in _OF_CHILDREN] if children else _OF_NONE
             )
             self._built = Rank(
@@ -343,12 +351,15 @@ class Tracked:
                 child_left_at=left,
                 child_io_moved_at=io_moved,
                 child_much_at=much,
+                child_given=given,
                 child_cpu_share=shares,
                 child_descriptors=descriptors,
                 descriptors=self.descriptors,
                 recorder=self.recorder,
                 ras=self.ras,
                 numerics=self.numerics,
+                waits=self.recurring.waits,
+                given=self.recurring.given,
                 moved_at=self.moved_at,
                 left_at=self.left_at,
                 slept=self.slept,
@@ -382,16 +393,3 @@ def _flows(known: Tracked, children: Sequence[Tracked]) -> Mapping[int, float]:
     if not known.flowed_at and not any(child.flowed_at for child in children):
         return _NOTHING
     return {tid: at for one in (known, *children) for tid, at in one.flowed_at.items()}
-
-
-def _point(at: float, meters: Meters) -> _Point:
-    return _Point(at, meters.cpu_s, meters.main_cpu_ns, meters.main_switches)
-
-
-def _moved_at(old: Meters | None, new: Meters, at: float) -> float | None:
-    if new.main_last_ran_s is not None:
-        return at - max(new.main_last_ran_s, 0.0)
-    if old is None:
-        return None
-    counted = grown(old.main_switches, new.main_switches)
-    return at if counted or grown(old.main_cpu_ns, new.main_cpu_ns) else None

@@ -40,7 +40,8 @@ class Activity:
     """Threads and meters of one process over the passes."""
 
     def __init__(self, pid: int) -> None:
-        self.pid = pid
+        self.pid = self.main = pid
+        """The process, and the thread that runs its program: mostly its main thread."""
         self._rows: Dict[int, ThreadRow] = {}
         self._ran: Dict[int, bytes] = {}
         self._next = self._turns = 0
@@ -54,6 +55,13 @@ class Activity:
         self._stirred = False
         """Whether any thread ran in this round."""
         self._printed: Optional[Printed] = None
+        self._read: Tuple[Optional[int], Optional[int]] = (None, None)
+        """rchar of the process, and of its main thread alone when that was last read."""
+
+    def lead(self, tid: int) -> None:
+        """Take a thread for the one that runs the program."""
+        if tid != self.main:
+            self.main, self._sched_of, self._looked, self._wait = tid, None, None, None
 
     def threads(self, by_us: bool = False) -> List[ThreadRow]:
         """Return the rows of all threads, main thread first; empty for a zombie.
@@ -63,14 +71,14 @@ class Activity:
         """
         self._stirred = False
         base = "/proc/%d/task/" % self.pid
-        others = [tid for tid in procfs.numbers(base) if tid != self.pid][: MAX_THREADS - 1]
-        before = self._ran.get(self.pid)
-        main = self._thread(base + str(self.pid), self.pid)
-        rests = before is not None and before == self._ran.get(self.pid)
+        others = [tid for tid in procfs.numbers(base) if tid != self.main][: MAX_THREADS - 1]
+        before = self._ran.get(self.main)
+        main = self._thread(base + str(self.main), self.main)
+        rests = before is not None and before == self._ran.get(self.main)
         due = self._in_turn(others, rests)
         rows: Dict[int, ThreadRow] = {}
-        for tid in (self.pid, *others):
-            row = main if tid == self.pid else self._rows.get(tid)
+        for tid in (self.main, *others):
+            row = main if tid == self.main else self._rows.get(tid)
             if row is None or tid in due:
                 row = self._thread(base + str(tid), tid)
             if row is not None and row.state == "t" and by_us:
@@ -79,7 +87,7 @@ class Activity:
                 rows[tid] = row
         self._rows = rows
         self._ran = {tid: ran for tid, ran in self._ran.items() if tid in rows}
-        return sorted(rows.values(), key=lambda row: (row.tid != self.pid, row.tid))
+        return sorted(rows.values(), key=lambda row: (row.tid != self.main, row.tid))
 
     def _in_turn(self, others: List[int], rests: bool) -> Set[int]:
         """Return those of the other threads that are to be looked at in this pass."""
@@ -100,7 +108,7 @@ class Activity:
         if ran:
             self._stirred = self._stirred or ran != self._ran.get(tid)
             self._ran[tid] = ran
-        if tid == self.pid:
+        if tid == self.main:
             self._note_wait(base)
         return read_thread(base, tid)
 
@@ -123,21 +131,30 @@ class Activity:
         ran_at, switches = self._scheduled(stat, clock, now)
         io = procfs.read("/proc/%d/io" % self.pid) or b""
         whole = procfs.value_of(io, b"wchar")
+        read = procfs.value_of(io, b"rchar")
         if self._stirred or self._printed is None:
             self._printed = Printed.after(self._printed, self.pid, whole)
         last_ran = None if ran_at is None else max(0.0, round(now - ran_at, 2))
         return {
             "cpu_s": round(stat.cpu_ticks / procfs.CLOCK_TICKS, 2),
-            "main_cpu_ns": procfs.parse_schedstat(self._ran.get(self.pid, b"")),
+            "main_cpu_ns": procfs.parse_schedstat(self._ran.get(self.main, b"")),
             "main_switches": switches,
             "main_waits": self._waits or None,
             "main_last_ran_s": last_ran,
-            "read_bytes": procfs.value_of(io, b"rchar"),
+            "read_bytes": read,
+            "main_read_bytes": self._read_by_main(read),
             "write_bytes": whole,
             "printed_bytes": self._printed.total,
             "main_printed_bytes": self._printed.main,
             "rss": stat.rss,
         }
+
+    def _read_by_main(self, whole: Optional[int]) -> Optional[int]:
+        """Return rchar of the main thread: looked up only after the process has read anything."""
+        if whole is not None and whole != self._read[0]:
+            io = procfs.read("/proc/%d/task/%d/io" % (self.pid, self.main)) or b""
+            self._read = whole, procfs.value_of(io, b"rchar")
+        return self._read[1]
 
     def _scheduled(
         self, stat: procfs.Stat, clock: RunClock, now: float
@@ -147,9 +164,12 @@ class Activity:
         The kernel takes a while to write that file, so it is read only after the thread ran; and
         a thread that was seen to run ran since the last look, whatever the scheduler's clock says.
         """
-        ran = self._ran.get(self.pid)
+        ran = self._ran.get(self.main)
         if ran is None or ran != self._sched_of:
-            sched = procfs.read("/proc/%d/task/%d/sched" % (self.pid, self.pid)) or b""
+            base = "/proc/%d/task/%d/" % (self.pid, self.main)
+            sched = procfs.read(base + "sched") or b""
+            if self.main != self.pid:
+                stat = procfs.parse_stat(procfs.read(base + "stat") or b"") or stat
             at = clock.ran_at(stat.cpu, procfs.parse_exec_start(sched))
             if ran is not None and self._sched_of is not None:
                 at = max(self._looked or now, now if at is None else at)

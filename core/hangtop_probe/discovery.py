@@ -9,9 +9,21 @@ launcher. `mp.spawn` ranks come in through `Candidate.wrap_rank`, which a stack 
 from __future__ import annotations
 
 import os
-from typing import Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import (
+    Dict,
+    FrozenSet,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
-from . import commands, procfs
+from . import commands, numbering, procfs
+from .rankvariables import identity, rank_number, told_launcher
 
 RANK_THREADS = (
     "gloo_tcp_loop",
@@ -22,24 +34,6 @@ RANK_THREADS = (
     "pt_nccl2_heartbt",
 )
 """Threads only a process that is in a process group has (torch 2.13, gloo and NCCL)."""
-
-_NUMBERS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
-_IDENTITY = (
-    "TORCHELASTIC_RUN_ID",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "PMIX_NAMESPACE",
-    "OMPI_MCA_ess_base_jobid",
-    "SLURM_JOB_ID",
-    "SLURM_STEP_ID",
-)
-_RENDEZVOUS = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_LAUNCHED_BY = {
-    "OMPI_COMM_WORLD_RANK": "mpirun",
-    "PMIX_RANK": "mpirun",
-    "PMI_RANK": "mpirun",
-    "SLURM_PROCID": "srun",
-}
 
 
 class Candidate(NamedTuple):
@@ -57,6 +51,10 @@ class Candidate(NamedTuple):
     """Names of its threads, where it has more than one."""
     wrap_rank: Optional[int] = None
     """Index of an mp.spawn child, found in its stack."""
+    local_rank: Optional[int] = None
+    """What a frame of its program calls its rank, found in its stack."""
+    is_exiting: bool = False
+    """A stack sample found it at the end of a child of multiprocessing."""
     is_worker: bool = False
     """A stack sample found `_worker_loop` in it."""
     worker_id: Optional[int] = None
@@ -80,41 +78,29 @@ class Attribution(NamedTuple):
 
 
 Table = Mapping[int, Candidate]
+NAMED = "--pid"
+"""Source of the number of a process that is a rank because the user named it."""
 
 
-def rank_number(environ: Mapping[str, str]) -> Optional[Tuple[int, str]]:
-    """Return the rank and the variable that says so, not looking at Slurm's.
-
-    RANK alone proves nothing, many programs use the name: it takes a variable of the
-    rendezvous beside it.
-    """
-    for name in _NUMBERS:
-        number = procfs.decimal(environ.get(name, ""))
-        if number is None:
-            continue
-        if name == "RANK" and not any(other in environ for other in _RENDEZVOUS):
-            continue
-        return number, name
-    return None
-
-
-def identity(environ: Mapping[str, str]) -> Tuple[Optional[str], ...]:
-    """Return what tells one job from another."""
-    return tuple(environ.get(name) for name in _IDENTITY)
-
-
-def attribute(table: Table, skip: FrozenSet[int] = frozenset()) -> Dict[int, Attribution]:
+def attribute(
+    table: Table, skip: FrozenSet[int] = frozenset(), named: FrozenSet[int] = frozenset()
+) -> Dict[int, Attribution]:
     """Return what every process that belongs to a training job is, by pid.
 
-    ``skip`` are processes that are never ranks: the probe itself and what started it.
+    Args:
+        table: all processes.
+        skip: processes that are never ranks: the probe itself and what started it.
+        named: processes the user named: Python programs that are ranks of their own where they
+            have no part in a job.
     """
-    return _Discovery(table, skip).run()
+    return _Discovery(table, skip, named).run()
 
 
 class _Discovery:
-    def __init__(self, table: Table, skip: FrozenSet[int]) -> None:
+    def __init__(self, table: Table, skip: FrozenSet[int], named: FrozenSet[int]) -> None:
         self.table = table
         self.skip = skip
+        self.named = named
         self.children: Dict[int, List[int]] = {}
         for candidate in sorted(table.values(), key=lambda c: (c.start, c.pid)):
             self.children.setdefault(candidate.ppid, []).append(candidate.pid)
@@ -131,7 +117,9 @@ class _Discovery:
     def run(self) -> Dict[int, Attribution]:
         self.ranks = self._numbered()
         self._add_spawned()
+        self._add_families()
         self._add_unnumbered()
+        self._add_named()
         self._add_launchers()
         for pid in self.ranks:
             self._add_rank(pid)
@@ -175,6 +163,9 @@ class _Discovery:
     def _number(self, c: Candidate) -> Optional[Tuple[int, str]]:
         environ = c.environ or {}
         number = rank_number(environ)
+        if number is None and _in_group(c):
+            alone = procfs.decimal(environ.get("RANK", ""))
+            number = None if alone is None else (alone, "RANK")
         slurm = procfs.decimal(environ.get("SLURM_PROCID", ""))
         if number is None and slurm is not None:
             under_slurm = any(a.comm in ("slurmstepd", "srun") for a in self._ancestors(c.pid))
@@ -230,6 +221,41 @@ class _Discovery:
             parent = self.table.get(parent.ppid)
         return parent.pid if parent is not None and parent.python else None
 
+    def _add_families(self) -> None:
+        """Number processes in a process group that no variable numbers, by what else tells it."""
+        families: Dict[object, List[Candidate]] = {}
+        for c in sorted(self.table.values(), key=lambda c: (c.start, c.pid)):
+            readable = c.environ is not None and c.pid not in self.ranks
+            if readable and self._may_be_rank(c) and (_in_group(c) or self._left_group(c)):
+                families.setdefault(self._family(c), []).append(c)
+        for key, members in families.items():
+            kin = (pid for pid in self.ranks if self._family(self.table[pid]) == key)
+            taken = [number for pid in kin for number in self.ranks[pid][:1] if number is not None]
+            self.ranks.update(numbering.of_family([_unnumbered(c) for c in members], taken))
+            self._note_parent(members)
+
+    def _left_group(self, c: Candidate) -> bool:
+        """Whether it seems to have left its group and is no child of a rank."""
+        return c.is_exiting and not any(
+            a.pid in self.ranks or a.is_exiting or _in_group(a) for a in self._ancestors(c.pid)
+        )
+
+    def _family(self, c: Candidate) -> object:
+        """Return what ranks have in common that are numbered together: their store or parent."""
+        environ = c.environ or {}
+        store = environ.get("MASTER_ADDR"), environ.get("MASTER_PORT")
+        return store if all(store) else self._spawn_parent(c) or c.ppid
+
+    def _note_parent(self, members: Sequence[Candidate]) -> None:
+        """Make a Python process that started ranks, and is none, their launcher."""
+        for parent in {self._spawn_parent(c) for c in members}:
+            if (
+                parent is not None
+                and parent not in self.ranks
+                and not _in_group(self.table[parent])
+            ):
+                self.launchers.setdefault(parent, "multiprocessing")
+
     def _add_unnumbered(self) -> None:
         """Processes in a process group, or below a launcher, whose number cannot be read."""
         for c in self.table.values():
@@ -239,6 +265,16 @@ class _Discovery:
             launched = c.environ is None and c.ppid in self.launchers
             if not below_rank and (_in_group(c) or launched):
                 self.ranks[c.pid] = None, None
+
+    def _add_named(self) -> None:
+        """Take Python programs that the user named for ranks, where there are no others."""
+        members = {*self.ranks, *self.launchers}
+        relatives = {a.pid for pid in members for a in self._ancestors(pid)}
+        for pid in sorted(self.named & self.table.keys()):
+            apart = members.isdisjoint(a.pid for a in self._ancestors(pid))
+            if apart and pid not in members | relatives and self._may_be_rank(self.table[pid]):
+                number = sum(source == NAMED for _, source in self.ranks.values())
+                self.ranks[pid] = number, NAMED
 
     def _launcher_of(self, pid: int) -> Tuple[Optional[int], Optional[str]]:
         for ancestor in self._ancestors(pid):
@@ -258,7 +294,7 @@ class _Discovery:
         number, source = self.ranks[pid]
         launcher_pid, launcher = self._launcher_of(pid)
         if launcher is None:
-            launcher = _told_launcher(self.table[pid], source)
+            launcher = told_launcher(self.table[pid].environ or {}, source)
         label = "rank %d" % number if number is not None else "rank ?"
         self.found[pid] = Attribution("rank", label, number, source, pid, launcher_pid, launcher)
 
@@ -317,15 +353,12 @@ def _helper(c: Candidate) -> Optional[str]:
     return commands.helper_role(c.comm, c.cmdline)
 
 
+def _unnumbered(c: Candidate) -> numbering.Unnumbered:
+    return numbering.Unnumbered(c.pid, c.environ or {}, c.cmdline, c.local_rank)
+
+
 def _in_group(c: Candidate) -> bool:
     return bool(c.threads.intersection(RANK_THREADS))
-
-
-def _told_launcher(c: Candidate, source: Optional[str]) -> Optional[str]:
-    environ = c.environ or {}
-    if "TORCHELASTIC_RUN_ID" in environ:
-        return "torchrun"
-    return _LAUNCHED_BY.get(source or "")
 
 
 def _label(role: str, c: Candidate, worker: Optional[int]) -> str:
@@ -339,59 +372,3 @@ def _label(role: str, c: Candidate, worker: Optional[int]) -> str:
         "debug-adapter": "debug adapter",
     }
     return names.get(role, "subprocess %s" % c.comm)
-
-
-def of_slurm(
-    roles: Mapping[int, Attribution], table: Table, jobs: FrozenSet[str], step: Optional[str]
-) -> Dict[int, Attribution]:
-    """Leave out what says itself that it belongs to another Slurm job, or step of it.
-
-    What does not say (started over ssh, or not to be read) stays: nothing is hidden by mistake.
-    Launchers run in the batch step, so a step leaves out ranks only.
-    """
-
-    def stays(pid: int, role: Attribution) -> bool:
-        one = table.get(role.rank_pid or pid)
-        environ = (one.environ if one is not None else None) or {}
-        if environ.get("SLURM_JOB_ID", "") not in ("", *jobs):
-            return False
-        of = environ.get("SLURM_STEP_ID", "")
-        return step is None or role.role == "launcher" or of in ("", step)
-
-    return {pid: role for pid, role in roles.items() if stays(pid, role)}
-
-
-def _below(pid: int, roles: Mapping[int, Attribution], table: Table) -> Set[int]:
-    """Processes of jobs that a process has started, itself or through others."""
-    found, more = {pid}, {pid}
-    while more:
-        found |= (more := {c.pid for c in table.values() if c.ppid in more} - found)
-    return found & roles.keys()
-
-
-def restrict(
-    roles: Mapping[int, Attribution], table: Table, pids: FrozenSet[int]
-) -> Dict[int, Attribution]:
-    """Keep the jobs of the processes the user named.
-
-    A rank alone would look as if its peers had left. A named process that has no part in a job is
-    what started one (`hangtop run`, a script), else taken for a rank without a number.
-    """
-    starters = {pid: _below(pid, roles, table) for pid in pids if pid not in roles}
-    pids = frozenset(pid for pid in pids if not starters.get(pid)).union(*starters.values())
-
-    def jobs(pid: int) -> Set[object]:
-        role = roles[pid]
-        rank = table.get(role.rank_pid or pid)
-        told = identity(rank.environ or {}) if rank is not None else ()
-        launcher = pid if role.role == "launcher" else role.launcher_pid
-        return {one for one in (launcher, told if any(told) else None) if one is not None}
-
-    named: Set[object] = set().union(*(jobs(pid) for pid in pids if pid in roles))
-    kept = {
-        pid: role for pid, role in roles.items() if pid in pids or not named.isdisjoint(jobs(pid))
-    }
-    for pid in pids:
-        if pid in table and pid not in kept:
-            kept[pid] = Attribution("rank", "pid %d" % pid, rank_pid=pid)
-    return kept

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from . import commands, facts, procfs
-from .discovery import identity, rank_number
+from .rankvariables import identity, rank_number
 
 if TYPE_CHECKING:
     from .entry import Entry

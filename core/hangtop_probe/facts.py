@@ -11,8 +11,9 @@ import itertools
 import os
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from . import commands, environment, permission, pipelines, procfs, secrets
+from . import commands, elf, environment, liveenviron, permission, pipelines, procfs, secrets
 from .guard import Guard, Hanging
+from .rankvariables import rank_number
 
 _LIMITS = (
     ("open_files", "Max open files"),
@@ -37,10 +38,14 @@ class Facts(NamedTuple):
     uid: int = -1
     denied: Optional[Tuple[str, Optional[str]]] = None
     """Why some of it could not be read, and one of `fixes`."""
+    is_interpreter: bool = False
+    """Whether its program has the symbols of a Python interpreter, under whatever name."""
 
     @property
     def python(self) -> bool:
         """Whether it is a Python interpreter, by its program or its command."""
+        if self.is_interpreter:
+            return True
         if self.exe is not None:
             return commands.is_python_name(self.exe.replace(" (deleted)", ""))
         return bool(self.cmdline) and commands.is_python_name(self.cmdline[0])
@@ -52,12 +57,31 @@ def read_facts(pid: int, mine: permission.Rights) -> Facts:
     cmdline = procfs.parse_cmdline(procfs.read(base + "/cmdline", MAX_CMDLINE) or b"")
     exe = procfs.link(base + "/exe")
     found = procfs.environ(pid)
-    environ, denied = None, None
-    if found is not None:
-        environ = {k: v[:MAX_VALUE] for k, v in found.items() if environment.is_allowed(k)}
-    elif os.path.exists(base):
+    denied = None
+    if found is None and os.path.exists(base):
         denied = permission.why_denied(pid, mine)
-    return Facts(cmdline, environ, exe, uid_of(pid), denied)
+    facts = Facts(cmdline, _kept(found), exe, uid_of(pid), denied, _is_interpreter(pid))
+    if found is None or not facts.python or rank_number(found):
+        return facts
+    return facts._replace(environ=_kept({**found, **_live(pid)}))
+
+
+def _is_interpreter(pid: int) -> bool:
+    try:
+        return elf.symbols("/proc/%d/exe" % pid).is_python
+    except OSError:
+        return False
+
+
+def _kept(environ: Optional[Mapping[str, str]]) -> Optional[Dict[str, str]]:
+    if environ is None:
+        return None
+    return {k: v[:MAX_VALUE] for k, v in environ.items() if environment.is_allowed(k)}
+
+
+def _live(pid: int) -> Mapping[str, str]:
+    """Return what a program that was told no number has in its environment by now."""
+    return liveenviron.read(pid, environment.is_allowed) or {}
 
 
 def read_all(pids: Sequence[int], mine: permission.Rights, guard: Guard) -> Dict[int, Facts]:

@@ -177,6 +177,8 @@ class Gpus:
 
     def _take(self, line: bytes) -> None:
         """Take in one line of the child; libraries in it may print others between."""
+        if not line.startswith(b"{"):
+            return  # of a library: to try each as JSON costs a hundred times as much
         try:
             said = json.loads(line)
             if isinstance(said, dict):
@@ -198,7 +200,7 @@ class Gpus:
                 self._pause = said["pause"]
             elif "xid" in said:
                 self._note_xid(said)
-            elif "fields" in said and said["gpu"] < MAX_GPUS:
+            elif "fields" in said and said["gpu"] in range(MAX_GPUS):
                 fields = dict(said["fields"], at=round(time.time(), 1))
                 if fields.get("bus_id"):
                     fields["numa"] = nics.numa("/sys/bus/pci/devices/%s" % fields["bus_id"])
@@ -208,7 +210,7 @@ class Gpus:
                 self.gpus.setdefault(said["gpu"], {}).update(fields)
 
     def _note_xid(self, said: Fields) -> None:
-        if said["gpu"] is not None:
+        if said["gpu"] in range(MAX_GPUS):
             known = self.gpus.setdefault(said["gpu"], {})
             xids = [*known.get("xids", ()), [said["xid"], round(said["at"], 1)]]
             known["xids"] = xids[-MAX_XIDS:]

@@ -15,9 +15,15 @@ _C10D = "torch/distributed/distributed_c10d.py"
 _RENDEZVOUS = "torch/distributed/rendezvous.py"
 _TOLD = (("_create_c10d_store", _RENDEZVOUS), ("init_process_group", _C10D))
 """Whose `rank`, `world_size` and `port` say what a rank joins; of the second only once it waits."""
+_RANK_NAMES = ("global_rank", "rank", "world_rank", "tp_rank", "local_rank")
+"""What programs call their rank, the surest last word first."""
 _WORKER = ("_worker_loop", "torch/utils/data/_utils/worker.py")
 _MEETING = "torch/distributed/elastic/rendezvous/"
 _DEBUG_SERVER = "torch/distributed/debug/_frontend.py"
+
+
+_EXIT = ("_exit_function", "multiprocessing/util.py")
+"""Where a child of multiprocessing waits for its queues and threads after its target."""
 
 
 class Learned(NamedTuple):
@@ -29,6 +35,10 @@ class Learned(NamedTuple):
     is_debug_server: bool = False
     is_agent: bool = False
     told: Tuple[Optional[int], ...] = ()  # rank, world size and port it joins with; empty: unseen
+    local_rank: Optional[int] = None
+    """What the outermost frame that has such a name calls its rank."""
+    is_exiting: bool = False
+    """A child of multiprocessing whose target has ended: it may be a rank that left its group."""
 
 
 def learn(result: Sample) -> Optional[Learned]:
@@ -38,10 +48,14 @@ def learn(result: Sample) -> Optional[Learned]:
     torch/utils/data/_utils/worker.py `_worker_loop(..., worker_id, ...)`.
     """
     told: Tuple[Optional[int], ...] = ()
+    local_rank: Optional[int] = None
     for thread in result.threads:
         rows = result.stacks[thread["stack"]]
         for row, variables in zip(rows, thread["locals"]):
             values = {v["name"]: v["value"] for v in variables}
+            if thread is result.threads[0] and "/torch/" not in row[1]:
+                named = (procfs.decimal(values.get(name, "")) for name in _RANK_NAMES)
+                local_rank = next((rank for rank in named if rank is not None), local_rank)
             index = procfs.decimal(values.get("i", "")) if _is(row, WRAP) else None
             if index is not None:
                 return Learned(wrap_rank=index, told=told)
@@ -55,7 +69,9 @@ def learn(result: Sample) -> Optional[Learned]:
                 return Learned(is_debug_server=True)
             if _MEETING in row[1]:
                 return Learned(is_agent=True)
-    return Learned(told=told) if told else None
+            if _is(row, _EXIT):
+                return Learned(is_exiting=True)
+    return Learned(told=told, local_rank=local_rank) if told or local_rank is not None else None
 
 
 def joins(rows: Sequence[Row]) -> bool:

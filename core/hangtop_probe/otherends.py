@@ -21,8 +21,8 @@ def passes(rows: List[Row]) -> bool:
     return any(row[0] in _CALLS and row[1].endswith(_FILE) for row in rows)
 
 
-def ordered(pid: int, result: Sample, wants: bool) -> List[Message]:
-    """Main thread first; of variables that only we wanted, the other ends of sends and receives."""
+def ordered(main: int, result: Sample, wants: bool) -> List[Message]:
+    """Thread ``main`` first; of variables that only we wanted, the ends of sends and receives."""
     if wants:
         kept = [dict(one, locals=_masked(one["locals"])) for one in result.threads]
     else:
@@ -30,7 +30,7 @@ def ordered(pid: int, result: Sample, wants: bool) -> List[Message]:
             dict(one, locals=_ends(result.stacks[one["stack"]], one["locals"]))
             for one in result.threads
         ]
-    return sorted(kept, key=lambda t: t["tid"] != pid and t["name"] != "MainThread")
+    return sorted(kept, key=lambda t: (t["tid"] != main, t["name"] != "MainThread"))
 
 
 def _masked(variables: List[List[Message]]) -> List[List[Message]]:

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import fixes, learned, node, otherends, permission, procfs, rest, sources, table, tracing
+from .programthread import program_thread
 from .requests import Message, Refused, Request, clock, failure, pids_of
 from .secrets import mask_name, mask_path
 from .tools import MAX_OUTPUT, Done, Tools
@@ -255,15 +256,16 @@ class Sampler:
             "at": at,
             "mode": mode,
         }
+        main: Optional[int] = None
         if identity is None:
             result = Sample([], {}, failure("gone", "the process is gone"))
         else:
-            main = rest.main_mark(pid)
+            mark = rest.main_mark(pid)
             wants_more = wants or (mode == "nonblocking" and self._table.is_worker(identity))
             result = self._sampled(piece, identity, mode, wants_more, seconds, cancel)
             if mode == "nonblocking" and self._begins_to_join(identity, result):
                 result = self._sampled(piece, identity, mode, True, seconds, cancel)
-            elif mode == "nonblocking" and self._stands_passing(identity, result, main):
+            elif mode == "nonblocking" and self._stands_passing(identity, result, mark):
                 more = self._sampled(piece, identity, mode, True, seconds, cancel)
                 result = result if more.failure else more
             if self._table.identity(pid) != identity:
@@ -271,12 +273,14 @@ class Sampler:
             taught = learned.learn(result)
             if taught is not None:
                 self._table.learn(identity, taught)
+            main = program_thread(result) if self._table.is_rank(identity) else None
+            self._table.lead(identity, main)
             self._add_sources(pid, result)
         piece["took"] = round(time.monotonic() - began, 4)
         if result.failure is not None:
             piece["failure"] = result.failure
         else:
-            piece["threads"] = otherends.ordered(pid, result, wants)
+            piece["threads"] = otherends.ordered(main or pid, result, wants)
         return piece, result
 
     def _begins_to_join(self, identity: Identity, result: Sample) -> bool:

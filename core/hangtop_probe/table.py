@@ -22,6 +22,7 @@ from . import (
     permission,
     procfs,
     runclock,
+    scoping,
     stalled,
     unconfirmed,
     versions,
@@ -135,6 +136,8 @@ class Table:
     def _look_at_threads(self, entry: Entry) -> None:
         """Read of a process that has not run another program what may have changed all the same."""
         names = self._thread_names(entry)
+        if names.intersection(discovery.RANK_THREADS) - entry.threads:
+            self._look(entry)  # who joins a group may have got its number meanwhile
         self._dirty = self._dirty or names != entry.threads
         entry.threads = names
 
@@ -162,20 +165,30 @@ class Table:
                 known.is_debug_server or what.is_debug_server,
                 known.is_agent or what.is_agent,
                 what.told or known.told,
+                known.local_rank if what.local_rank is None else what.local_rank,
+                known.is_exiting or what.is_exiting,
             )
             if merged != known:
                 self._learned[identity] = merged
                 self._dirty = True
 
+    def lead(self, identity: Identity, tid: Optional[int]) -> None:
+        """Note which thread of a rank runs its program: None for the main thread."""
+        with self._lock:
+            entry = self.entries.get(identity[0])
+            if entry is not None and entry.identity == identity:
+                entry.activity.lead(tid or entry.stat.pid)
+
     def _discover(self) -> None:
         self._dirty = False
         ended.fill(self.entries)
         table = {pid: self._candidate(entry) for pid, entry in self.entries.items() if entry.mine}
-        self.roles = discovery.attribute(table, own_processes(self.entries))
+        named = self.only or frozenset()
+        self.roles = discovery.attribute(table, own_processes(self.entries), named)
         if self.only is not None:
-            self.roles = discovery.restrict(self.roles, table, self.only)
+            self.roles = scoping.restrict(self.roles, table, self.only)
         if self.slurm is not None:
-            self.roles = discovery.of_slurm(self.roles, table, *self.slurm)
+            self.roles = scoping.of_slurm(self.roles, table, *self.slurm)
 
     def _candidate(self, entry: Entry) -> discovery.Candidate:
         known = self._learned.get(entry.identity, Learned())
@@ -189,6 +202,8 @@ class Table:
             python=entry.facts.python,
             threads=entry.threads,
             wrap_rank=known.wrap_rank,
+            local_rank=known.local_rank,
+            is_exiting=known.is_exiting,
             is_worker=known.is_worker,
             worker_id=known.worker_id,
             is_debug_server=known.is_debug_server,
@@ -242,6 +257,7 @@ class Table:
             flows=entry.look_at_flows(threads),
         )
         if role.role == "rank":
+            fields["program_tid"] = entry.activity.main if entry.activity.main != stat.pid else None
             known = self._learned.get(entry.identity, Learned())
             fields.update(zip(("told_rank", "told_size", "told_port"), known.told))
             fields["stalled"] = [] if zombie else self.stalled.of(stat.pid)

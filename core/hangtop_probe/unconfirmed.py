@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, FrozenSet, Iterator, Mapping, Optional
 
-from . import commands
+from . import commands, numbering
 
 if TYPE_CHECKING:
     from .discovery import Attribution
@@ -56,6 +56,8 @@ class Unconfirmed:
     def _may_be_spawned(self, entry: Entry) -> bool:
         parent = self._entries.get(entry.stat.ppid)
         role = self._roles.get(entry.stat.pid)
+        if role is not None and role.rank_source == numbering.ORDER:
+            return entry.mine
         if parent is None or not entry.mine or not entry.facts.python or not parent.facts.python:
             return False
         if role is not None and (role.role != "rank" or role.rank is not None):

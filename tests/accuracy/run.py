@@ -29,6 +29,7 @@ from accuracy import nodes  # noqa: E402
 from accuracy.places import INSIDE, OUTSIDE, Place  # noqa: E402
 from accuracy.report import calibration, document, summary, table  # noqa: E402
 from accuracy.table import JOBS  # noqa: E402
+from hangtop_core.diagnosis import MAKES_PROGRESS  # noqa: E402
 from support.launch import Started, free_port  # noqa: E402
 from support.places import NoPlaceError  # noqa: E402
 from support.processes import environment, wait_until  # noqa: E402
@@ -223,7 +224,7 @@ def ask(job: Job, targets: list[str], programs: str = os.environ["PATH"]) -> Out
         return Outcome(job, None, error=f"exit {done.returncode}: {done.stderr[-2000:]}")
     diagnosis: dict[str, Any] = json.loads(done.stdout)
     verdicts = diagnosis["verdicts"]
-    states = {"hung", *(["exited"] if job.watched else ()), *(["progressing"] if job.slow else ())}
+    states = {"hung", *(["exited"] if job.watched else ()), *(MAKES_PROGRESS if job.slow else ())}
     hung = diagnosis["state"] in states
     first = verdicts[0] if verdicts else {"cause": "none", "culprits": [], "confidence": 0.0}
     lines = [f"{v['confidence']:.2f} {v['cause']}: {v['summary']}" for v in verdicts]

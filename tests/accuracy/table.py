@@ -35,6 +35,7 @@ from accuracy.table_members import MEMBERS
 from accuracy.table_models import MODELS
 from accuracy.table_more import MORE
 from accuracy.table_own import OWN
+from accuracy.table_paces import PACES
 from accuracy.table_pieces import PIECES
 from accuracy.table_rare import RARE
 from accuracy.table_restarts import RESTARTS
@@ -179,6 +180,7 @@ JOBS: tuple[Job, ...] = (
     *PIECES,
     *DOUBLES,
     *SELDOM,
+    *PACES,
     *RARE,
     *SECOND,
     *RETRIES,

@@ -56,6 +56,7 @@ from hangtop_core.logs import files
 from hangtop_core.logs.conclude import conclude
 from hangtop_core.logs.judge import judge
 from hangtop_core.logs.names import places
+from hangtop_core.places import is_name
 from hangtop_core.ras import LISTED, BadReportError, Ras, from_json
 from hangtop_core.rastext import from_text
 from hangtop_core.report import diagnosis_text
@@ -330,7 +331,7 @@ def hostfile(data: bytes) -> None:
     """A hostfile is nodes that are no options, or an error."""
     with file_of(data) as path, suppress(UsageError):
         for name in targets.read_hostfile(path):
-            assert targets.NAME.fullmatch(name)
+            assert is_name(name)
 
 
 TOML = b"""nodes = ["gpu[1-2]"]

@@ -1,12 +1,14 @@
-"""What the largest input that a decoder takes can cost: `python tests/fuzz/largest.py [TARGET ...]`.
+"""What the largest input that a decoder takes can cost: `python tests/fuzz/largest.py`.
 
 Each target gets input of the size at which its source is cut off (`SIZES`): its good input many
 times over, and runs of what is hard on parsers. Each in a process of its own, of which the memory and
-the processor time beyond those of a small input are printed, the worst of all inputs.
+the processor time beyond those of a small input are printed, the worst of all inputs. With
+``--write docs/security.md`` the table there gets these rows; those of other targets stay.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -29,6 +31,7 @@ MIB = 1 << 20
 SIZES = {
     "driver_counters": ethtool.MAX_COUNTERS * 40,
     "loader_cache": 8 * MIB,  # pieces.nvml_places
+    "symbols_of_a_program": 16 * MIB,  # elf._MAX_TABLE is a part of it
     "programs_of_a_node": 32 * MIB,  # tools.MAX_OUTPUT
     "end_of_a_log": 1 * MIB,  # logs.MAX_WINDOW
     "path_in_memory": 4096,
@@ -83,6 +86,65 @@ SIZES = {
     "endings": 64 * 1024,  # ssh._MAX_LOG
 }
 """Bytes at which input is cut off before it is decoded, or what a reader may well come upon."""
+ROWS = {
+    "node": "pieces of a node: processes, stacks, logs, GPUs; and the verdict on them",
+    "frames": "frames of a connection",
+    "line_cutter": "lines of a connection",
+    "hello_and_boot": "first words of a probe",
+    "other_answers": "other answers of a node",
+    "network_test": "what nodes answer to a test of the network",
+    "strace_lines": "system calls of one trace",
+    "proc": "files of /proc, by 17 parsers together",
+    "proc_where_it_is_used": "the same where they are used, with those of control groups",
+    "masking": "a line that is masked",
+    "kernel_record": "a record of the kernel log",
+    "process_table": "environment and command line of a process",
+    "py_spy": "what py-spy prints",
+    "nvml_child": "what the child that asks NVML prints",
+    "relayed": "what a broadcast srun brings a node",
+    "recorder": "a dump of a flight recorder and the verdict on it, in a process with limits that ends there",
+    "numerics_on_the_node": "what a rank found not finite, on its node",
+    "servers_in_ranks": "what servers in ranks answer",
+    "program": "a program of a user, for the lines around a frame",
+    "said_by_torch": "what a process with torch prints in a test of the network",
+    "netlink": "the kernel's answers over netlink",
+    "tcp_info": "TCP_INFO of the kernel",
+    "strangers": "what strangers send to a port of a test of the network",
+    "sysfs_of_ports": "files of a network port",
+    "capture": "a line of a capture, and the verdict on it",
+    "packed_capture": "a packed capture",
+    "log": "a log, and what is concluded from it",
+    "names_of_files": "names of logs and dumps",
+    "packed_log": "a packed log",
+    "redaction": "text in which names are replaced",
+    "ras_report": "a report of NCCL's RAS",
+    "squeue": "what squeue prints",
+    "shared_commands": "what srun and pdsh print",
+    "hostfile": "a host file",
+    "config_file": "the config file",
+    "core_file": "a core file, and what explains it",
+    "core_readers": "what pystack, py-spy and gdb print of a core",
+    "core_pattern": "core_pattern",
+    "programs_of_a_node": "what gdb, strace and Pythons print when they are tried",
+    "path_in_memory": "the path of a file that a thread opens",
+    "numerics_file": "what a rank found not finite, from a file",
+    "lines_of_text": "lines of the kernel log, command lines",
+    "endings": "why ssh, srun or pdsh ended",
+    "ssh_settings": "what `ssh -G` prints",
+    "reader_of_dumps": "what a process says that has read a dump",
+    "engine_apart": "what the process says that holds the connections",
+    "driver_counters": "counters of a network driver",
+    "loader_cache": "the loader's cache of libraries",
+    "symbols_of_a_program": "the symbols of a program of a user",
+    "end_of_a_log": "the end of a log, on its node",
+    "variables_of_a_job": "variables of a prepared job",
+    "first_line_of_a_script": "the first line of a script",
+    "proc_in_a_rank": "files of /proc, in a prepared rank",
+}
+"""What each decodes, in the order of the table of docs/security.md."""
+BEGIN, END = "<!-- largest.py -->\n", "<!-- /largest.py -->"
+"""What stands around it there."""
+HEAD = "| what is decoded | the largest there can be | processor | memory |\n|---|---|---|---|\n"
 HARD = (b"[", b"a ", b"9", b"\n", b'{"a":', b'"\\u0000",', b"\xff", b"[rank0]: ", b"\x1b[", b"= ")
 GIVE_UP_S = 120
 MOST = 6 << 30
@@ -146,21 +208,45 @@ def cost(name: str, data: bytes) -> tuple[float, int, str]:
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, said or f"status {status}"
 
 
+def row(name: str) -> tuple[str, set[str]]:
+    """Measure a decoder; return its row of the table, and how runs ended that went wrong."""
+    size = SIZES[name]
+    seconds, memory, ends = 0.0, 0, set()
+    base_s, base, _ = cost(name, TARGETS[name].seeds()[0])
+    for data in inputs(name, size):
+        took, used, end = cost(name, data)
+        seconds, memory = max(seconds, took - base_s), max(memory, used - base)
+        ends.add(end)
+    unit = f"{size / 1024:.3g} KiB" if size >= 1024 else f"{size} B"
+    unit = f"{size / MIB:.0f} MiB" if size >= MIB else unit
+    return f"| {ROWS[name]} | {unit} | {seconds:.1f} s | {memory / MIB:.0f} MiB |", ends - {"ok"}
+
+
+def table(text: str) -> dict[str, str]:
+    """The rows of the table within a document, by what each is of."""
+    lines = text.partition(BEGIN)[2].partition(END)[0].splitlines()[2:]
+    return {line.split("|")[1].strip(): line for line in lines}
+
+
+def written(text: str, rows: dict[str, str]) -> str:
+    """A document with some rows of its table anew, and those in order that it should have."""
+    every = {**table(text), **rows}
+    lines = [every[words] for words in ROWS.values() if words in every]
+    before, _, after = text.partition(BEGIN)
+    return before + BEGIN + HEAD + "\n".join(lines) + "\n" + END + after.partition(END)[2]
+
+
 def main() -> None:
-    print("| decoder | largest input | processor | memory |")
-    print("|---|---|---|---|")
-    for name in sys.argv[1:] or TARGETS:
-        size = SIZES[name]
-        seconds, memory, hows = 0.0, 0, set()
-        base_s, base, _ = cost(name, TARGETS[name].seeds()[0])
-        for data in inputs(name, size):
-            took, used, how = cost(name, data)
-            seconds, memory = max(seconds, took - base_s), max(memory, used - base)
-            hows.add(how)
-        told = f"{size / MIB:.0f} MiB" if size >= MIB else f"{size / 1024:.3g} KiB"
-        odd = "".join(f" {how}" for how in sorted(hows - {"ok"}))
-        used = f"{memory / MIB:.0f} MiB"
-        print(f"| `{name}` | {told} | {seconds:.1f} s | {used}{odd} |", flush=True)
+    parser = argparse.ArgumentParser(description="Measure the largest input of each decoder.")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="of these; default: of all")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="take the rows into its table")
+    arguments = parser.parse_args()
+    for name in arguments.targets or ROWS:
+        line, wrong = row(name)
+        print(line, *sorted(wrong), flush=True)
+        if arguments.write is not None:
+            text = written(arguments.write.read_text("utf-8"), {ROWS[name]: line})
+            arguments.write.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from hangtop_hook import names, numericsfile, permit, processes, server, termina
 from hangtop_probe import (
     check,
     cores,
+    elf,
     ethtool,
     gdbcalls,
     gpus,
@@ -82,6 +83,32 @@ def loader_cache(data: bytes) -> None:
     assert len(found) <= 16
     assert all(len(path) <= 3 * (4096 + len(pieces.NVML) + 1) for path in found)
     frames.encode({"found": found})
+
+
+def program_with_symbols() -> bytes:
+    """The smallest program with dynamic symbols, of which one is `environ`."""
+    names = b"\0__environ\0Py_BytesMain\0"
+    symbols = bytes(24) + struct.pack("<IBBHQQ", 1, 17, 0, 1, 0x4010, 8)
+    begin = 64 + 3 * 64
+    sections = [bytes(64)]
+    sections.append(struct.pack("<IIQQQQIIQQ", 0, 11, 0, 0, begin, len(symbols), 2, 1, 8, 24))
+    at = begin + len(symbols)
+    sections.append(struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, at, len(names), 0, 0, 1, 0))
+    ident = b"\x7fELF\x02\x01\x01" + bytes(9)
+    header = struct.pack("<16sHHIQQQIHHHHHH", ident, 3, 62, 1, 0, 0, 64, 0, 64, 56, 0, 64, 3, 2)
+    return header + b"".join(sections) + symbols + names
+
+
+@target(lambda: [program_with_symbols(), program_with_symbols()[:200]])
+def symbols_of_a_program(data: bytes) -> None:
+    """Whether a file is an interpreter of Python, and where its `environ` is."""
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        file.write(data)
+        file.flush()
+        found = elf._read(file.name)
+    assert found.environ is None or abs(found.environ) < 1 << 65
+    if data == program_with_symbols():
+        assert found == (0x4010, False, True)
 
 
 SAID = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -16,10 +17,14 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from fuzz.target import target, text_of
+from fuzz.target import expect_harmless, target, text_of
+from hangtop_core.analysis.flight.groups import group_lines
+from hangtop_core.analysis.flight.picture import examine
+from hangtop_core.analysis.flight.sequences import number_lines
 from hangtop_core.attach.reader import Reader
 from hangtop_core.columns import trace_of
 from hangtop_core.dumps.safe import decode
+from hangtop_core.flightreport import flight_text
 from hangtop_probe import (
     cgroups,
     descriptors,
@@ -54,6 +59,8 @@ from support import flight, sysfs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from hangtop_core.analysis.flight.trace import Trace
 
 PARSERS = (
     procfs.number,
@@ -296,6 +303,23 @@ def recorder(data: bytes) -> None:
         trace = trace_of(columns, 0, "file")
         assert len(trace.raw_seq) // 8 == trace.length
         _ = [trace.calls[number] for number in trace.call], list(trace.seq)
+        judged(trace)
+
+
+def judged(trace: Trace) -> None:
+    """Judge a trace with those of two sound ranks; what is shown of that is harmless."""
+    picture = examine([trace, *others()])
+    expect_harmless(flight_text(picture.diagnosis, 100), lines=True)
+    for line in group_lines(picture.world, picture.waits):
+        expect_harmless(line.label)
+        number_lines(picture.world, picture.waits, line.index) if line.index < 4 else ()
+
+
+@functools.cache
+def others() -> list[Trace]:
+    """The traces of two more ranks of the same job."""
+    job = flight.stalled()
+    return [trace_of(reduce(job.dump(rank)), rank, "file") for rank in (1, 4)]
 
 
 @target(lambda: numerics_files())

@@ -99,8 +99,8 @@ def _nothing_leaves_the_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     """Pager, editor, shell and clipboard are outside of this process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(clipboard, "user_cache_path", lambda name: tmp_path)
-    monkeypatch.setattr(pager, "_run", lambda command: f"ran {command[0]}")
-    monkeypatch.setattr(pager, "status", lambda command: 0)
+    monkeypatch.setattr(pager, "_run", lambda command, *descriptors: f"ran {command[0]}")
+    monkeypatch.setattr(pager, "status", lambda command, *descriptors: 0)
     # Python 3.14 asks this of captures, too.
     known = (".py", ".hangtop")
     monkeypatch.setattr(pager.os.path, "isfile", lambda path: str(path).endswith(known))

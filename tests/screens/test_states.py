@@ -10,9 +10,11 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.commandlog import CommandRecord
 from hangtop_core.descriptors import Descriptor, DescriptorTable, Socket
+from hangtop_core.diagnosis import Attempt, PastAttempt
 from hangtop_core.model import Fact, Failure, StackSample
 from hangtop_core.updates import Update
 from support.build import World
+from support.ends import Watched, hanging, moving, with_gone
 from support.player import app_for, compare, keys, later, picture, player_of, settled
 from support.record import load
 from support.situations import SLEEP, STOP, user
@@ -292,3 +294,40 @@ async def test_a_step_that_the_app_can_do_leads_to_the_rank_it_is_about() -> Non
         assert app.current_mode == "rank"
         assert app.state.rank is not None
         assert app.state.rank.rank == 2
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 50)])
+async def test_the_verdict_on_a_hang_outlives_its_job(size: tuple[int, int]) -> None:
+    watched = Watched()
+    over = with_gone(watched.hang(), 2.0, dict.fromkeys(range(4), -9))
+    watched.see(over)
+    app = app_for(watched.updates[-1])
+    async with app.run_test(size=size) as pilot:
+        text = await keys(pilot)
+        assert "● ENDED after hanging 5:02" in text
+        assert "missing-collective" in text
+        text = await keys(pilot, "5")
+        assert "There is no verdict" not in text
+        assert "killed by SIGKILL" in " ".join(text.split())
+        assert "cool_down" in text
+
+
+async def test_the_verdict_on_an_attempt_that_is_over_opens_in_full() -> None:
+    watched = Watched()
+    over = with_gone(watched.hang(), 2.0, dict.fromkeys(range(4), -9))
+    told = watched.see(over)
+    assert told.ended is not None
+    runs = moving(hanging(), 0.0)
+    past = PastAttempt(1, told.ended, told.verdicts)
+    now = replace(diagnose(runs, runs.jobs[0]), attempt=Attempt(2, 3), past_attempts=(past,))
+    app = app_for(Update(runs, {runs.jobs[0].key: now}))
+    async with app.run_test(size=SIZE) as pilot:
+        text = await keys(pilot, "5")
+        assert "attempt 2 of 3" in text
+        assert "attempt 1 ended after hanging 5:02" in " ".join(text.split())
+        app.screen.query_one("#others").focus()
+        text = await keys(pilot, "enter")
+        assert "missing-collective" in text
+        assert "attempt 1" in text
+        text = await keys(pilot, "escape")
+        assert "The job is progressing" in text

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,7 @@ class Job:
         self.backend, self.version, self.with_frames = backend, version, with_frames
         self.entries: dict[int, list[Dump]] = {rank: [] for rank in range(world)}
         self.numbers: dict[tuple[int, str, bool], int] = {}
+        self.places = {uid: place for place, uid in enumerate(self.groups)}
         self.clock = START_NS
 
     def call(
@@ -101,7 +103,7 @@ class Job:
         entry = {
             "frames": frames(line),
             "record_id": len(self.entries[rank]),
-            "pg_id": list(self.groups).index(group),
+            "pg_id": self.places[group],
             "process_group": (group, self.groups[group][0]),
             "collective_seq_id": number if peer is None else 0,
             "p2p_seq_id": number if peer is not None else 0,
@@ -129,8 +131,11 @@ class Job:
         """What torch would write for a rank; `last`: so many entries are left in its ring."""
         entries = self.entries[rank]
         status = {}
+        by_group: dict[str, list[Dump]] = defaultdict(list)
+        for entry in entries:
+            by_group[entry["process_group"][0]].append(entry)
         for number, (uid, (_, members)) in enumerate(self.groups.items()):
-            own = [e for e in entries if e["process_group"][0] == uid]
+            own = by_group[uid]
             if rank in members and own:
                 status[str(number)] = {
                     "last_enqueued_collective": len(own),

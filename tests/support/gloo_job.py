@@ -14,6 +14,7 @@ gloo_job.py waits DIR    rank 1 reads from DIR/fifo, to which nobody writes, and
 gloo_job.py server DIR   a worker server per rank on a unix socket, then hangs as `collective`
 gloo_job.py served DIR   the same, then `steps`
 gloo_job.py mpi ADDRESS  as `collective`, where mpirun has numbered the ranks and nothing else has
+gloo_job.py ends SECONDS rank 1 sleeps while the others all_reduce, and give up after so long
 gloo_job.py unmatched    rank 2 waits for a message nobody sends, the others in all_reduce
 gloo_job.py two          two pairs with a group each: rank 1 stops itself in one, and rank 3 in the
                          other waits for a lock that it holds
@@ -32,6 +33,7 @@ import signal
 import sys
 import threading
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -60,6 +62,13 @@ def hang_in_collective(culprit: int, keep_gil: bool = False) -> None:
             ctypes.PyDLL(None).sleep(100000)
         time.sleep(100000)
     dist.all_reduce(torch.ones(4))
+
+
+def ends(seconds: str) -> None:
+    group = dist.new_group(timeout=timedelta(seconds=float(seconds)))
+    if dist.get_rank() == 1:
+        time.sleep(100000)
+    dist.all_reduce(torch.ones(4), group=group)
 
 
 def unmatched() -> None:
@@ -199,7 +208,19 @@ def main() -> None:
     elif kind == "collective":
         hang_in_collective(2)
     else:
-        kinds = (steps, slow, crowded, late, missing, workers, waits, unmatched, two, overflow)
+        kinds = (
+            steps,
+            slow,
+            crowded,
+            late,
+            missing,
+            workers,
+            waits,
+            ends,
+            unmatched,
+            two,
+            overflow,
+        )
         {one.__name__: one for one in kinds}[kind](*rest)
 
 

@@ -91,8 +91,8 @@ def main() -> None:
     said = {name: run(words) for name, words in commands(pid, folder).items()}
     clipboard.user_cache_path = lambda name: Path(folder)  # type: ignore[assignment]
     # Pager, editor and shell are programs of the user's, not hangtop.
-    pager._run = lambda command: None  # type: ignore[assignment]
-    pager.status = lambda command: 0  # type: ignore[assignment]
+    pager._run = lambda command, *descriptors: None  # type: ignore[assignment]
+    pager.status = lambda command, *descriptors: 0  # type: ignore[assignment]
     HangtopApp.suspend = lambda self: contextlib.nullcontext()  # type: ignore[assignment,method-assign]
     os.chdir(folder)  # into which key w writes
     with Session(Options(pids=(int(pid),), readonly=True), diagnose) as session:

@@ -146,7 +146,10 @@ def asks_in_vain(rank: Rank, activity: Activity) -> bool:
 
 def computes(rank: Rank, activity: Activity) -> bool:
     """Whether a main thread runs native code without the GIL, which no GPU makes it wait in."""
-    if activity.kind != "busy" or not activity.running or activity.owner is not None:
-        return False
     takes = (rank.main_cpu_share or 0.0) >= COMPUTES_SHARE
-    return takes and not uses_cuda(rank.process)
+    return in_native_code(activity) and takes and not uses_cuda(rank.process)
+
+
+def in_native_code(activity: Activity) -> bool:
+    """Whether a thread runs while no thread of its process has the GIL."""
+    return activity.kind == "busy" and activity.running and activity.owner is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from hangtop_core.analysis.attempts import in_vain
 from hangtop_core.analysis.atwork import computes, tries
 from hangtop_core.analysis.endless import in_loops
 from hangtop_core.analysis.kinds import COMMUNICATION, START_UP, Kind
+from hangtop_core.analysis.recurrence import allowed_s
 from hangtop_core.analysis.serving import ENDS
 from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
 from hangtop_core.analysis.waiters import Waiters
@@ -34,6 +36,9 @@ BUSY_NODE_S = 20.0
 """Seconds for which what a rank did last is believed: a node with far too much to do is read as
 seldom as that, and that it says nothing meanwhile does not mean that its ranks stand still."""
 
+_COMPUTES: frozenset[Kind] = frozenset({"busy", "data"})
+"""What a rank may do that computes, or has a worker do so."""
+_HISTORY = attrgetter("waits"), attrgetter("given"), attrgetter("child_given")
 _AT_WORK: frozenset[Kind] = frozenset(
     {"busy", "sleep", "compiling", "checkpoint", "importing", "inline-data", "unknown", "waiting"}
 )
@@ -71,8 +76,8 @@ def judge(
     watcher = Watcher(snapshot, job, reader)
     if not job.ranks:
         return _without_ranks(snapshot, job, reader, watcher, hang_after)
-    each = zip(SCREENS.between(job.ranks), activities, strict=True)
-    standings = tuple(watcher.rank(rank, activity) for rank, activity in each)
+    pairs = zip(SCREENS.between(job.ranks), activities, strict=True)
+    standings = tuple(watcher.rank(rank, activity) for rank, activity in pairs)
     patience = hang_after * PATIENCE
     standings = in_loops(reader, job.ranks, activities, standings, hang_after, patience)
     standings = in_vain(snapshot, job, activities, standings)
@@ -96,11 +101,11 @@ def judge(
     waits = bool(kinds & COMMUNICATION) or not (kinds & _AT_WORK or loading)
     if kinds == {"sleep"} and any(one.process.exit_code for one in job.ranks):
         waits = True  # for what another will never do: they only look for it again and again
-    if waits and still >= hang_after:
-        busy = [i for i in alive if activities[i].kind == "busy"]
-        works = any(computes(job.ranks[i], activities[i]) for i in busy)
-        works = works or _only_serves(reader, job.ranks, activities, alive)
-        if not works or still >= patience:
+    known = waits and any(any(map(one, job.ranks)) for one in _HISTORY)
+    before = [(job.ranks[i], activities[i], standings[i]) for i in alive] if known else []
+    if waits and still >= hang_after and (still >= patience or not _recurs(before, regular=True)):
+        works = kinds & _COMPUTES and _compute(watcher, job.ranks, activities, alive)
+        if not (works or _only_serves(reader, job.ranks, activities, alive)) or still >= patience:
             return Progress("hung", since, stalled, standings)
     if kinds <= START_UP:
         return Progress("starting", since, stalled, standings)
@@ -110,7 +115,24 @@ def judge(
     ran = loading or any((job.ranks[i].moved_at or 0.0) > lately[i] for i in alive)
     runs = ran and not waits and len(sampled) == len(alive)
     moves = any(standings[i].moved and standings[i].since > lately[i] for i in sampled)
-    return Progress("progressing" if moves or runs else "unknown", since, stalled, standings)
+    moves = moves or runs or (loading and still < hang_after) or _recurs(before, regular=False)
+    return Progress("progressing" if moves else "unknown", since, stalled, standings)
+
+
+def _recurs(waiting: Sequence[tuple[Rank, Activity, Standing]], *, regular: bool) -> bool:
+    """Whether a rank waits no longer than it has before, and went on: the job may only be slow."""
+    return any(
+        max(one.seen, one.until) - one.since < allowed_s(rank, activity, one.since, regular=regular)
+        for rank, activity, one in waiting
+    )
+
+
+def _compute(
+    watcher: Watcher, ranks: Sequence[Rank], activities: Sequence[Activity], alive: Sequence[int]
+) -> bool:
+    """Whether a rank runs native code without the GIL, or a worker that it waits for does."""
+    some = [(ranks[i], activities[i]) for i in alive if activities[i].kind in _COMPUTES]
+    return any(computes(*one) or watcher.computes(*one) for one in some)
 
 
 def _only_serves(

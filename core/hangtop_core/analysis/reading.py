@@ -13,7 +13,14 @@ from hangtop_core.analysis.sourcelines import makes_store
 from hangtop_core.model import Frame
 
 _PROGRAM = frozenset(
-    {"<module>", "_run_module_as_main", "spawn_main", "_bootstrap", "BaseProcess._bootstrap"}
+    {
+        "<module>",
+        "_run_module_as_main",
+        "spawn_main",
+        "_bootstrap",
+        "BaseProcess._bootstrap",
+        "Thread._bootstrap",
+    }
 )
 """One of these is at the bottom of a main thread until its program is through; handlers that were
 registered with atexit are called with nothing below them."""

@@ -17,24 +17,28 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.analysis.atwork import (
+    COMPUTES_SHARE,
     all_awaited,
     asks_in_vain,
     failed,
     given,
     goes_through,
+    in_native_code,
     moved_much,
     retries,
 )
 from hangtop_core.analysis.churn import PRODUCER_SHARE, children_moved, churned
 from hangtop_core.analysis.eventloops import answered, of_gloo
-from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.gpus import Slots, doing, shared
 from hangtop_core.analysis.kinds import COMMUNICATION, POLLING, Kind
+from hangtop_core.analysis.recurrence import data_came, loaders
 from hangtop_core.analysis.serving import got_on
-from hangtop_core.analysis.waking import may_ask
+from hangtop_core.analysis.waking import may_ask, woken_by_data
 from hangtop_core.meters import latest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hangtop_core.analysis.activity import Activity, Reader
     from hangtop_core.model import Frame, Job, Process, Rank, Snapshot, StackSample
 
@@ -61,8 +65,6 @@ _FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock", "pin-memory"
 _FOR_CHILDREN: frozenset[Kind] = frozenset({"queue", "sleep", "teardown", "data"})
 _FUTURES = ("/concurrent/futures/thread.py", "/asyncio/")
 """Where threads are that make futures."""
-_RECEIVES = frozenset({"readinto", "read", "recv", "recv_into"})
-"""Functions of Python's socket.py and ssl.py that give what has come, or raise an exception."""
 _PRINTS: frozenset[Kind] = frozenset(
     {"busy", "inline-data", "checkpoint", "importing", "compiling"}
 )
@@ -129,10 +131,11 @@ class Watcher:
         if asks_in_vain(rank, activity) or (ran and may_ask(activity, rank)):
             found = self.by_stack(rank.sample, left, seen)
         else:
-            found = self._by_scheduler(rank.moved_at if _woken_by_data(activity) else left, seen)
+            found = self._by_scheduler(rank.moved_at if woken_by_data(activity) else left, seen)
         moves_data = kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE
         if moves_data or kind in _MOVES_DATA:
             found = self._or_moved(found, latest((rank.io_moved_at, rank.file_moved_at)))
+            found = self._or_produced(rank, found) if activity.family == "pipe-read" else found
         found = self._or_moved(found, self._flowed(rank, activity))
         return self._or_threads(rank, found) if activity.by_thread else found
 
@@ -143,15 +146,24 @@ class Watcher:
             lately = seen - found.since < PRINTS_S
             return self._or_moved(found, got_on(rank, activity, lately, seen))
         found = self._or_worked(rank, self._by_workers(rank, seen))
+        found = self._or_moved(found, data_came(rank))
         return self._or_moved(found, self._flowed(rank, activity))
 
     def loads(self, rank: Rank, activity: Activity) -> bool:
         """Whether a rank waits for data that a worker of it is busy with."""
-        if activity.kind != "data":
-            return False
-        workers = [one for one in rank.children if one.role == "dataloader-worker"]
-        doing = (self._reader.process(one, rank.child_samples.get(one.pid)) for one in workers)
-        return any(one.kind == "busy" for one in doing)
+        return any(one.kind == "busy" for _, one in self._workers(rank, activity))
+
+    def computes(self, rank: Rank, activity: Activity) -> bool:
+        """Whether a worker that a rank waits for runs native code without the GIL."""
+        return any(
+            in_native_code(one) and rank.child_cpu_share.get(child.pid, 0.0) >= COMPUTES_SHARE
+            for child, one in self._workers(rank, activity)
+        )
+
+    def _workers(self, rank: Rank, activity: Activity) -> Iterator[tuple[Process, Activity]]:
+        """The workers that a rank waits for, and what each does."""
+        for one in loaders(rank) if activity.kind == "data" else ():
+            yield one, self._reader.process(one, rank.child_samples.get(one.pid))
 
     def worker(self, rank: Rank, child: Process) -> Standing | None:
         """How long a DataLoader worker has got nowhere; None when it has nothing to do."""
@@ -165,8 +177,10 @@ class Watcher:
         left = rank.child_left_at.get(child.pid, moved_at)
         if _polls(activity) or moved_at is None:
             found = self.by_stack(sample, left, seen)
-            return self._or_moved(found, moved_at) if _woken_by_data(activity) else found
-        return self._by_scheduler(left, seen)
+            found = self._or_moved(found, moved_at) if woken_by_data(activity) else found
+        else:
+            found = self._by_scheduler(left, seen)
+        return self._or_moved(found, latest(rank.child_given.get(child.pid, ())))
 
     def by_stack(self, sample: StackSample | None, left: float | None, seen: float) -> Standing:
         """For threads that run without getting anywhere: that functions change is progress.
@@ -223,7 +237,7 @@ class Watcher:
             # Only its own main thread's lines: a spinner or heartbeat in a thread says nothing,
             # nor does what somebody prints who waits for others, or sleeps.
             found = self._or_moved(found, rank.printed_at)
-        if _woken_by_data(activity):
+        if woken_by_data(activity):
             found = self._or_moved(found, rank.moved_at)
         if activity.kind == "sleep" and not (
             rank.node in self._full and retries(rank, *self._stacks(rank)[:1])
@@ -292,12 +306,7 @@ class Watcher:
     def _by_workers(self, rank: Rank, seen: float) -> Standing:
         """A rank that waits for data gets on as far as one of its loading workers does."""
         own = self.by_stack(rank.sample, left_at(rank), seen)
-        found = [
-            one
-            for child in rank.children
-            if child.role == "dataloader-worker" and child.gone_at is None and child.state != "Z"
-            if (one := self.worker(rank, child)) is not None
-        ]
+        found = [one for child in loaders(rank) if (one := self.worker(rank, child)) is not None]
         if not found:
             return own
         last = max(found, key=lambda one: (one.since, one.moved))
@@ -318,17 +327,10 @@ class Watcher:
     def _or_helpers(self, rank: Rank, activity: Activity, found: Standing) -> Standing:
         """It gets on, too, while a thread writes much, or is done, or a child works on its queue.
 
-        A child may work on something else: for how long that passes is limited. Where a disk is
-        full, what is written may be the same again and again.
+        Where a disk is full, what is written may be the same again and again.
         """
-        works = any(
-            rank.child_cpu_share.get(child.pid, 0.0) >= PRODUCER_SHARE
-            for child in rank.children
-            if child.role == "subprocess"
-        )
-        works = works and not churned(rank, self.at, self._reader)
-        if activity.kind == "queue" and works and found.seen - found.since < PRINTS_S:
-            return _moves(found.seen)
+        if activity.kind == "queue":
+            found = self._or_produced(rank, found)
         stacks = self._stacks(rank)
         found = self._or_moved(found, given(rank, stacks))
         if rank.node in self._full and any(retries(rank, one) for one in stacks):
@@ -338,6 +340,19 @@ class Watcher:
             if moved is not None and moved > found.since and all_awaited(stacks):
                 found = self._or_moved(found, moved)
         return self._or_moved(found, moved_much(rank))
+
+    def _or_produced(self, rank: Rank, found: Standing) -> Standing:
+        """It gets on while a child of it works, by its queue or pipe, on what it waits for.
+
+        A child may work on something else: for how long that passes is limited.
+        """
+        works = any(
+            rank.child_cpu_share.get(child.pid, 0.0) >= PRODUCER_SHARE
+            for child in rank.children
+            if child.role == "subprocess"
+        )
+        works = works and not churned(rank, self.at, self._reader)
+        return _moves(found.seen) if works and found.seen - found.since < PRINTS_S else found
 
     def _or_worked(self, rank: Rank, found: Standing) -> Standing:
         """A main thread that did work, and not only woke up, has got what it waited for."""
@@ -363,27 +378,6 @@ def _polls(activity: Activity) -> bool:
     if activity.kind == "io":
         return False
     return activity.kind in POLLING or activity.kind in _MOVES_DATA
-
-
-def _woken_by_data(activity: Activity) -> bool:
-    """Whether only what it waits for wakes a thread up: a disk, a socket, the end of its pipe.
-
-    The bytes of a long write, and of fsync, are counted when the call returns; those of a socket
-    are not counted at all. A read with a timeout polls, and raises an exception when that is over.
-    """
-    uninterruptible = activity.main is not None and activity.main.state == "D"
-    if uninterruptible or activity.family == "pipe-write":
-        return True
-    if activity.kind in COMMUNICATION:
-        return False
-    top = activity.top
-    receives = (
-        activity.family == "poll"
-        and top is not None
-        and top.file.endswith(("/socket.py", "/ssl.py"))
-        and plain_name(top.name) in _RECEIVES
-    )
-    return receives or activity.family in ("pipe-read", "socket")
 
 
 def wakes_up(rank: Rank, standing: Standing) -> bool:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import WRAPPERS, is_library, plain_name
+from hangtop_core.analysis.dictionary import match
+from hangtop_core.analysis.frames import WRAPPERS, is_library, package, plain_name
 from hangtop_core.model import Frame, Rank, StackSample
 
 if TYPE_CHECKING:
@@ -108,7 +109,11 @@ def _key(parent: str, frame: Frame) -> str:
 
 
 def steps_of(frames: Sequence[Frame], libraries: bool) -> Iterator[tuple[Frame, int]]:
-    """Frames from the outermost in, each with how many library frames were folded into it."""
+    """Frames from the outermost in, each with how many library frames were folded into it.
+
+    Of the library frames at the end the operation is kept that a framework is in: its own loop is
+    where ranks part that wait in one and ranks that are in the user's code below it.
+    """
     outer_first = list(reversed(frames))
     if libraries:
         yield from ((frame, 0) for frame in outer_first)
@@ -123,7 +128,19 @@ def steps_of(frames: Sequence[Frame], libraries: bool) -> Iterator[tuple[Frame, 
             run = []
         yield frame, 0
     if run:
-        yield _entry(run), len(run) - 1
+        yield from _end_of(run)
+
+
+def _end_of(run: Sequence[Frame]) -> Iterator[tuple[Frame, int]]:
+    entry = _entry(run)
+    found = match(tuple(reversed(run)))
+    operation = entry if found is None else found[1]
+    at = run.index(operation)
+    if at == 0 or package(operation.file) == package(entry.file):
+        yield entry, len(run) - 1
+        return
+    yield entry, at - 1
+    yield operation, len(run) - at - 1
 
 
 def _entry(run: Sequence[Frame]) -> Frame:

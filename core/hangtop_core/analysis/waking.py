@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.kinds import COMMUNICATION
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ OWNER_SHARE = 0.1
 is far too much to do."""
 _ASLEEP = ("futex", None)
 """On what it sleeps; not known where it was read on its way into that, or out of it."""
+_RECEIVES = frozenset({"readinto", "read", "recv", "recv_into"})
+"""Functions of Python's socket.py and ssl.py that give what has come, or raise an exception."""
 SLEPT_S = 10.0
 """Seconds for which it counts in what a main thread was last met asleep."""
 
@@ -82,6 +85,27 @@ def may_ask(found: Activity, rank: Rank) -> bool:
         return False
     owner = _other_owner(rank.sample, found.main)
     return owner is not None and not owner.active and (rank.main_cpu_share or 0.0) < ASKS_SHARE
+
+
+def woken_by_data(activity: Activity) -> bool:
+    """Whether only what it waits for wakes a thread up: a disk, a socket, the end of its pipe.
+
+    The bytes of a long write, and of fsync, are counted when the call returns; those of a socket
+    are not counted at all. A read with a timeout polls, and raises an exception when that is over.
+    """
+    uninterruptible = activity.main is not None and activity.main.state == "D"
+    if uninterruptible or activity.family == "pipe-write":
+        return True
+    if activity.kind in COMMUNICATION:
+        return False
+    top = activity.top
+    receives = (
+        activity.family == "poll"
+        and top is not None
+        and top.file.endswith(("/socket.py", "/ssl.py"))
+        and plain_name(top.name) in _RECEIVES
+    )
+    return receives or activity.family in ("pipe-read", "socket")
 
 
 def _other_owner(sample: StackSample, main: Thread) -> ThreadStack | None:

@@ -17,7 +17,7 @@ import platform
 import tokenize
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from msgspec import Struct
 
@@ -228,8 +228,12 @@ def _imported(source: bytes) -> Iterator[str]:
         found = more.pop()
         if isinstance(found, ast.ImportFrom) and found.level:
             yield from [found.module] if found.module else (one.name for one in found.names)
-        checks = isinstance(found, ast.If) and ast.unparse(found.test) == "TYPE_CHECKING"
-        more += [] if checks else ast.iter_child_nodes(found)
+        more += [] if _is_for_types(found) else ast.iter_child_nodes(found)
+
+
+def _is_for_types(one: ast.AST) -> TypeGuard[ast.If]:
+    """Whether this is `if TYPE_CHECKING:`."""
+    return isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING"
 
 
 def _bare(source: bytes) -> bytes:
@@ -240,22 +244,39 @@ def _bare(source: bytes) -> bytes:
     ):
         before, after = lines[first - 1][:start], lines[last - 1][end:]
         lines[first - 1 : last] = [before + instead + after]
-    code = b"\n".join(lines)
-    kept = code.decode().split("\n")
+    return _narrow(b"\n".join(lines)).encode()
+
+
+def _narrow(code: bytes) -> str:
+    """Leave out comments, blank lines, and blanks before what continues a line."""
+    lines = code.decode().split("\n")
+    kept = {}
+    begins, end = True, 0
     for token in tokenize.tokenize(io.BytesIO(code).readline):
+        row = token.start[0]
         if token.type == tokenize.COMMENT:
-            kept[token.start[0] - 1] = kept[token.start[0] - 1][: token.start[1]].rstrip()
-    return "\n".join(kept).encode()
+            lines[row - 1] = lines[row - 1][: token.start[1]].rstrip()
+        elif token.type == tokenize.NEWLINE:
+            begins = True
+        elif token.type not in _BETWEEN:
+            if row > end:
+                kept[row] = begins
+            kept.update((inside, True) for inside in range(max(row, end) + 1, token.end[0] + 1))
+            begins, end = False, token.end[0]
+    return "\n".join(
+        lines[row - 1] if whole else lines[row - 1].lstrip(" ") for row, whole in kept.items()
+    )
+
+
+_BETWEEN = (tokenize.ENCODING, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 
 def _unneeded(lines: list[bytes], tree: ast.AST) -> Iterator[tuple[int, int, int, int, bytes]]:
     """Yield places that can be left out: first line and column, the last ones, what stands there
     instead."""
     for one in ast.walk(tree):
-        if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant):
-            if isinstance(one.value.value, str):
-                yield one.lineno, one.col_offset, *_end(one), b"''"
-        elif isinstance(one, ast.arg) and one.annotation is not None:
+        yield from _unneeded_statements(one)
+        if isinstance(one, ast.arg) and one.annotation is not None:
             name = one.col_offset + len(one.arg.encode())
             yield one.lineno, name, *_end(one.annotation), b""
         elif isinstance(one, ast.FunctionDef) and one.returns is not None:
@@ -263,6 +284,32 @@ def _unneeded(lines: list[bytes], tree: ast.AST) -> Iterator[tuple[int, int, int
             arrow = lines[told.lineno - 1].rfind(b"->", 0, told.col_offset)
             if arrow >= 0:
                 yield told.lineno, arrow, *_end(told), b""
+
+
+def _unneeded_statements(parent: ast.AST) -> Iterator[tuple[int, int, int, int, bytes]]:
+    """Yield the texts that stand alone in a body, what is for types only, and types of names.
+
+    A class keeps the types of its names: NamedTuple reads them.
+    """
+    for body in (getattr(parent, name, ()) for name in ("body", "orelse", "finalbody")):
+        for one in body if isinstance(body, list) else ():
+            if _is_text(one) or _is_for_types(one):
+                instead = b"" if any(not _is_text(other) for other in body) else b"''"
+                yield one.lineno, one.col_offset, *_end(one), instead
+            elif (
+                isinstance(one, ast.AnnAssign)
+                and one.value is not None
+                and not isinstance(parent, ast.ClassDef)
+            ):
+                yield *_end(one.target), *_end(one.annotation), b""
+
+
+def _is_text(one: ast.AST) -> bool:
+    return (
+        isinstance(one, ast.Expr)
+        and isinstance(one.value, ast.Constant)
+        and isinstance(one.value.value, str)
+    )
 
 
 def _end(one: ast.stmt | ast.expr) -> tuple[int, int]:

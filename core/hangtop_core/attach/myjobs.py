@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hangtop_core import bounded
 from hangtop_core.attach import squeue
-from hangtop_core.attach.targets import expand
+from hangtop_core.attach.targets import Names
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean, duration, plural, shorten
 
@@ -78,8 +78,9 @@ def running_jobs(patience: float | None = None) -> list[ListedJob]:
     Raises:
         UsageError: Slurm cannot be asked, or prints what cannot be read.
     """
+    names = Names()
     return [
-        replace(job, count=len(expand(job.nodes, "squeue"))) if job.nodes else job
+        replace(job, count=len(names.add(job.nodes, "squeue"))) if job.nodes else job
         for job in _asked("running,suspended,completing", patience)
     ]
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from hangtop_core.attach import squeue
 from hangtop_core.attach.myjobs import my_job
-from hangtop_core.attach.targets import expand
+from hangtop_core.attach.targets import Names
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
 
@@ -94,7 +94,8 @@ def find_job(asked: str) -> SlurmJob:
         _check_state(row, asked)
     first = rows[0]
     step = match["step"]
-    parts = tuple(Part(_nodes(row.nodes), _component(row.shown)) for row in rows)
+    names = Names()
+    parts = tuple(Part(_nodes(row.nodes, names), _component(row.shown)) for row in rows)
     if step is not None:
         parts = _of_step(parts, first.shown.partition("+")[0], asked, step)
     leader = first.shown.partition("+")[0] if "+" in first.shown else first.id
@@ -196,10 +197,10 @@ def _component(shown: str) -> int | None:
     return int(number) if plus else None
 
 
-def _nodes(folded: str) -> tuple[str, ...]:
+def _nodes(folded: str, names: Names) -> tuple[str, ...]:
     if not folded or not _NODES.fullmatch(folded):
         raise UsageError(f"squeue names no nodes that can be read: {clean(folded, 80)!r}")
-    return expand(folded, "--job")
+    return names.add(folded, "--job")
 
 
 def _of_step(parts: tuple[Part, ...], job: str, asked: str, step: str) -> tuple[Part, ...]:
@@ -209,6 +210,7 @@ def _of_step(parts: tuple[Part, ...], job: str, asked: str, step: str) -> tuple[
             f"job {asked.partition('.')[0]} has no step {step} now",
             f"`squeue -s -j {asked.partition('.')[0]}` lists its steps.",
         )
-    nodes = {node for line in text.splitlines() for node in _nodes(line.strip())}
+    names = Names()
+    nodes = {node for line in text.splitlines() for node in _nodes(line.strip(), names)}
     kept = (Part(tuple(n for n in part.nodes if n in nodes), part.component) for part in parts)
     return tuple(part for part in kept if part.nodes)

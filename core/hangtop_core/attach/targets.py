@@ -28,6 +28,9 @@ MAX_HOSTFILE = 16 << 20
 MAX_SPANS = 4 * MAX_NODES
 """Numbers in all ranges of an expression, of which some may be taken out again."""
 
+MAX_NAMES = MAX_SPANS
+"""Names in all sets of a file or of an option, of which some may come again."""
+
 _WITH_GROUPS = re.compile(r"(?!.*[@:]-)[A-Za-z0-9_.:%@,!&^\[\]*?/+-]+")
 """A site's groups.conf may have commands that groups come from (`map: ... $GROUP`): ClusterShell
 hands them to a shell with the group's name in them. So there is nothing in it that means something
@@ -106,6 +109,42 @@ def check_name(name: str, what: str) -> str:
     return name
 
 
+class Names:
+    """The nodes of several sets, each once, in their order; so many in all."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, None] = {}
+        self._known: dict[str, tuple[str, ...]] = {}
+        self._room = MAX_NAMES
+
+    def add(self, expression: str, what: str) -> tuple[str, ...]:
+        """Take in and return the nodes of a set; the same set again costs nothing.
+
+        Raises:
+            UsageError: when it is no set of nodes, or there are too many nodes or names by now.
+        """
+        if expression not in self._known:
+            self._known[expression] = expand(expression, what)
+            self.take(self._known[expression], what)
+        return self._known[expression]
+
+    def take(self, nodes: tuple[str, ...], what: str) -> None:
+        """Take in some nodes.
+
+        Raises:
+            UsageError: when there are too many by now.
+        """
+        self.nodes.update(dict.fromkeys(nodes))
+        self._room -= len(nodes)
+        if len(self.nodes) > MAX_NODES:
+            raise UsageError(f"{what}: more than {MAX_NODES} nodes in all")
+        if self._room < 0:
+            raise UsageError(
+                f"{what}: more than {MAX_NAMES} names in all, with those that come again",
+                "Name each node once.",
+            )
+
+
 def read_hostfile(path: Path) -> tuple[str, ...]:
     """Return the nodes of a host file, each once, in its order.
 
@@ -126,17 +165,17 @@ def read_hostfile(path: Path) -> tuple[str, ...]:
             f"--hostfile {path}: has over {MAX_HOSTFILE >> 20} MiB: it is no host file"
         )
     lines = data.decode("utf-8", "replace").splitlines()
-    found: dict[str, None] = {}
+    names = Names()
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].split()
         if not words:
             continue
         slots = _SLOTS.match(words[0])
         name = slots[1] if slots else words[0]
-        found.update(dict.fromkeys(expand(name, f"{path}:{number}")))
-    if not found:
+        names.add(name, f"{path}:{number}")
+    if not names.nodes:
         raise UsageError(f"--hostfile {path}: no host in it")
-    return tuple(found)
+    return tuple(names.nodes)
 
 
 def select(
@@ -147,16 +186,15 @@ def select(
     Raises:
         UsageError: when an option cannot be read, or nothing is left.
     """
-    found: dict[str, None] = {}
+    asked, excluded = Names(), Names()
     for path in hostfiles:
-        found.update(dict.fromkeys(read_hostfile(path)))
+        asked.take(read_hostfile(path), f"--hostfile {path}")
     for expression in nodes:
-        found.update(dict.fromkeys(expand(expression)))
-    asked = len(found)
+        asked.add(expression, "--nodes")
     for expression in exclude:
-        for name in expand(expression, "--exclude"):
-            found.pop(name, None)
-    if not found:
-        why = "all of them are excluded" if asked else "the expression is empty"
+        excluded.add(expression, "--exclude")
+    left = tuple(name for name in asked.nodes if name not in excluded.nodes)
+    if not left:
+        why = "all of them are excluded" if asked.nodes else "the expression is empty"
         raise UsageError(f"no node is left: {why}")
-    return tuple(found)
+    return left

@@ -180,4 +180,5 @@ _DIAGNOSIS: _Rules = {
     "command": _nothing,
     "fix": said,
     "told": said,
+    "by": said,
 }

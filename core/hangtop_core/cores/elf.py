@@ -20,6 +20,10 @@ MAX_SEGMENTS = 400_000
 MAX_NOTES = 256 << 20
 """Bytes; a thread has about 12 KiB of notes."""
 MAX_THREADS = 20_000
+MAX_NUMBER_OF_NOTES = 16 * MAX_THREADS
+"""The kernel writes some six for a thread, and some for all."""
+MAX_MAPPED = 400_000
+"""Mapped files; the kernel's default for all mappings of a process is 65,530."""
 MAX_ENVIRONMENT = 8 << 20
 PAGE = 4096
 HEADER_BYTES = 56
@@ -256,7 +260,7 @@ class _Reader:
         )
 
     def _all_notes(self) -> list[tuple[int, bytes]]:
-        found = []
+        found: list[tuple[int, bytes]] = []
         left = MAX_NOTES
         for place, size in self._notes:
             data = self._at(place, min(size, left))
@@ -267,6 +271,8 @@ class _Reader:
                 start = at + 12 + (name + 3 & ~3)
                 if start + length > len(data):
                     break
+                if len(found) >= MAX_NUMBER_OF_NOTES:
+                    raise NotACoreError(f"has more than {MAX_NUMBER_OF_NOTES:,} notes, the limit")
                 found.append((kind, data[start : start + length]))
                 at = start + (length + 3 & ~3)
         return found
@@ -281,7 +287,9 @@ class _Reader:
         count, unit = self._unpack("QQ", data)
         if count > (len(data) - 16) // 24:
             return ()
-        names = data[16 + 24 * count :].split(b"\0")
+        if count > MAX_MAPPED:
+            raise NotACoreError(f"names more than {MAX_MAPPED:,} mapped files, the limit")
+        names = data[16 + 24 * count :].split(b"\0", count)
         return tuple(
             Mapped(start, end, offset * unit, os.fsdecode(name))
             for (start, end, offset), name in zip(

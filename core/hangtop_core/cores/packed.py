@@ -29,6 +29,14 @@ _PROGRAMS = {
     b"\x1f\x8b": "gzip",
 }
 PIECE = 1 << 20
+ZEROS = bytes(PIECE)
+MAX_UNPACKED = 128 << 30
+"""Bytes that are unpacked, zeros included."""
+MAX_RATIO = 10_000
+"""Bytes that are unpacked for each byte of the file, and for each of `PIECE`.
+
+A file of some KiB may stand for any number of zeros.
+"""
 SPARED = 256 << 20
 """Bytes of its disk that an unpacked core leaves free."""
 
@@ -66,7 +74,7 @@ def whole(path: str, tools: Tools) -> Iterator[str]:
         copy = f"/proc/{os.getpid()}/fd/{file.fileno()}"
         process = tools.start([found, "-dc", "--", path], stderr=subprocess.DEVNULL)
         try:
-            _copy(process, file)
+            _copy(process, file, min(MAX_UNPACKED, MAX_RATIO * (os.stat(path).st_size + PIECE)))
         finally:
             tools.end(process)
         if process.returncode != 0 and not elf.is_core(copy):
@@ -74,7 +82,7 @@ def whole(path: str, tools: Tools) -> Iterator[str]:
         yield copy
 
 
-def _copy(process: subprocess.Popen[bytes], file: BinaryIO) -> None:
+def _copy(process: subprocess.Popen[bytes], file: BinaryIO, most: int) -> None:
     """Write what a program prints, with holes where there is nothing, while there is room."""
     assert process.stdout is not None  # noqa: S101  # it was opened as a pipe
     disk = os.fstatvfs(file.fileno())
@@ -82,7 +90,11 @@ def _copy(process: subprocess.Popen[bytes], file: BinaryIO) -> None:
     while data := process.stdout.read(PIECE):
         if not file.tell() and not data.startswith(b"\x7fELF"):
             raise elf.NotACoreError("is packed, and holds no core file")
-        if not any(data):
+        if file.tell() + len(data) > most:
+            raise elf.NotACoreError(
+                f"has more than {size(most)} when it is unpacked, the limit: unpack it yourself"
+            )
+        if data == ZEROS[: len(data)]:
             file.seek(len(data), os.SEEK_CUR)
             continue
         room -= len(data)

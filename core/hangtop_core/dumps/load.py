@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hangtop_core.analysis.flight.trace import Trace
-from hangtop_core.analysis.flight.world import parse_members
+from hangtop_core.analysis.flight.world import Memberships, member_runs
 from hangtop_core.dumps.find import Problem, find
 from hangtop_core.dumps.pool import read
 from hangtop_core.text import duration
@@ -152,8 +152,10 @@ def _odd(traces: Sequence[Trace]) -> list[Problem]:
     versions = Counter(trace.version for trace in traces)
     usual = versions.most_common(1)[0][0] if versions else ""
     for trace in traces:
-        told = [parse_members(one.members) for one in trace.groups]
-        if trace.configured and any(told) and not any(trace.rank in some for some in told):
+        texts = {group.members for group in trace.groups}
+        runs = [run for text in texts for run in member_runs(text)]
+        inside = any(first <= trace.rank <= last for first, last in runs)
+        if trace.configured and runs and not inside:
             why = f"is of none of the groups it describes: rank {trace.rank} may be misread"
             problems.append(Problem(trace.source, "misnamed", why, trace.rank))
         if trace.version != usual:
@@ -168,10 +170,9 @@ def _odd(traces: Sequence[Trace]) -> list[Problem]:
 def _shifted(trace: Trace, size: int) -> Trace:
     """With the default group's ranks numbered over all replicas, as torchft jobs need it."""
     first = trace.rank // size * size
-    groups = []
+    groups, memberships = [], Memberships()
     for group in trace.groups:
-        members = parse_members(group.members)
-        if group.desc == DEFAULT_DESC and members:
+        if group.desc == DEFAULT_DESC and (members := memberships.of(group.members)):
             shifted = str([rank + first for rank in members])
             groups.append(replace(group, members=shifted))
         else:

@@ -360,12 +360,14 @@ def _positions(records: Sequence[Record]) -> tuple[Position, ...]:
         found[record.rank, group] = Position(
             record.rank, group, int(fields["enqueued"]), int(fields["completed"]), op, record.at
         )
+    known = {rank for rank, _ in found}
     for record in records:
         # Without a recorder's state (torch before 2.5) the number of what it waited for is all.
         seq = record.fields.get("seq")
         if record.code == "T1" and record.rank is not None and seq is not None:
-            if any(rank == record.rank for rank, _ in found):
+            if record.rank in known:
                 continue
+            known.add(record.rank)
             found[record.rank, "?"] = Position(
                 record.rank, "?", int(seq), int(seq) - 1, record.fields.get("op", ""), record.at
             )

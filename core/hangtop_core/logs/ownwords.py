@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hangtop_core.logs.prefix import Origin, Prefixes
+
 HEAD = 120
 """Characters at the beginning of a line in which a rank is looked for."""
 SAMPLE_LINES = 4000
@@ -95,3 +97,17 @@ def _found(line: str) -> tuple[str, int] | None:
     if found is None:
         return None
     return _WORD.sub("w", line[: found.start()]), int(found[1])
+
+
+def is_told(origin: Origin) -> bool:
+    """Whether a prefix tells the rank, or will with what else is known."""
+    return (origin.rank, origin.local, origin.task) != (None, None, None)
+
+
+def words_of(sample: str, prefixes: Prefixes) -> OwnWords | None:
+    """The words by which the lines of a sample tell their ranks, if they do."""
+    if "rank" not in sample.lower():
+        return None
+    taken = (prefixes.take(row) for _, row in prefixes.split(sample) if row)
+    words = OwnWords([line for origin, line in taken if line and not is_told(origin)])
+    return words if words.shapes else None

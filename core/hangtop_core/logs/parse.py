@@ -19,7 +19,7 @@ from hangtop_core.logs.asynchronous import AsyncError, Unprefixed, begins
 from hangtop_core.logs.blocks import Block, Crash, Summary, Traceback
 from hangtop_core.logs.known import FRAME, LAUNCHERS, NEEDLES, SUMMARY, recognise
 from hangtop_core.logs.life import SURVIVABLE, Life, Watch, process_of
-from hangtop_core.logs.ownwords import OwnWords, in_own_words
+from hangtop_core.logs.ownwords import OwnWords, in_own_words, is_told, words_of
 from hangtop_core.logs.prefix import Origin, Prefixes
 from hangtop_core.logs.record import Again, Record, ending, fill, kept
 from hangtop_core.logs.stamp import SEARCHED, is_timed, stamp
@@ -93,6 +93,23 @@ class _Stream:
         """Index into the records, by code and what is kept apart."""
 
 
+class _Recent:
+    """A line that may tell when those after it were printed; its time is looked for once."""
+
+    __slots__ = ("_at", "_text", "origin")
+
+    def __init__(self, origin: Origin, text: str) -> None:
+        self.origin = origin
+        self._text: str | None = text
+        self._at: float | None = None
+
+    def at(self, near: float) -> float | None:
+        """When it was printed, where it says so."""
+        if self._text is not None:
+            self._at, self._text = stamp(self._text, near), None
+        return self._at
+
+
 class Parser:
     """Reads one file. Give it the text in order, in pieces of any size."""
 
@@ -130,7 +147,7 @@ class Parser:
         """By index of the record."""
         self._unprefixed = Unprefixed()
         self._rest = ""
-        self._recent: deque[tuple[Origin, str]] = deque(maxlen=RECENT)
+        self._recent: deque[_Recent] = deque(maxlen=RECENT)
 
     def feed(self, text: str) -> None:
         """Take the next piece; a last line without an end waits for the next one."""
@@ -215,7 +232,7 @@ class Parser:
             text = text.replace("\0", "")
         if self._prefixes is None:
             self._prefixes = Prefixes(text[:SAMPLE])
-            self._words = _words(text[:SAMPLE], self._prefixes)
+            self._words = words_of(text[:SAMPLE], self._prefixes)
         prefixes = self._prefixes
         take, hot, words = prefixes.take, _hot(text), self._words
         before = self._ends + 1
@@ -234,7 +251,7 @@ class Parser:
                 if prefixes.time or is_timed(line):
                     stream.timed = prefixes.time or line[:SEARCHED]
             said = (
-                words.take(line, self._row) if words is not None and not _is_told(origin) else None
+                words.take(line, self._row) if words is not None and not is_told(origin) else None
             )
             stream.count += said is None
             if self._keep is not None:
@@ -248,7 +265,7 @@ class Parser:
                 self._look(stream, line)
             elif stream.life.wanted:
                 stream.life.take(line, self.near, prefixes.time)
-            self._recent.append((origin, prefixes.time or line))
+            self._recent.append(_Recent(origin, prefixes.time or line))
         self._ends += text.count("\n")
 
     def _stream(self, origin: Origin) -> _Stream:
@@ -362,26 +379,12 @@ class Parser:
         if at is not None:
             return at, True
         for same in (True, False):
-            for other, text in reversed(self._recent):
-                if (other == origin) is same:
-                    at = stamp(text, self.near)
+            for recent in reversed(self._recent):
+                if (recent.origin == origin) is same:
+                    at = recent.at(self.near)
                     if at is not None:
                         return at, False
         return None, False
-
-
-def _is_told(origin: Origin) -> bool:
-    """Whether a prefix tells the rank, or will with what else is known."""
-    return (origin.rank, origin.local, origin.task) != (None, None, None)
-
-
-def _words(sample: str, prefixes: Prefixes) -> OwnWords | None:
-    """The words by which the lines of a sample tell their ranks, if they do."""
-    if "rank" not in sample.lower():
-        return None
-    taken = (prefixes.take(row) for _, row in prefixes.split(sample) if row)
-    words = OwnWords([line for origin, line in taken if line and not _is_told(origin)])
-    return words if words.shapes else None
 
 
 def _hot(text: str) -> list[str]:

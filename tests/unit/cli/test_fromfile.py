@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+import hangtop_core as ht
 from hangtop.cli.main import main
+from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.capture import Facts, load, save
 from hangtop_core.model import Failure, Recorder, RecorderWay
+from hangtop_core.updates import Update
 from hangtop_hook.numericsfile import VARIABLE
+from support.ends import hanging, with_gone
 from support.record import path_of
 
 if TYPE_CHECKING:
@@ -169,3 +173,28 @@ def test_a_dash_means_standard_output_to_others_too(
     main(["flight", RECORDING, "-o", "-"])
     assert json.loads(capsys.readouterr().out)["schema"] == "hangtop.diagnosis/1"
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_capture_taken_after_the_end_tells_of_the_hang(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "over.hangtop"
+    snapshot = hanging()
+    pictures = [snapshot, with_gone(snapshot, 4.0, dict.fromkeys(range(4)))]
+    judged = [
+        Update(one, {one.jobs[0].key: msgspec.structs.replace(diagnose(one, one.jobs[0]))})
+        for one in pictures
+    ]
+    old = msgspec.structs.replace(next(iter(judged[1].diagnoses.values())), ended=None)
+    judged[1] = msgspec.structs.replace(judged[1], diagnoses={snapshot.jobs[0].key: old})
+    save(path, judged, Facts(job=snapshot.jobs[0].key))
+    assert main(["diagnose", str(path)]) == 10
+    text = capsys.readouterr().out
+    assert text.startswith("ENDED after hanging 5:0")
+    assert "Verdict: missing-collective" in text
+    assert main(["diagnose", "--json", str(path)]) == 10
+    told = json.loads(capsys.readouterr().out)
+    assert (told["state"], told["hung_for_s"]) == ("exited", None)
+    assert told["ended"]["after_hanging_s"] > 300
+    assert ht.diagnose(ht.open_capture(path)).hung_until_end
+    assert not ht.diagnose(ht.open_capture(path).newest.snapshot).hung_until_end

@@ -27,10 +27,19 @@ from hangtop.cli.onhang import run_command, variables
 from hangtop.cli.redacting import Renamer
 from hangtop.cli.watch import Watch, told_to_stop
 from hangtop.cli.watchtext import AWAY_S, Teller, why_ended
-from hangtop_core.diagnosis import Culprit, Diagnosis, JobState, Verdict
+from hangtop_core.diagnosis import (
+    Attempt,
+    Culprit,
+    Diagnosis,
+    Ended,
+    JobState,
+    PastAttempt,
+    Verdict,
+)
 from hangtop_core.errors import UsageError
 from hangtop_core.hangs import Happened
 from hangtop_core.model import Job, Node, Process, Rank, Snapshot
+from hangtop_core.updates import Update
 from support.processes import PATIENCE, is_alive, wait_until
 
 FILES = {"diagnosis.json": "{}\n", "stacks.txt": "\udcff ünd\n"}
@@ -262,6 +271,114 @@ def test_why_a_job_has_ended_is_told_where_it_was_seen() -> None:
     assert ended("exited", "rank-oom-killed", 0, sure=0.7) is None, "something was killed there"
     assert ended("exited", "rank-exited", 0, sure=0.5) is None, "it has left first, no more"
     assert ended("hung", "rank-exited", 1) is None
+
+
+HUNG = Verdict("io-wait", 0.9, (Culprit(1, "n1", 8),), (0,), "rank 1 reads", (), ())
+
+
+def over(lasted: float | None = 75.0) -> Diagnosis:
+    """Of a job that has ended, mostly after hanging."""
+    verdicts = (HUNG,) if lasted is not None else ()
+    end = Ended(90.0, "rank 0 timed out: waited 60 s", lasted, 80.0)
+    return Diagnosis("", "", "", 1.0, "exited", None, None, None, verdicts, ended=end)
+
+
+def test_an_end_after_a_hang_is_told_with_its_last_verdict(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one = Happened("ended", 91.0, JOB, over(), 75.0)
+    Teller(Renamer(), json=False).tell(one)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "has ended after it hung for 1:15" in text
+    assert "rank 0 timed out: waited 60 s." in text
+    assert "io-wait: rank 1 reads" in text
+    Teller(Renamer(), json=True).tell(one)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["diagnosis"]["state"], told["after_s"]) == ("exited", 75.0)
+    assert told["diagnosis"]["ended"]["after_hanging_s"] == 75.0
+    assert told["diagnosis"]["verdicts"][0]["cause"] == "io-wait"
+    Teller(Renamer(), json=True).tell(Happened("ended", 91.0, JOB, over(None)))
+    assert json.loads(capsys.readouterr().out)["diagnosis"] is None
+
+
+def test_a_restart_is_told_with_what_ended_the_attempt_before(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    past = PastAttempt(1, Ended(90.0, "rank 0 timed out", 75.0), (HUNG,))
+    now = Diagnosis("", "", "", 1.0, "starting", None, None, None, past_attempts=(past,))
+    now = replace(now, attempt=Attempt(2, 6))
+    Teller(Renamer(), json=False).tell(Happened("restarted", 95.0, JOB, now, 75.0))
+    text = " ".join(capsys.readouterr().out.split())
+    assert "was started again after it hung for 1:15 (attempt 2 of 6)" in text
+    assert "attempt 1 ended after hanging 1:15" in text
+    assert "rank 0 timed out. io-wait: rank 1 reads" in text
+    Teller(Renamer(), json=True).tell(Happened("restarted", 95.0, JOB, now, 75.0))
+    (told,) = json.loads(capsys.readouterr().out)["diagnosis"]["past_attempts"]
+    assert (told["number"], told["verdicts"][0]["cause"]) == (1, "io-wait")
+
+
+def test_the_command_of_a_hang_that_is_over_is_told_for_how_long_it_lasted() -> None:
+    told = variables(JOB, over(), None)
+    assert (told["HANGTOP_HUNG_FOR"], told["HANGTOP_STATUS"]) == ("75", "10")
+    assert (told["HANGTOP_CAUSE"], told["HANGTOP_STATE"]) == ("io-wait", "exited")
+
+
+class Played:
+    """A session that has seen some updates of a job, the last of them of its end."""
+
+    def __init__(self, *states: Diagnosis) -> None:
+        self.commands: tuple[object, ...] = ()
+        self.left = [self._update(100.0 + 5 * n, one) for n, one in enumerate(states)]
+        self.latest = self.left[-1]
+
+    def _update(self, at: float, diagnosis: Diagnosis) -> Update:
+        gone = at if diagnosis.state == "exited" else None
+        ranks = tuple(
+            Rank(
+                number,
+                "n1",
+                "exited" if gone else "sleeping",
+                Process(7 + number, 1, 1, 0.0, "rank", "a rank", "S", gone_at=gone, node="n1"),
+            )
+            for number in range(4)
+        )
+        job = replace(JOB, ranks=ranks)
+        return Update(Snapshot(at, 0.0, 1, (), (job,)), {job.key: diagnosis})
+
+    def wait(self, predicate: object, timeout: float) -> Update:
+        return self.left.pop(0)
+
+
+RUNS = Diagnosis("", "", "", 1.0, "progressing", None, None, None)
+HANGS = Diagnosis("", "", "", 1.0, "hung", 40.0, None, None, (HUNG,), stalled_for_s=40.0)
+
+
+@pytest.mark.parametrize("option", ["--once", "--until-exit"])
+@pytest.mark.parametrize(
+    ("states", "status"),
+    [
+        ((RUNS, HANGS, over()), 10),
+        ((RUNS, HANGS, HANGS, over()), 10),
+        ((RUNS, HANGS, HANGS, RUNS, over()), 10),
+        ((RUNS, over(None), over(None)), 0),
+    ],
+)
+def test_the_exit_status_of_a_job_that_hung_until_it_ended(
+    option: str,
+    states: tuple[Diagnosis, ...],
+    status: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = f"sh -c 'echo $HANGTOP_HUNG_FOR > {tmp_path}/told'"
+    arguments = build_parser().parse_args(["watch", option, "--on-hang", command])
+    arguments.on_hang_limit = 5.0
+    arguments.job_key = None
+    watch = Watch(arguments, None, Teller(Renamer(), json=True))
+    assert watch.run(Played(*states)) == status  # type: ignore[arg-type]
+    told = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
+    assert told.count("hang") == (status == 10)
+    assert (tmp_path / "told").exists() == (status == 10)
 
 
 def test_what_the_guide_shows_are_commands() -> None:

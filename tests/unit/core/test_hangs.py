@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hangtop_core.diagnosis import Diagnosis, JobState, Need, Verdict
+from hangtop_core.diagnosis import Diagnosis, Ended, JobState, Need, PastAttempt, Verdict
 from hangtop_core.hangs import ENDING_S, EVIDENCE_S, WHOLE_S, Hangs
 from hangtop_core.model import Job, Process, Rank, Role, Snapshot
 from hangtop_core.updates import Update
@@ -235,3 +235,64 @@ def test_a_named_process_that_is_no_rank_is_no_job_until_it_becomes_one() -> Non
     other.at(1.0, unreadable, "unknown")
     assert other.hangs.any
     assert story.at(31.0, job(7, size=1)) == ["job"]
+
+
+def over(at: float, lasted: float | None, by: str = "") -> Diagnosis:
+    ended = Ended(at, by, lasted)
+    verdicts = (VERDICT,) if lasted is not None else ()
+    return Diagnosis("", "", "", 1.0, "exited", None, None, None, verdicts, ended=ended)
+
+
+def end(story: Story, at: float, diagnosis: Diagnosis, code: int | None = None) -> list[str]:
+    gone = job(1, 2, gone=True)
+    ranks = tuple(replace(one, process=replace(one.process, exit_code=code)) for one in gone.ranks)
+    gone = replace(gone, ranks=ranks)
+    found = story.hangs.fold(Update(Snapshot(at, 0.0, 1, (), (gone,)), {gone.key: diagnosis}))
+    story.said += [(it.kind, it.after_s) for it in found]
+    return [it.kind for it in found]
+
+
+def test_a_hang_that_was_not_told_before_the_job_ended_is_told_then() -> None:
+    story = Story()
+    story.at(100.0, job(1, 2))
+    assert hung(story, 102.0) == []
+    assert end(story, 104.0, over(103.5, 33.5, "rank 0 timed out")) == ["hang", "ended"]
+    assert story.said[-1] == ("ended", 33.5)
+
+
+def test_a_hang_that_was_told_is_not_told_again_at_the_end() -> None:
+    story = Story()
+    story.at(100.0, job(1, 2))
+    for at in (102.0, 104.0):
+        hung(story, at)
+    story.at(106.0, job(1, 2), "progressing")
+    assert story.said[-1][0] == "resumed"
+    assert end(story, 108.0, over(107.5, 37.5, "rank 0 timed out")) == ["ended"]
+    assert story.said[-1] == ("ended", 37.5)
+
+
+def test_what_ended_a_hang_is_waited_for_a_moment() -> None:
+    story = Story()
+    for at in (102.0, 104.0):
+        hung(story, at)
+    assert end(story, 105.0, over(104.5, 34.5)) == []
+    assert end(story, 106.0, over(104.5, 34.5, "rank 0 timed out")) == ["ended"]
+
+
+def test_a_job_that_went_on_and_ended_well_unseen_has_not_ended_after_a_hang() -> None:
+    story = Story()
+    for at in (102.0, 104.0):
+        hung(story, at)
+    end(story, 105.0, over(104.5, None), code=0)
+    assert end(story, 105.0 + ENDING_S, over(104.5, None), code=0) == ["ended"]
+    assert story.said[-1] == ("ended", None)
+
+
+def test_a_restart_says_for_how_long_the_attempt_before_had_hung() -> None:
+    story = Story()
+    story.at(98.0, job(1, 2, launcher=7))
+    again = job(3, 4, launcher=7)
+    past = PastAttempt(1, Ended(103.0, "", 31.0), (VERDICT,))
+    said = Diagnosis("", "", "", 1.0, "starting", None, None, None, past_attempts=(past,))
+    found = story.hangs.fold(Update(Snapshot(104.0, 0.0, 1, (), (again,)), {again.key: said}))
+    assert [(one.kind, one.after_s) for one in found] == [("restarted", 31.0)]

@@ -388,3 +388,20 @@ def test_who_comes_to_the_port_of_an_older_job_is_another_job() -> None:
     # THEN not where they were started together: that one was told something wrong
     assert len(group([told(1, 0, EPOCH), *new])) == 1
     assert len(group([told(2, 0, EPOCH - 3600), *new])) == 1
+
+
+def test_a_job_that_comes_to_the_port_of_another_one_like_it_is_told_apart_and_first() -> None:
+    # GIVEN a job of two ranks, and one of those of a second, whose rank 0 found the port in use
+    def launch(pid: int, number: int, started_at: float) -> Member:
+        more = env(29500, "localhost", WORLD_SIZE="2")
+        return rank(pid, number, env=more, started_at=started_at)
+
+    first = [launch(10, 0, EPOCH - 3600), launch(11, 1, EPOCH - 3599)]
+    second = launch(21, 1, EPOCH)
+    jobs = group([*first, second])
+    assert [[one.process.pid for one in job.ranks] for job in jobs] == [[21], [10, 11]]
+    assert jobs[0].world_size == 2
+    # THEN not where a number was given twice in one launch, or where the first was never whole
+    twice = launch(12, 1, EPOCH - 3599)
+    assert len(group([*first, twice])) == 1
+    assert len(group([launch(11, 1, EPOCH - 3599), second])) == 1

@@ -20,6 +20,7 @@ from hangtop_core.observing import (
     limit_s,
     wait_while,
 )
+from hangtop_core.recurring import Wait
 from hangtop_core.updates import Update
 from hangtop_hook.numericsfile import VARIABLE
 from support.build import NOW, World
@@ -147,6 +148,28 @@ def test_a_start_in_which_all_have_come_to_wait_is_observed_for_as_long_as_a_han
     (job,) = whole.jobs
     update = Update(whole, {job.key: diagnosis("starting", stalled=1.0)}, 0.0)
     assert lacking(update, job, 12.0, 1.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("for_ranks", "elapsed", "expected"),
+    [(True, 6.0, "certainty"), (True, 31.0, None), (False, 6.0, None)],
+)
+def test_a_job_whose_ranks_have_waited_for_each_other_is_observed_for_some_steps(
+    for_ranks: bool, elapsed: float, expected: Lack | None
+) -> None:
+    world = World()
+    for _ in range(2):
+        world.add(user("step", 4), RUN, waits=(Wait(NOW - 5, NOW - 2, for_ranks),))
+    whole = world.snapshot()
+    (job,) = whole.jobs
+    update = Update(whole, {job.key: diagnosis("progressing")}, 0.0)
+    assert lacking(update, job, elapsed, 1.0) == expected
+    # Also where it is known already who is slow; not once the steps are measured.
+    slow = replace(diagnosis("progressing", verdicts=1), state="progressing")
+    told = (replace(slow.verdicts[0], cause="straggler", confidence=0.8),)
+    for state, more in (("progressing", expected), ("slow", None)):
+        found = {job.key: replace(slow, state=state, verdicts=told)}
+        assert lacking(Update(whole, found, 0.0), job, elapsed, 1.0) == more
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,21 @@ def test_a_job_that_left_stays_ten_minutes(bench: Bench) -> None:
         assert len(bench.publish(at).jobs) == count, snapshot.jobs
 
 
+def test_a_job_that_is_to_be_kept_stays_however_long_ago_it_left(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    (job,) = bench.publish().jobs
+    bench.fold(1, gone={"100": {}})
+    bench.store.keep(frozenset({job.key}))
+    for at, count in ((50 * KEEP_GONE, 1), (50 * KEEP_GONE + 1, 1)):
+        for _ in range(5):
+            bench.publish(at)
+        assert len(bench.publish(at).jobs) == count
+    bench.store.keep(frozenset())
+    for _ in range(5):
+        bench.publish(60 * KEEP_GONE)
+    assert not bench.publish(60 * KEEP_GONE).jobs
+
+
 def test_the_exit_status_of_a_zombie_is_remembered(bench: Bench) -> None:
     bench.fold(0, process(100, 0), process(101, 1))
     bench.fold(1, {"pid": 101, "state": "Z", "exit_code": 1})

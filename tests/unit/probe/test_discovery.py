@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hangtop_core.attach import bundle
 from hangtop_core.attach.local import RANK_VARIABLES, LocalLauncher
 from hangtop_probe import boot, commands
-from hangtop_probe.discovery import Attribution, Candidate, attribute, of_slurm, restrict
+from hangtop_probe.discovery import Attribution, Candidate, attribute
+from hangtop_probe.scoping import of_slurm, restrict
 
 if TYPE_CHECKING:
     import pytest
@@ -358,4 +359,83 @@ def test_no_environment_keeps_the_others_from_being_found(value: str) -> None:
     odd = process(30, 1, environ=job_env(0, **dict.fromkeys(names, value)), threads=GLOO)
     found = attribute(table(LAUNCHER, RANK0, RANK1, odd))
     assert (found[20].rank, found[21].rank) == (0, 1)
-    assert found[30].rank is None or found[30].rank == int(value)
+    assert found[30].rank_source == "order" or found[30].rank == int(value)
+
+
+def engine(title: str, pid: int, **fields: Any) -> Candidate:
+    """Return a worker of an inference server: a title, no variables, in a process group."""
+    return process(pid, 10, cmdline=(title,), comm=title[:15], python=True, threads=GLOO, **fields)
+
+
+CORE = process(10, 1, cmdline=("VLLM::EngineCore",), comm="VLLM::EngineCor", python=True)
+
+
+def numbers(*members: Candidate) -> dict[int, tuple[int | None, str | None]]:
+    """Return number and source of all ranks among these and the process that started them."""
+    found = attribute(table(CORE, *members))
+    return {p: (a.rank, a.rank_source) for p, a in found.items() if a.role == "rank"}
+
+
+def test_titles_number_ranks_without_variables() -> None:
+    titles = [
+        f"VLLM::Worker_DP{dp}_PP{pp}_TP{tp}" for dp in (0, 1) for pp in (0, 1) for tp in (0, 1)
+    ]
+    members = [engine(title, 50 - at) for at, title in enumerate(titles)]  # not in their order
+    assert numbers(*members) == {50 - at: (at, "title") for at in range(8)}
+    found = attribute(table(CORE, *members))
+    assert (found[10].role, found[10].launcher) == ("launcher", "multiprocessing")
+    schedulers = [engine(f"sglang::scheduler_TP{at}", 20 + at) for at in range(12)]
+    assert numbers(*schedulers)[31] == (11, "title")
+    plain = [engine(f"pretrain llama-8b lr3e-4 TP8 rank {at}: step 0", 20 + at) for at in (1, 0)]
+    assert numbers(*plain) == {20: (0, "title"), 21: (1, "title")}
+
+
+def test_titles_that_are_alike_number_nothing() -> None:
+    members = [engine("llama TP8", pid, local_rank=pid - 20) for pid in (21, 20)]
+    assert numbers(*members) == {20: (0, "local variable"), 21: (1, "local variable")}
+    assert numbers(engine("llama", 20), engine("llama", 21)) == {20: (0, "order"), 21: (1, "order")}
+
+
+def test_local_ranks_number_those_of_a_node() -> None:
+    told = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500", "WORLD_SIZE": "8", "NODE_RANK": "1"}
+    here = [
+        process(20 + at, 1, environ={**told, "LOCAL_RANK": str(3 - at)}, threads=GLOO)
+        for at in range(4)
+    ]
+    assert numbers(*here)[20] == (7, "LOCAL_RANK")
+    inherited = [one._replace(environ={**told, "LOCAL_RANK": "0"}) for one in here]
+    assert numbers(*inherited)[20] == (0, "order")
+
+
+def test_arguments_number_ranks() -> None:
+    spelt = (("--rank", "1"), ("--rank=0",))
+    members = [
+        process(
+            20 + at,
+            1,
+            cmdline=(*TRAIN, *words),
+            threads=GLOO,
+            environ={"MASTER_ADDR": "n1", "MASTER_PORT": "1"},
+        )
+        for at, words in enumerate(spelt)
+    ]
+    assert numbers(*members) == {20: (1, "argument"), 21: (0, "argument")}
+
+
+def test_a_rank_alone_counts_in_a_process_group() -> None:
+    assert numbers(process(20, 1, environ={"RANK": "5"}, threads=GLOO)) == {20: (5, "RANK")}
+    assert numbers(process(20, 1, environ={"RANK": "5"})) == {}
+
+
+def test_a_rank_that_started_its_peers_is_no_launcher() -> None:
+    told = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+    first = process(20, 1, environ={**told, "LOCAL_RANK": "0"}, threads=GLOO)
+    second = process(21, 20, environ={**told, "LOCAL_RANK": "1"}, threads=GLOO)
+    assert roles(attribute(table(first, second))) == {20: ("rank", 0), 21: ("rank", 1)}
+
+
+def test_ranks_that_left_their_group_are_ranks_to_their_end() -> None:
+    forked = [process(20 + at, 10, is_exiting=True) for at in range(2)]
+    assert numbers(*forked) == {20: (0, "order"), 21: (1, "order")}
+    worker = process(22, 20, is_exiting=True)
+    assert 22 not in numbers(*forked, worker)

@@ -35,6 +35,11 @@ def test_what_frames_tell_about_a_process() -> None:
     waits = frame("_delay", "/site/torch/distributed/elastic/rendezvous/utils.py")
     assert told_by(waits, frame("main", "/mine/main.py")) == Learned(is_agent=True)
     assert told_by(frame("_wrap", "/mine/spawn.py", i="3")) is None
+    busy = frame("busy_loop", "/site/engine/worker.py", rank="2", world_size="4")
+    assert told_by(frame("all_reduce", C10D, rank="9"), busy) == Learned(local_rank=2)
+    assert told_by(frame("busy_loop", "/mine/worker.py", rank="'two'")) is None
+    ends = frame("_exit_function", "/lib/python3.11/multiprocessing/util.py")
+    assert told_by(frame("join", "/lib/python3.11/threading.py"), ends) == Learned(is_exiting=True)
     # A DataLoader worker forked by a spawned rank has both frames: the inner one counts.
     both = (frame("_worker_loop", WORKER, worker_id="1"), frame("_wrap", SPAWN, i="0"))
     assert told_by(*both) == Learned(None, True, 1)

@@ -96,3 +96,47 @@ def test_who_writes(tmp_path: Path, by_main: bool) -> None:
         process.wait()
         for fd in (*thread, *main):
             os.close(fd)
+
+
+READS = """
+import os, sys, threading
+def drain(fd):
+    while os.read(fd, 100): pass
+threading.Thread(target=drain, args=(int(sys.argv[1]),), daemon=True).start()
+drain(int(sys.argv[2]))
+"""
+
+
+def settled(activity: Activity) -> dict[str, Any]:
+    """Look at a process until all that it was given is read."""
+    seen: list[dict[str, Any]] = [{}]
+
+    def rests() -> bool:
+        seen.append(meters(activity))
+        rows = activity.threads()
+        waits = len(rows) == 2 and all((row.state, row.syscall) == ("S", "read") for row in rows)
+        return waits and seen[-1]["read_bytes"] == seen[-2].get("read_bytes")
+
+    assert wait_until(rests)
+    return seen[-1]
+
+
+def test_what_the_main_thread_reads_is_told_apart_from_what_others_read() -> None:
+    thread, main = os.pipe(), os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", READS, str(thread[0]), str(main[0])], pass_fds=(thread[0], main[0])
+    )
+    try:
+        activity = Activity(process.pid)
+        os.write(main[1], b"x")
+        before = settled(activity)
+        os.write(thread[1], 30 * b"x")
+        assert wait_until(lambda: meters(activity)["read_bytes"] == before["read_bytes"] + 30)
+        assert meters(activity)["main_read_bytes"] == before["main_read_bytes"]
+        os.write(main[1], b"x")
+        assert wait_until(
+            lambda: meters(activity)["main_read_bytes"] == before["main_read_bytes"] + 1
+        )
+    finally:
+        process.kill()
+        process.wait()

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from hangtop import palette, possible
+from hangtop.cli.diagnose import exit_status
 from hangtop.keymap import ACTIONS, Keymap
 from hangtop.situation import Situation
 from hangtop.spans import plain
@@ -15,22 +16,26 @@ from hangtop.views.dumping import dump_lines
 from hangtop.views.headline import headline
 from hangtop.views.health import health_steps
 from hangtop.views.jobs import job_items
-from hangtop.views.judged import state_line
+from hangtop.views.judged import state_line, worst_first
 from hangtop.views.node import node_items
 from hangtop.views.nodes import node_rows
 from hangtop.views.overview import class_row_steps, verdict_lines
 from hangtop.views.stacks import representative, tree_rows
-from hangtop.views.verdict import evidence_items, full_lines
+from hangtop.views.verdict import chosen, evidence_items, full_lines, other_items
 from hangtop.widgets.line_pane import style_of
 from hangtop_core.analysis.stacks import merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.breaks import at_once
+from hangtop_core.diagnosis import Attempt, Ended, PastAttempt
 from hangtop_core.model import Fact, Node, RecorderWay, Snapshot
+from hangtop_core.recurring import Wait
 from support.build import NOW, World, recorder
+from support.ends import Watched, hanging, moving, with_gone
 from support.record import load
 from support.situations import FUTEX, POLL, SLEEP, c10d, user
 
 if TYPE_CHECKING:
+    from hangtop.spans import Line
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job
 
@@ -135,6 +140,20 @@ def test_before_the_first_stacks_nothing_is_judged() -> None:
     # and once they should have come, that nothing moves is what there is to say
     late = replace(diagnosis, observed_for_s=40.0)
     assert plain(state_line(late, job)) == "● STALLED 5:00"
+
+
+def test_slow_steps_are_a_state_of_their_own() -> None:
+    world = World()
+    waits = (Wait(NOW - 14, NOW - 8, True), Wait(NOW - 8, NOW - 1, True))
+    world.waiters(2, moved_at=NOW - 1.0, left_at=NOW - 1.0, waits=waits)
+    world.add(user("augment", 80), SLEEP, moved_at=NOW - 1.0)
+    snapshot = world.snapshot()
+    job, diagnosis = snapshot.jobs[0], diagnose(snapshot, snapshot.jobs[0])
+    assert plain(state_line(diagnosis, job)) == "● SLOW"
+    assert exit_status(diagnosis) == 0
+    text = " ".join(plain(one) for one in verdict_lines(snapshot, job, diagnosis))
+    assert "its last 2 steps took 6.5 s each" in text
+    assert "hung" not in text.lower()
 
 
 def test_evidence_leads_to_no_page_of_ranks_without_ranks() -> None:
@@ -286,3 +305,77 @@ def test_the_list_of_jobs_tells_of_all_nodes_of_a_job() -> None:
 
     assert "on node[01-16]  " in told(*(f"node{number:02}" for number in range(1, 17)))
     assert "…  " in told(*(f"node{number:03}" for number in range(1, 400, 3)))
+
+
+def texts(lines: list[Line]) -> str:
+    return " ".join("\n".join(plain(one) for one in lines).split())
+
+
+def ended() -> tuple[Snapshot, Job, Diagnosis]:
+    """A job that hung until its ranks were killed."""
+    watched = Watched()
+    over = with_gone(watched.hang(), 2.0, dict.fromkeys(range(4), -9))
+    return over, over.jobs[0], watched.see(over)
+
+
+def test_a_job_that_hung_until_it_ended_says_so_everywhere() -> None:
+    snapshot, job, diagnosis = ended()
+    assert plain(state_line(diagnosis, job)) == "● ENDED after hanging 5:02"
+    for width in (80, 120, 200):
+        head = plain(
+            headline(
+                snapshot, job, diagnosis, now=snapshot.at, paused=False, live=True, width=width
+            )
+        )
+        assert "● ENDED after hanging 5:02" in head
+    short = texts(verdict_lines(snapshot, job, diagnosis))
+    assert "did not issue what ranks 0-2 wait for" in short
+    assert "end It ended at" in short
+    assert "ranks 0-3 were killed by SIGKILL. The verdict is of" in short
+    assert "All ranks have exited" not in short
+    assert "end It ended at" in texts(full_lines(snapshot, job, diagnosis))
+    items = evidence_items(diagnosis)
+    assert any("cool_down" in plain(line) for item in items for line in item.lines)
+    first = worst_first([replace(job, key="b"), job], {job.key: diagnosis, "b": _plain_end()})
+    assert first[0].key == job.key
+
+
+def _plain_end() -> Diagnosis:
+    over = with_gone(hanging(), 0.0, dict.fromkeys(range(4), 0))
+    return diagnose(over, over.jobs[0])
+
+
+def test_a_hang_without_a_cause_that_lasted_until_the_end() -> None:
+    snapshot, job, diagnosis = ended()
+    told = texts(verdict_lines(snapshot, job, replace(diagnosis, verdicts=())))
+    assert "Hung for 5:02 until it ended, and no known cause fits." in told
+    assert "Nothing shows that one has failed" not in told
+
+
+def test_a_job_out_of_sight_is_not_said_to_have_ended() -> None:
+    _, job, diagnosis = ended()
+    assert plain(state_line(replace(diagnosis, state="unknown"), job)) == (
+        "● LOST after hanging 5:02"
+    )
+
+
+def test_what_ended_earlier_attempts_stands_beside_the_one_that_runs() -> None:
+    snapshot, _, diagnosis = ended()
+    assert diagnosis.ended is not None
+    runs = moving(hanging(), 0.0)
+    job = runs.jobs[0]
+    first = PastAttempt(1, diagnosis.ended, diagnosis.verdicts)
+    second = PastAttempt(2, Ended(snapshot.at, "rank 0 exited with status 1"))
+    now = replace(diagnose(runs, job), attempt=Attempt(3, 6), past_attempts=(first, second))
+    told = texts(verdict_lines(runs, job, now))
+    assert "was attempt 2 ended at" in told
+    assert "attempt 1 ended after hanging 5:02" in told
+    assert "missing-collective (rank 3)" in told
+    head = headline(runs, job, now, now=runs.at, paused=False, live=True, width=120)
+    assert "attempt 3 of 6" in plain(head)
+    (item, *_) = other_items(now, None)
+    shown = chosen(now, str(item.target))
+    assert shown is not None
+    assert shown.cause == "missing-collective"
+    assert evidence_items(now, str(item.target))
+    assert "attempt 1 ended" in texts(list(item.lines))

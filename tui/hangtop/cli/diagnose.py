@@ -148,6 +148,6 @@ def why_longer(stalled_for_s: float | None, hang_after: float) -> str:
 
 def exit_status(diagnosis: Diagnosis) -> int:
     """The exit status that tells a script what was found; `unknown` explains nothing."""
-    if diagnosis.state == "hung":
+    if diagnosis.state == "hung" or diagnosis.hung_until_end:
         return 10 if any(one.cause != "unknown" for one in diagnosis.verdicts) else 11
     return 13 if diagnosis.state == "unknown" else 0

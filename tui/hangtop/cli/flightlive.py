@@ -22,7 +22,7 @@ from hangtop_core.analysis.flight.live import empty, picture
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.analysis.verdict.recorderrules import SUBSET
 from hangtop_core.asks import INJECT_S, TRIGGER_S
-from hangtop_core.diagnosis import to_json
+from hangtop_core.diagnosis import MAKES_PROGRESS, to_json
 from hangtop_core.dumps.load import default_patterns
 from hangtop_core.errors import NoJobError, NoNodeError, UsageError
 from hangtop_core.flightreport import entries_text, flight_text
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | N
     job = follow(job, update.snapshot) or job
     tell_unseen(update.snapshot)
     verdict = update.diagnoses.get(job.key)
-    gets_on = moved or (verdict is not None and verdict.state == "progressing")
+    gets_on = moved or (verdict is not None and verdict.state in MAKES_PROGRESS)
     diagnosis, seen = judged(update, job, gets_on, arguments)
     keep(diagnosis, arguments)
     show(diagnosis, seen, arguments, ranks)

@@ -11,6 +11,7 @@ from hangtop.cli.observe import choose
 from hangtop.cli.opening import opened, tell
 from hangtop.cli.output import opening
 from hangtop_core.capture import is_capture
+from hangtop_core.diagnosis import MAKES_PROGRESS
 from hangtop_core.errors import BadCaptureError, NoJobError, NoLogError, UsageError
 from hangtop_core.text import clean
 from hangtop_hook.numericsfile import VARIABLE
@@ -128,7 +129,7 @@ def flight(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int:
         )
     update, job = picture(arguments.path[0], getattr(arguments, "job_key", None))
     verdict = update.diagnoses.get(job.key)
-    gets_on = verdict is not None and verdict.state == "progressing"
+    gets_on = verdict is not None and verdict.state in MAKES_PROGRESS
     diagnosis, seen = flightlive.judged(update, job, gets_on, arguments)
     flightlive.keep(diagnosis, arguments)
     flightlive.show(diagnosis, seen, arguments, ranks)

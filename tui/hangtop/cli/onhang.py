@@ -43,6 +43,8 @@ def variables(job: Job, diagnosis: Diagnosis, written: Path | None) -> dict[str,
     """
     verdict = diagnosis.verdicts[0] if diagnosis.verdicts else None
     culprits = verdict.culprits if verdict is not None else ()
+    ended = diagnosis.ended
+    hung_for = ended.after_hanging_s if ended is not None else diagnosis.hung_for_s
     told: dict[str, object] = {
         "STATE": diagnosis.state,
         "STATUS": exit_status(diagnosis),
@@ -57,7 +59,7 @@ def variables(job: Job, diagnosis: Diagnosis, written: Path | None) -> dict[str,
         "JOB_ID": job.id or "",
         "LAUNCHER": job.launcher or "",
         "WORLD_SIZE": job.world_size or "",
-        "HUNG_FOR": "" if diagnosis.hung_for_s is None else int(diagnosis.hung_for_s),
+        "HUNG_FOR": "" if hung_for is None else int(hung_for),
     }
     # It may have had no room, though the texts are there.
     has_capture = written is not None and os.path.isfile(written / CAPTURE)

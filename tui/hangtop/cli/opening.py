@@ -12,9 +12,9 @@ from hangtop.cli import config
 from hangtop.cli.arguments import complete
 from hangtop.cli.output import StatusLine
 from hangtop.files import CaptureSource
-from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.capture import is_capture, load
 from hangtop_core.errors import BadCaptureError
+from hangtop_core.rejudging import rejudge
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -69,22 +69,16 @@ def _judged(path: str, capture: Capture) -> tuple[Capture, list[str]]:
         told = f"{seen} of {plural(of, 'rank')}" if of else plural(seen, "rank")
         return capture, [f"{told} left, verdict as it was stored: {capture.cut}"]
     try:
-        judged = judge(newest, header.hang_after)
+        pictures = rejudge(capture.pictures, header.hang_after)
     except Exception as error:  # it may be anybody's: what was concluded then is still there
         if not newest.diagnoses:
             raise BadCaptureError(f"{clean(path, 200)} does not make sense: {error!r}") from None
         return capture, [*notices, f"it cannot be judged anew: {clean(repr(error), 200)}"]
+    judged = pictures[-1]
     changed = [key for key, one in judged.diagnoses.items() if _differs(newest, key, one)]
     if changed:
         notices.append(_differing(header, newest, judged, changed[0]))
-    return replace(capture, pictures=(*capture.pictures[:-1], judged)), notices
-
-
-def judge(update: Update, hang_after: float) -> Update:
-    """A picture with what this version of hangtop concludes from it."""
-    snapshot = update.snapshot
-    found = {job.key: diagnose(snapshot, job, hang_after) for job in snapshot.jobs}
-    return replace(update, diagnoses=found or {"": diagnose(snapshot, None, hang_after)})
+    return replace(capture, pictures=pictures), notices
 
 
 def _differs(update: Update, key: str, judged: Diagnosis) -> bool:

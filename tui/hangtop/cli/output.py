@@ -12,8 +12,11 @@ from hangtop_core.commands import HiddenWordError, spell
 
 BOLD, RED, GREEN, YELLOW, DIM = "1", "1;31", "1;32", "1;33", "2"
 STATES = {
+    "ENDED": RED,
+    "LOST": RED,
     "HUNG": RED,
     "STALLED": YELLOW,
+    "SLOW": YELLOW,
     "PROGRESSING": GREEN,
     "FAILED": RED,
     "INCOMPLETE": YELLOW,

@@ -172,7 +172,7 @@ class Watch:
             hung = self.hung.pop(one.job.key, 0)
             if one.kind == "ended" and not self.hangs.running:
                 if self.arguments.until_exit:
-                    return hung
+                    return _status_at_end(one, hung)
                 if self.arguments.once:
                     return 0
         return None
@@ -255,3 +255,13 @@ class Watch:
         now = follow(job, latest.snapshot) or job
         snapshot, now = self.renamer.picture(latest.snapshot, now)
         return merged_text(merge(snapshot, now), WIDTH, job=now, whole=True)
+
+
+def _status_at_end(one: Happened, hung: int) -> int:
+    """The exit status for a job that has ended: of its hang, if that lasted until then.
+
+    ``hung`` is what was said of its hang, which is 0 once it moved: as it gave up, it may have.
+    """
+    if one.diagnosis is not None and one.diagnosis.hung_until_end:
+        return exit_status(one.diagnosis)
+    return hung if one.after_s is not None else 0

@@ -14,7 +14,7 @@ from hangtop_core import nodesets
 from hangtop_core.commands import spelt_or_why
 from hangtop_core.diagnosis import to_json
 from hangtop_core.nodestates import FAILED, OBSERVED
-from hangtop_core.report import diagnosis_text
+from hangtop_core.report import attempt_text, diagnosis_text, end_text, past_attempt_text
 from hangtop_core.text import clean, duration, plural, utc
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hangtop.cli.redacting import Renamer
+    from hangtop_core.diagnosis import PastAttempt, Verdict
     from hangtop_core.hangs import Happened
     from hangtop_core.model import Job, Node, Snapshot
 
@@ -51,7 +52,7 @@ class Teller:
                 one.kind,
                 one.at,
                 job=job_data(one.job),
-                diagnosis=one.diagnosis if one.kind == "hang" or why_ended(one) else None,
+                diagnosis=one.diagnosis if tells_why(one) else None,
                 after_s=None if one.after_s is None else round(one.after_s, 1),
             )
             return
@@ -164,24 +165,48 @@ def sentence(one: Happened) -> str:
         by = f", started by {clean(one.job.launcher)}" if one.job.launcher else ""
         return f"is watched: {count} on {nodesets.fold(one.job.nodes)}{by}"
     if one.kind == "hang":
-        return "hangs"
+        over = one.diagnosis is not None and one.diagnosis.hung_until_end
+        return "hung until it ended" if over else "hangs"
     if one.kind == "resumed":
         return f"moves again after {duration(one.after_s)}"
-    return f"was started again{hung}" if one.kind == "restarted" else f"has ended{hung}"
+    if one.kind == "ended":
+        return f"has ended{hung}"
+    attempt = one.diagnosis.attempt if one.diagnosis is not None else None
+    return f"was started again{hung}{f' ({attempt_text(attempt)})' if attempt else ''}"
+
+
+def tells_why(one: Happened) -> bool:
+    """Whether what was concluded of a job belongs to what has happened to it."""
+    if one.kind == "restarted":
+        return one.diagnosis is not None and bool(one.diagnosis.past_attempts)
+    return one.kind == "hang" or why_ended(one) is not None
 
 
 def why_ended(one: Happened) -> str | None:
-    """Why a job has ended, in one sentence, where that was seen and it was not well.
+    """Why a job has ended, or was started again, where that was seen and it was not well.
 
     A guess is not told: that something was killed for want of memory on the node need not have
     been of this job, nor need the first rank to leave have failed.
     """
+    if one.kind == "restarted" and one.diagnosis is not None and one.diagnosis.past_attempts:
+        return why_before(one.diagnosis.past_attempts[-1])
     if one.kind != "ended" or one.diagnosis is None or one.diagnosis.state != "exited":
         return None
+    if one.diagnosis.hung_until_end:
+        return clean(f"{end_text(one.diagnosis)}{_first_of(one.diagnosis.verdicts)}", 1000)
     for verdict in (one.diagnosis.verdicts or ())[:1]:
         if verdict.confidence >= SURE:
             return clean(f"{verdict.cause}: {verdict.summary}")
     return None
+
+
+def why_before(past: PastAttempt) -> str:
+    """What ended an attempt, and the first verdict on it."""
+    return clean(f"{past_attempt_text(past)}.{_first_of(past.verdicts)}", 1000)
+
+
+def _first_of(verdicts: Sequence[Verdict]) -> str:
+    return next((f" {one.cause}: {one.summary}" for one in verdicts), "")
 
 
 def job_data(job: Job) -> dict[str, Any]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hangtop.items import Item
     from hangtop.spans import Line
-    from hangtop_core.diagnosis import Verdict
+    from hangtop_core.diagnosis import Diagnosis, Verdict
 
 
 class VerdictPage(Page):
@@ -76,7 +76,8 @@ class VerdictPage(Page):
             views.step_items(diagnosis, self.shown),
             "There is no verdict, so no next step.",
         )
-        others = max(len(diagnosis.verdicts) - 1, 0) if diagnosis is not None else 0
+        over = len(list(views.past_verdicts(diagnosis)))
+        others = max(len(diagnosis.verdicts) - 1, 0) + over if diagnosis is not None else 0
         out = len(diagnosis.ruled_out) if diagnosis is not None else 0
         enter = line(("Enter", "key"), (" shows it", "dim"))
         self._fill_list(
@@ -142,9 +143,8 @@ class VerdictPage(Page):
         if diagnosis is not None and not state.files:
             note = line(("observed ", "label"), span(diagnosis.observed_for_s))
         title = verdict_title(best)
-        if best is not None and diagnosis is not None and best is not diagnosis.verdicts[0]:
-            place = diagnosis.verdicts.index(best) + 1
-            title = line(title, (f"  {place} of {len(diagnosis.verdicts)}", "warn"))
+        if best is not None and diagnosis is not None and best is not _first(diagnosis):
+            title = line(title, (f"  {_place(best, diagnosis)}", "warn"))
             note = line(("Esc", "key"), (" shows the first", "dim"))
         pane.retitle(title, note)
         most = 9 if self.app.size.height >= 30 else 6
@@ -165,14 +165,14 @@ class VerdictPage(Page):
         best, diagnosis = self.shown_verdict, self.state.diagnosis
         if diagnosis is None or best is None:
             return ["verdict"]
-        others = len(diagnosis.verdicts) - 1
+        others = max(len(diagnosis.verdicts) - 1, 0)
         more = [f"{plural(others, 'other explanation')}"] if others else []
         return ["verdict", best.cause, *more]
 
     def do_back(self) -> None:
         """From another explanation first back to the verdict."""
         diagnosis, best = self.state.diagnosis, self.shown_verdict
-        if self.zoomed or diagnosis is None or best is None or best is diagnosis.verdicts[0]:
+        if self.zoomed or diagnosis is None or best is None or best is _first(diagnosis):
             super().do_back()
             return
         self.shown = None
@@ -200,6 +200,18 @@ class VerdictPage(Page):
         self.hangtop.follow(goal.screen, goal.rank, goal.pane)
         if goal.pane == ENVIRONMENT:
             self.hangtop.call_later(self.hangtop.perform, ENVIRONMENT)
+
+
+def _first(diagnosis: Diagnosis) -> Verdict | None:
+    return diagnosis.verdicts[0] if diagnosis.verdicts else None
+
+
+def _place(verdict: Verdict, diagnosis: Diagnosis) -> str:
+    """`2 of 3` verdicts; of one on an attempt that is over, which attempt."""
+    for past in diagnosis.past_attempts:
+        if any(one is verdict for one in past.verdicts):
+            return f"attempt {past.number}" if past.number is not None else "the attempt before"
+    return f"{diagnosis.verdicts.index(verdict) + 1} of {len(diagnosis.verdicts)}"
 
 
 _ROWS = (

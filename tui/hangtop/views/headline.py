@@ -16,6 +16,7 @@ from hangtop.views.judged import state_line
 from hangtop.views.nodes import node_role
 from hangtop_core import nodesets
 from hangtop_core.nodestates import OBSERVED
+from hangtop_core.report import attempt_text
 from hangtop_core.text import plural, shorten_path
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ def headline(
         behind = now - snapshot.at if live and not paused else 0.0
         since = behind if behind > 1.0 else 0.0  # nothing is drawn anew for less
         left.append((0, state_line(diagnosis, job, since) if job or answers else silent))
+        if diagnosis is not None and diagnosis.attempt is not None:
+            again = diagnosis.attempt.number > 1
+            told = (attempt_text(diagnosis.attempt), "warn" if again else "label")
+            left.append((2 if again else 5, line(told)))
         if diagnosis is not None and diagnosis.watchdog_in_s is not None:
             left.append((2, _timeout(diagnosis.watchdog_in_s - since)))
         right += _right(snapshot, now, paused, live, captured, pause)

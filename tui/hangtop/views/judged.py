@@ -22,14 +22,16 @@ STALLED_S = 5.0
 
 
 def worst_first(jobs: Iterable[Job], diagnoses: Mapping[str, Diagnosis]) -> list[Job]:
-    """Jobs that hang, then those that stall, then the others that live, then what has ended."""
+    """Jobs that hang, that stall, others that live, that hung until they ended, and the others."""
 
     def urgency(job: Job) -> int:
         diagnosis = diagnoses.get(job.key)
         if diagnosis is None:
             return 2
+        if diagnosis.hung_until_end:
+            return 3
         if diagnosis.state in ("hung", "exited"):
-            return 0 if diagnosis.state == "hung" else 3
+            return 0 if diagnosis.state == "hung" else 4
         return 1 if (diagnosis.stalled_for_s or 0.0) >= STALLED_S else 2
 
     return sorted(jobs, key=urgency)
@@ -83,6 +85,9 @@ def state_line(diagnosis: Diagnosis | None, job: Job | None, since: float = 0.0)
     """
     if job is None or diagnosis is None:
         return line(("○ NO JOB" if job is None else "○ WATCHING", "bold"))
+    if diagnosis.hung_until_end and diagnosis.ended is not None:
+        seen = "ENDED" if diagnosis.state == "exited" else "LOST"
+        return line((f"● {seen} after hanging {span(diagnosis.ended.after_hanging_s)}", "bad"))
     if diagnosis.state == "hung":
         lasting = "" if diagnosis.hung_for_s is None else f" {span(diagnosis.hung_for_s + since)}"
         return line((f"● HUNG{lasting}", "hung"))
@@ -94,6 +99,8 @@ def state_line(diagnosis: Diagnosis | None, job: Job | None, since: float = 0.0)
         and not (diagnosis.state == "unknown" and unread(diagnosis, job))
     ):
         return line((f"● STALLED {span(stalled)}", "warn"))
+    if diagnosis.state == "slow":
+        return line(("● SLOW", "warn"))
     if diagnosis.state == "progressing":
         return line(("● PROGRESSING", "good"))
     if diagnosis.state == "starting":

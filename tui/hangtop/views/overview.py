@@ -16,13 +16,13 @@ from hangtop_core.analysis.stacks import NoStack, class_steps, missing
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.rankset import fold
-from hangtop_core.report import numbers_text
+from hangtop_core.report import end_text, numbers_text, past_attempt_text
 from hangtop_core.text import duration, plural
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    from hangtop_core.diagnosis import Diagnosis, Verdict
+    from hangtop_core.diagnosis import Diagnosis, PastAttempt, Verdict
     from hangtop_core.model import Job, Node, Snapshot
 
 
@@ -178,13 +178,38 @@ def verdict_lines(
         text = "Observing; a first judgement follows in a moment." if live else "Not judged yet."
         return [line(text)]
     if diagnosis.verdicts:
-        return _given(diagnosis.verdicts, diagnosis)
+        return [*_given(diagnosis.verdicts, diagnosis), *past_lines(diagnosis)]
     numbers = _numbers(diagnosis)
     if job.unnumbered and not job.ranks and not job.launchers:
         lines = unreadable(job)
     else:
         lines = _none_given(diagnosis, job, snapshot.at)
-    return [*lines, *numbers, *(_blind(diagnosis) if blind else ())]
+    past = past_lines(diagnosis)
+    return [*lines, *past, *numbers, *(_blind(diagnosis) if blind else ())]
+
+
+def end_lines(diagnosis: Diagnosis) -> list[Line]:
+    """Of a job that hung until it ended: when and by what it did, and of when its verdict is."""
+    if not diagnosis.hung_until_end:
+        return []
+    return [labelled("end", line((end_text(diagnosis), "warn")), 5)]
+
+
+def past_lines(diagnosis: Diagnosis, most: int = 2) -> list[Line]:
+    """What ended the newest attempts before the one that runs."""
+    past = diagnosis.past_attempts[-most:]
+    return [labelled("was", line((past_line(one), "warn")), 5) for one in reversed(past)]
+
+
+def past_line(past: PastAttempt) -> str:
+    """What ended an attempt, and the cause that was found, with its ranks."""
+    causes = [f"  {one.cause}{_whose(one)}" for one in past.verdicts[:1]]
+    return f"{past_attempt_text(past)}{''.join(causes)}"
+
+
+def _whose(verdict: Verdict) -> str:
+    ranks = [one.rank for one in verdict.culprits if one.rank is not None]
+    return f" ({name_ranks(ranks)})" if ranks else ""
 
 
 def _numbers(diagnosis: Diagnosis) -> list[Line]:
@@ -205,7 +230,7 @@ def unreadable(job: Job) -> list[Line]:
 
 def _given(verdicts: Sequence[Verdict], diagnosis: Diagnosis) -> list[Line]:
     best = verdicts[0]
-    lines = [line((best.summary, "bold"))]
+    lines = [line((best.summary, "bold")), *end_lines(diagnosis)]
     if best.next_steps:
         lines.append(labelled("do", best.next_steps[0], 5))
     if len(verdicts) > 1:
@@ -234,6 +259,10 @@ def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:
             line((f"Hung for {span(diagnosis.hung_for_s)}, and no known cause fits.", "bold")),
             line("Look at the smallest stack class below (n), and at what could not be seen (5)."),
         ]
+    if diagnosis.hung_until_end and diagnosis.ended is not None:
+        lasted = span(diagnosis.ended.after_hanging_s)
+        text = f"Hung for {lasted} until it ended, and no known cause fits."
+        return [line((text, "bold")), *end_lines(diagnosis)]
     if diagnosis.state == "starting":
         return [line(("The job is starting up.", "bold")), line(_start(diagnosis))]
     if diagnosis.state == "exited":
@@ -294,8 +323,8 @@ def nothing_found(snapshot: Snapshot, *, live: bool = True) -> list[Line]:
     lines = [
         line((f"No training job found{going_on}.", "bold")),
         line(
-            "Looked for processes with RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID in "
-            "their environment, for children of torch.multiprocessing.spawn, and for torchrun."
+            "Looked for Python processes in a process group of torch, for a rank in their "
+            "environment (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID), and for launchers."
         ),
     ]
     lines += _states([node for node in snapshot.nodes if node.state not in OBSERVED])

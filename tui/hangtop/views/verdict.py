@@ -12,14 +12,14 @@ from hangtop.spans import EMPTY, Line, labelled, line, unbroken
 from hangtop.views.common import clock
 from hangtop.views.goals import Goal, goal_of, goal_of_need
 from hangtop.views.judged import SUSPECTED, confidence
-from hangtop.views.overview import nothing_found, verdict_lines
+from hangtop.views.overview import end_lines, nothing_found, past_lines, verdict_lines
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.rankset import fold
-from hangtop_core.report import need_state, need_text
+from hangtop_core.report import need_state, need_text, past_attempt_text
 from hangtop_core.text import duration, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hangtop_core.diagnosis import Diagnosis, Verdict
     from hangtop_core.model import Job, Snapshot
@@ -36,7 +36,16 @@ def chosen(diagnosis: Diagnosis | None, key: str | None) -> Verdict | None:
     """The verdict of this key, or the first one."""
     verdicts = diagnosis.verdicts if diagnosis is not None else ()
     found = (one for one in verdicts if verdict_key(one) == key)
-    return next(found, verdicts[0] if verdicts else None)
+    past = (one for name, one in past_verdicts(diagnosis) if name == key)
+    return next(found, next(past, verdicts[0] if verdicts else None))
+
+
+def past_verdicts(diagnosis: Diagnosis | None) -> Iterator[tuple[str, Verdict]]:
+    """The verdicts on attempts that are over, newest attempt first, each with its key."""
+    attempts = diagnosis.past_attempts if diagnosis is not None else ()
+    for place, past in reversed(list(enumerate(attempts))):
+        for verdict in past.verdicts:
+            yield f"past {past.number or place}:{verdict_key(verdict)}", verdict
 
 
 def full_lines(
@@ -54,8 +63,10 @@ def full_lines(
     if diagnosis is None or best is None:
         return verdict_lines(snapshot, job, diagnosis, blind=False, live=live)
     lines = [line((best.summary, "bold"))]
+    if best in diagnosis.verdicts:
+        lines += [*end_lines(diagnosis), *past_lines(diagnosis)]
     apart = [one for one in diagnosis.verdicts if one.apart and one is not best]
-    if apart and best is diagnosis.verdicts[0]:
+    if apart and diagnosis.verdicts and best is diagnosis.verdicts[0]:
         told = ", ".join(f"{one.cause} ({_named(one)})" for one in apart[:3])
         lines.append(
             labelled(
@@ -159,6 +170,12 @@ def other_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
             lines.append(line(("  ↳ ", "dim"), (verdict.weaker, "warn")))
         name = verdict_key(verdict)
         items.append(Item(name, tuple(lines), 4, target=name))
+    attempts = {id(one): past for past in diagnosis.past_attempts for one in past.verdicts}
+    for name, verdict in past_verdicts(diagnosis):
+        if verdict is not shown:
+            head = line((verdict.cause, "bold"), "  ", confidence(verdict), ("  over", "dim"))
+            over = line(("  ↳ ", "dim"), (past_attempt_text(attempts[id(verdict)]), "warn"))
+            items.append(Item(name, (head, line("  ", verdict.summary), over), 4, target=name))
     for out in diagnosis.ruled_out:
         text = line(("ruled out  ", "good"), out.text, (f": {out.looked_at}", "dim"))
         items.append(Item(f"out:{out.text}", (text,), 11))

@@ -95,7 +95,7 @@ def beginnings(waits: Waits) -> frozenset[Node]:
     that has nothing in flight itself."""
     found: set[Node] = set()
     ranks: set[int] = set()
-    for end in waits.ends():
+    for end in waits.ends:
         for node in end.nodes:
             if node.kind != "rank":
                 found.add(node)
@@ -182,7 +182,7 @@ def behind(waits: Waits, node: Node) -> tuple[str, ...]:
 def _next(waits: Waits, node: Node) -> Iterable[Node]:
     """Operations that have to end before this one can."""
     for one in waits.edges.get(node, ()):
-        if one.kind == "rank":
-            yield from waits.in_flight(one.source)[:1]
-        else:
+        if one.kind != "rank":
             yield one
+        elif (oldest := waits.oldest(one.source)) is not None:
+            yield oldest

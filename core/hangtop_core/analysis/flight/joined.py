@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight import patterns
+from hangtop_core.analysis.flight.alike import rooted
 from hangtop_core.analysis.flight.evidence import (
     SHOWN,
     at_site,
@@ -20,7 +21,7 @@ from hangtop_core.analysis.flight.evidence import (
 from hangtop_core.analysis.flight.letthrough import TIE, let_through
 from hangtop_core.analysis.flight.shift import locate
 from hangtop_core.analysis.flight.unlike import same_bytes, unlike
-from hangtop_core.analysis.flight.waits import rooted
+from hangtop_core.analysis.flight.waits import all_victims
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.world import Entry
     from hangtop_core.diagnosis import Verdict
 
+MAX_APART = 64
+"""Sets of ranks of which it is told that others may have to join them: those with most victims."""
 AGREED_SINCE = 0.6
 """Confidence where types differed before, and ranks issued the same in between, or are halves."""
 
@@ -40,6 +43,7 @@ def from_operations(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
     """The verdicts on operations at which the graph ends; those that merely do not end make one."""
     stuck: list[tuple[Operation, End]] = []
     before: dict[int, Verdict] = {}
+    apart: dict[tuple[int, ...], Verdict] = {}
     for end in ends:
         if len(end.nodes) != 1 or end.nodes[0].kind == "rank":
             continue
@@ -47,12 +51,14 @@ def from_operations(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
         if len(operation.classes) > 1:
             yield _mismatch(waits, operation, end)
         elif operation.open:
-            yield _apart(waits, operation, end)
+            ranks = tuple(sorted(operation.entries))
+            if ranks not in apart and len(apart) < MAX_APART:
+                apart[ranks] = _apart(waits, operation, end)
         elif (first := let_through(waits, operation, end.victims)) is not None:
             before.setdefault(operation.node.group, first)
         else:
             stuck.append((operation, end))
-    yield from before.values()
+    yield from (*apart.values(), *before.values())
     if stuck:
         more = any(len(end.nodes) > 1 or end.nodes[0].kind == "rank" for end in ends)
         yield _transport(waits, stuck, more or bool(before))
@@ -158,7 +164,7 @@ def _apart(waits: Waits, operation: Operation, end: End) -> Verdict:
     ranks = sorted(operation.entries)
     waits_in = f"{verb(ranks, 'waits', 'wait')} in {named(operation)}, whose members are not "
     waits_in += "recorded"
-    lack = [one for one in waits.operations.values() if set(ranks) <= set(one.missing)]
+    lack = [one for one in waits.lacking[ranks[0]] if set(ranks) <= set(one.missing)]
     victims = sorted(set(end.victims) - set(ranks))
     found = facts(waits, [operation, *lack], operation)
     if not lack or len(ranks) > len(victims):
@@ -178,7 +184,7 @@ def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: boo
     operations = [operation for operation, _ in stuck]
     main = main_of(operations)
     waiting = sorted({rank for one in operations for rank in one.entries})
-    victims = sorted({v for _, end in stuck for v in end.victims} | set(waiting))
+    victims = sorted(all_victims(end for _, end in stuck) | set(waiting))
     passed = sorted({rank for one in operations for rank in one.passed})
     more = len(operations) - 1
     known = len(main.entries) + len(main.passed)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from hangtop_core.analysis.flight.verdicts import conclude, waited
 from hangtop_core.analysis.flight.waits import Waits
 from hangtop_core.analysis.flight.ways import Source
-from hangtop_core.analysis.flight.world import World
+from hangtop_core.analysis.flight.world import MAX_MEMBERS, World
 from hangtop_core.diagnosis import SCHEMA, BlindSpot, Diagnosis, JobSummary
 from hangtop_core.text import clean, plural, utc
 from hangtop_core.version import __version__
@@ -289,6 +289,12 @@ def _blind(world: World, problems: Sequence[FileProblem], live: bool) -> Iterabl
         why = (
             f"the ranks of {plural(len(guessed), 'group')} ({names}) are not recorded (gloo): "
             "taken for members are those that have used it"
+        )
+        yield BlindSpot("process groups", (), (), why, "")
+    if left_out := world.memberships.left_out:
+        why = (
+            f"groups name more than {MAX_MEMBERS:,} ranks in all: the members of "
+            f"{plural(left_out, 'list')} are not read"
         )
         yield BlindSpot("process groups", (), (), why, "")
     yield from (spot for kind in _WORDS for spot in _unread_files(world, problems, kind))

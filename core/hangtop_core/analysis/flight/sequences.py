@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from hangtop_core.analysis.flight.alike import kind_of
 from hangtop_core.analysis.flight.groups import Stage, stage
-from hangtop_core.analysis.flight.trace import P2P, Call
-from hangtop_core.analysis.flight.waits import Node, Operation, kind_of
+from hangtop_core.analysis.flight.trace import Call
+from hangtop_core.analysis.flight.waits import Node, Operation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,14 +133,9 @@ class _Seen:
         self._all = tuple(self._numbers)
 
     def _take(self, trace: Trace, uid: str, low: int) -> None:
-        local = trace.locals.get(uid, frozenset())
-        groups, flags, seqs = trace.group, trace.flag, trace.seq
+        seqs = trace.seq
         # Of a coalesced block the last entry stands for all of it.
-        places = {
-            seqs[at]: at
-            for at, group in enumerate(groups)
-            if group in local and seqs[at] >= low and not flags[at] & P2P
-        }
+        places = {seqs[at]: at for at in trace.places(uid) if seqs[at] >= low}
         calls, created, first, last = trace.call, trace.created, self.first, self.last
         numbers = [self._numbers.setdefault(call, len(self._numbers)) for call in trace.calls]
         for seq, at in places.items():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from hangtop_core.analysis.flight.waits import kind
+from hangtop_core.analysis.flight.alike import kind
 from hangtop_core.analysis.flight.world import Entry, World
 
 if TYPE_CHECKING:

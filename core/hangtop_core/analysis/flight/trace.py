@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import re
 import sys
+from array import array
+from collections import defaultdict
 from functools import cached_property, lru_cache
+from heapq import merge
+from itertools import compress, count
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -18,7 +22,7 @@ from msgspec import Struct
 from hangtop_core.frame import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Iterator, Sequence
 
 SCHEDULED, STARTED, COMPLETED, STATE = 0, 1, 2, 3
 """Values of the lowest two bits of a flag, and their mask."""
@@ -30,6 +34,11 @@ _OPEN = bytes(not flag & (DONE | P2P) for flag in range(256))
 """Turns flags into marks: 1 for collectives that are not over."""
 _OPEN_P2P = bytes(bool(flag & P2P) and not flag & DONE for flag in range(256))
 """The same for sends and recvs."""
+_COLLECTIVE = bytes(not flag & P2P for flag in range(256))
+"""The same for all collectives."""
+
+FEW_GROUPS = 16
+"""Groups of one rank up to which its columns are searched; with more there is an index of them."""
 
 Kind = Literal["collective", "send", "recv"]
 
@@ -195,31 +204,75 @@ class Trace(Struct, dict=True):
             yield at
             at = marks.find(1, at + 1)
 
-    def find(self, locals: Container[int], seq: int) -> int | None:  # noqa: A002
-        """Position of the newest collective of a group with a sequence number; None: not held.
-
-        A group has several indices (``locals``) where its process numbers it more than once.
-        """
+    def find(self, uid: str, seq: int) -> int | None:
+        """Position of the newest collective of a group with a sequence number; None: not held."""
+        own = self.locals.get(uid, frozenset())
+        if len(self.groups) > FEW_GROUPS:
+            newest = max((self._newest.get((local, seq), -1) for local in own), default=-1)
+            return newest if newest >= 0 else None
         wanted, end = seq.to_bytes(8, sys.byteorder, signed=True), len(self.raw_seq)
         group, flag = self.group, self.raw_flag
         while (byte := self.raw_seq.rfind(wanted, 0, end)) >= 0:
             at, odd = divmod(byte, 8)
-            if not odd and group[at] in locals and not flag[at] & P2P:
+            if not odd and group[at] in own and not flag[at] & P2P:
                 return at
             end = byte + 7
         return None
 
-    @cached_property
-    def locals(self) -> dict[str, frozenset[int]]:
-        """Indices into `groups` by the name of the group."""
-        found: dict[str, frozenset[int]] = {}
-        for index, one in enumerate(self.groups):
-            found[one.uid] = found.get(one.uid, frozenset()) | {index}
-        return found
+    def places(self, uid: str) -> Sequence[int]:
+        """Positions of a group's collectives, oldest first."""
+        own = self.locals.get(uid, frozenset())
+        several = [self._places[local] for local in own if local in self._places]
+        return several[0] if len(several) == 1 else list(merge(*several))
 
     @cached_property
-    def sends(self) -> frozenset[int]:
-        """Indices of the groups in which it has sends or recvs."""
+    def locals(self) -> dict[str, frozenset[int]]:
+        """Indices into `groups` by the name of the group.
+
+        A group has several where its process numbers it more than once.
+        """
+        indices: dict[str, list[int]] = defaultdict(list)
+        for index, group in enumerate(self.groups):
+            indices[group.uid].append(index)
+        return {uid: frozenset(own) for uid, own in indices.items()}
+
+    @cached_property
+    def infos(self) -> dict[str, GroupInfo]:
+        """By the name of each group the first that its counters are known of, else the first."""
+        known = {group.uid: group for group in reversed(self.groups)}
+        counted = [group for group in reversed(self.groups) if group.enqueued is not None]
+        return {**known, **{group.uid: group for group in counted}}
+
+    @cached_property
+    def counters(self) -> dict[int, Status]:
+        """The first counters of each number of a group within this process."""
+        return {status.pg_id: status for status in reversed(self.statuses)}
+
+    @cached_property
+    def sends(self) -> frozenset[str]:
+        """Names of the groups in which it has sends or recvs."""
         return frozenset(
-            local for local, flag in set(zip(self.group, self.flag, strict=True)) if flag & P2P
+            self.groups[local].uid
+            for local, flag in set(zip(self.group, self.flag, strict=True))
+            if flag & P2P
         )
+
+    @cached_property
+    def _collective(self) -> bytes:
+        """A mark per entry: 1 for a collective."""
+        return self.raw_flag.translate(_COLLECTIVE)
+
+    @cached_property
+    def _places(self) -> dict[int, array[int]]:
+        """Positions of collectives by their index into `groups`."""
+        groups = self.group
+        found: dict[int, array[int]] = defaultdict(lambda: array("I"))
+        for at in compress(count(), self._collective):
+            found[groups[at]].append(at)
+        return dict(found)
+
+    @cached_property
+    def _newest(self) -> dict[tuple[int, int], int]:
+        """Position of the newest collective by index into `groups` and sequence number."""
+        keys = zip(zip(self.group, self.seq, strict=True), count())
+        return dict(compress(keys, self._collective))

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from hangtop_core.analysis.flight.alike import kind
 from hangtop_core.analysis.flight.shift import compared, is_moved
 from hangtop_core.analysis.flight.trace import PART
-from hangtop_core.analysis.flight.waits import Classes, classes, kind, minority
+from hangtop_core.analysis.flight.waits import Classes, classes, minority
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.flight.trace import Call

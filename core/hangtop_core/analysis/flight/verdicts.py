@@ -27,6 +27,7 @@ from hangtop_core.analysis.flight.evidence import (
 from hangtop_core.analysis.flight.joined import from_operations
 from hangtop_core.analysis.flight.letthrough import TIE, let_through
 from hangtop_core.analysis.flight.shift import locate
+from hangtop_core.analysis.flight.waits import all_victims
 from hangtop_core.analysis.frames import where
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ FOLLOWS = 0.5
 
 def conclude(waits: Waits) -> list[Verdict]:
     """All first causes as verdicts, the surest first."""
-    ends = waits.ends()
+    ends = waits.ends
     found = [
         *_from_ranks(waits, ends),
         *(circle(waits, end) for end in ends if len(end.nodes) > 1),
@@ -67,7 +68,7 @@ def _from_ranks(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
         and end.nodes[0].source in waits.world.traces
     }
     for ranks, operations in _together(waits, sorted(alone)):
-        victims = sorted({v for rank in ranks for v in alone[rank].victims} - set(ranks))
+        victims = sorted(all_victims(alone[rank] for rank in ranks) - set(ranks))
         hops = max(alone[rank].hops for rank in ranks)
         collectives = [one for one in operations if one.node.kind == "collective"]
         sure = [one for one in collectives if one.missing]
@@ -238,7 +239,7 @@ def _from_absent(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
         f"{verb(ranks, 'it', 'them')} in {named(main)}: {verb(ranks, 'it has', 'they have')} died, "
         f"{verb(ranks, 'is', 'are')} stopped or held up, or the dump was not collected"
     )
-    victims = sorted({v for end in lacking.values() for v in end.victims})
+    victims = sorted(all_victims(lacking.values()))
     found = [*facts(waits, operations, main), *end_facts(waits.world, issued)]
     yield from _after(waits, main, verdict(patterns.ABSENT, text, ranks, victims, found))
 

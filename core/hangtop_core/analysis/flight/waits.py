@@ -13,22 +13,26 @@ be over before it, however many a rank has enqueued.
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from hangtop_core.analysis.flight.alike import Outlines, kind, rooted
+from hangtop_core.analysis.flight.graph import Backwards, components
 from hangtop_core.analysis.flight.trace import P2P
-from hangtop_core.analysis.flight.world import Entry, World, is_rooted
+from hangtop_core.analysis.flight.world import MAX_MEMBERS, Entry, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from hangtop_core.analysis.flight.trace import Call
 
 
 COMPARED = 8
 """The oldest operations of a group that are compared with what ranks have that are through with
 it: a few numbers lie between the first and the last rank, unless something is odd."""
+MAX_HEADS = 64
+"""Numbers of a group at which ranks wait that are looked at one by one. A later one waits for the
+last of these: on every rank the numbers of a group end in order."""
 
 
 class Node(NamedTuple):
@@ -44,6 +48,8 @@ class Node(NamedTuple):
     target: int = -1
 
 
+_Queued = tuple[int, Node]
+"""Position in its trace of an operation that a rank has in flight."""
 Classes = tuple[tuple[Entry, tuple[int, ...]], ...]
 """One entry of each kind of call that was issued, with its ranks; the most frequent first."""
 
@@ -76,6 +82,9 @@ class Operation(Struct):
     classes: Classes = ()
     depth: int = 0
     """The most operations that any rank has in flight in this group, from this one on."""
+    after: Node | None = None
+    """Of one of very many numbers at which ranks of a group wait: an earlier one, which tells whom
+    all these wait for."""
 
     @property
     def entry(self) -> Entry:
@@ -104,21 +113,47 @@ class Waits:
     def __init__(self, world: World) -> None:
         self.world = world
         self.operations: dict[Node, Operation] = {}
-        self._in_flight: dict[int, list[tuple[int, Node]]] = defaultdict(list)
+        self._in_flight: dict[int, list[_Queued]] = defaultdict(list)
+        self._blocks: dict[int, tuple[_Queued | None, _Queued | None]] = {}
         _collectives(self)
         _sends(self)
         for found in self._in_flight.values():
             found.sort()
         self.edges: dict[Node, tuple[Node, ...]] = {}
+        self._nodes = {rank: Node("rank", source=rank, target=rank) for rank in world.ranks}
         self._suspect()
         for operation in self.operations.values():
             self.edges[operation.node] = tuple(self._next(operation))
-        for rank in world.ranks:
-            self.edges[_rank(rank)] = tuple(node for _, node in self._in_flight.get(rank, ()))
+        for rank, vertex in self._nodes.items():
+            self.edges[vertex] = tuple(node for _, node in self._in_flight.get(rank, ()))
+        self.outlines = Outlines()
 
     def in_flight(self, rank: int) -> list[Node]:
         """The operations a rank has in flight, the oldest first."""
         return [node for _, node in self._in_flight.get(rank, ())]
+
+    def oldest(self, rank: int) -> Node | None:
+        """The first operation that a rank has in flight."""
+        queue = self._in_flight.get(rank)
+        return queue[0][1] if queue else None
+
+    @cached_property
+    def oldest_numbers(self) -> dict[int, int]:
+        """The lowest number in flight of each group, by the place of the group."""
+        numbers: dict[int, int] = {}
+        for node in self.operations:
+            if node.kind == "collective":
+                numbers[node.group] = min(numbers.get(node.group, node.seq), node.seq)
+        return numbers
+
+    @cached_property
+    def lacking(self) -> dict[int, list[Operation]]:
+        """The operations that each rank has not issued while others wait in them."""
+        lacking: dict[int, list[Operation]] = defaultdict(list)
+        for operation in self.operations.values():
+            for rank in operation.missing:
+                lacking[rank].append(operation)
+        return lacking
 
     def by_group(self) -> dict[int, list[Operation]]:
         """The operations of each group that has any, by the place of the group."""
@@ -134,33 +169,60 @@ class Waits:
             self._in_flight[rank].append((entry.at, operation.node))
 
     def _next(self, operation: Operation) -> Iterator[Node]:
+        if operation.after is not None:
+            yield operation.after
+            return
         if len(operation.classes) > 1:
             return
         if operation.missing:
-            yield from map(_rank, operation.missing)
+            yield from map(self._rank, operation.missing)
             return
-        older = set()
-        for rank, entry in operation.entries.items():
-            for at, node in self._in_flight[rank]:
-                other = self.operations[node]
-                together = _same_block(other.entries[rank], entry)
-                # A block ends as a whole: with those of its parts that lack their other end.
-                if (at < entry.at and not together) or (together and _lacks(other)):
-                    older.add(node)
-                    break
-        older.discard(operation.node)
-        yield from sorted(older)
+        before = {self._older(rank, entry) for rank, entry in operation.entries.items()}
+        older = before - {None, operation.node}
+        yield from sorted(node for node in older if node is not None)
         if not older:
-            yield from map(_rank, operation.absent or operation.perhaps)
+            yield from map(self._rank, operation.absent or operation.perhaps)
+
+    def _rank(self, rank: int) -> Node:
+        return self._nodes.setdefault(rank, Node("rank", source=rank, target=rank))
+
+    def _older(self, rank: int, entry: Entry) -> Node | None:
+        """What a rank has to be through with before an entry: the first in its queue, mostly."""
+        at, node = self._in_flight[rank][0]
+        if not _same_block(self.operations[node].entries[rank], entry):
+            return node if at < entry.at else None
+        # A block ends as a whole: with those of its parts that lack their other end.
+        lacks, other = self._leading(rank)
+        before = [one for one in (lacks, other) if one and (one is lacks or one[0] < entry.at)]
+        return min(before)[1] if before else None
+
+    def _leading(self, rank: int) -> tuple[_Queued | None, _Queued | None]:
+        """Of the block that a rank's queue begins with the first that lacks; the first after it."""
+        if rank not in self._blocks:
+            queue = self._in_flight[rank]
+            first = self.operations[queue[0][1]].entries[rank]
+            lacks = other = None
+            for queued in queue:
+                operation = self.operations[queued[1]]
+                if not _same_block(operation.entries[rank], first):
+                    other = other or queued
+                elif _lacks(operation):
+                    lacks = lacks or queued
+            self._blocks[rank] = lacks, other
+        return self._blocks[rank]
 
     def _suspect(self) -> None:
         """Where all known members have joined but members are not recorded, others may lack."""
         idle = [rank for rank in self.world.traces if rank not in self._in_flight]
+        room = MAX_MEMBERS
         for one in self.operations.values():
-            if one.node.kind == "collective" and not one.missing and not self._whole(one):
+            joined = not one.missing and one.after is None
+            if one.node.kind == "collective" and joined and not self._whole(one):
                 group = self.world.groups[one.node.group]
                 one.open = True
-                one.perhaps = tuple(rank for rank in idle if rank not in group.by_rank)
+                if room > 0:
+                    one.perhaps = tuple(rank for rank in idle if rank not in group.by_rank)
+                    room -= len(idle)
 
     def _whole(self, operation: Operation) -> bool:
         """Whether all members of its group are known: recorded, or by what they are through with.
@@ -174,9 +236,10 @@ class Waits:
         before = self.world.find(next(iter(operation.entries)), index, seq - 1)
         return before is not None and not rooted(before.call)
 
-    def ends(self) -> list[End]:
+    @cached_property
+    def ends(self) -> tuple[End, ...]:
         """All first causes of what is in flight, the one with most victims first."""
-        component = _components(self.edges)
+        component = components(self.edges)
         leads_on = {
             component[node]
             for node, following in self.edges.items()
@@ -187,16 +250,18 @@ class Waits:
         for node, number in component.items():
             if number not in leads_on:
                 members[number].append(node)
-        back: dict[Node, list[Node]] = defaultdict(list)
-        for node, following in self.edges.items():
-            for other in following:
-                back[other].append(node)
-        found = []
-        for nodes in members.values():
-            if len(nodes) == 1 and nodes[0].kind == "rank" and not back[nodes[0]]:
-                continue
-            found.append(_end(tuple(sorted(nodes)), back))
-        return sorted(found, key=lambda one: (-len(one.victims), one.nodes))
+        back = Backwards(self.edges)
+        ends = [
+            End(tuple(sorted(nodes)), *back.reach(nodes))
+            for nodes in members.values()
+            if len(nodes) > 1 or nodes[0].kind != "rank" or back.is_awaited(nodes[0])
+        ]
+        return tuple(sorted(ends, key=lambda one: (-len(one.victims), one.nodes)))
+
+
+def all_victims(ends: Iterable[End]) -> set[int]:
+    """Victims of any of some ends, of which many have the same."""
+    return set().union(*{id(end.victims): end.victims for end in ends}.values())
 
 
 def _lacks(operation: Operation) -> bool:
@@ -204,31 +269,9 @@ def _lacks(operation: Operation) -> bool:
     return bool(operation.missing or operation.absent or len(operation.classes) > 1)
 
 
-def _rank(rank: int) -> Node:
-    return Node("rank", source=rank, target=rank)
-
-
 def _same_block(one: Entry, other: Entry) -> bool:
     """Whether two sends or recvs were issued together, so that neither waits for the other."""
     return bool(one.flag & other.flag & P2P) and (one.group, one.seq) == (other.group, other.seq)
-
-
-def _end(nodes: tuple[Node, ...], back: dict[Node, list[Node]]) -> End:
-    seen = dict.fromkeys(nodes, 0)
-    edge = list(nodes)
-    hops = 0
-    while edge:
-        following = []
-        for node in edge:
-            for other in back[node]:
-                if other not in seen:
-                    seen[other] = seen[node] + (other.kind != "rank")
-                    following.append(other)
-                    hops = max(hops, seen[other])
-        edge = following
-    inside = {node.source for node in nodes if node.kind == "rank"}
-    victims = {node.source for node in seen if node.kind == "rank"} - inside
-    return End(nodes, tuple(sorted(victims)), hops)
 
 
 def _collectives(waits: Waits) -> None:
@@ -238,20 +281,19 @@ def _collectives(waits: Waits) -> None:
         for rank, member in group.by_rank.items():
             if member.seq is not None:
                 heads[member.seq].append(rank)
-        for place, seq in enumerate(sorted(heads)):
+        numbers = sorted(heads)
+        for place, seq in enumerate(numbers[:MAX_HEADS]):
             waits.add(_collective(world, index, seq, heads[seq], compare=place < COMPARED))
+        for seq in numbers[MAX_HEADS:]:
+            waits.add(_late(world, index, seq, heads[seq], numbers[MAX_HEADS - 1]))
 
 
 def _collective(
     world: World, index: int, seq: int, ranks: Iterable[int], compare: bool
 ) -> Operation:
     """One that is not over on some ranks; ``compare``: with what it was on the others, too."""
-    group = world.groups[index]
-    entries, passed, missing, unsure = {}, [], [], []
-    for rank in ranks:
-        at = group.by_rank[rank].waits_at
-        assert at is not None  # noqa: S101 - a rank at the head of a group waits somewhere
-        entries[rank] = world.entry(rank, at)
+    group, entries = world.groups[index], _heads(world, index, ranks)
+    passed, missing, unsure = [], [], []
     others = {}
     for rank in group.members:
         member = group.by_rank.get(rank)
@@ -280,9 +322,27 @@ def _collective(
     )
 
 
-def rooted(call: Call) -> bool:
-    """Whether one rank of a call is its root, so that it may be over on some before all join."""
-    return is_rooted(call.op)
+def _late(world: World, index: int, seq: int, ranks: Iterable[int], before: int) -> Operation:
+    """One of very many numbers at which ranks wait; it cannot be over before an earlier one."""
+    group, entries = world.groups[index], _heads(world, index, ranks)
+    return Operation(
+        node=Node("collective", index, seq),
+        label=group.label,
+        entries=entries,
+        classes=classes(entries),
+        depth=max(group.by_rank[rank].pending for rank in entries),
+        after=Node("collective", index, before),
+    )
+
+
+def _heads(world: World, index: int, ranks: Iterable[int]) -> dict[int, Entry]:
+    """The oldest entry that is not over of ranks in a group."""
+    entries = {}
+    for rank in ranks:
+        at = world.groups[index].by_rank[rank].waits_at
+        assert at is not None  # noqa: S101 - a rank at the head of a group waits somewhere
+        entries[rank] = world.entry(rank, at)
+    return entries
 
 
 def classes(entries: dict[int, Entry]) -> tuple[tuple[Entry, tuple[int, ...]], ...]:
@@ -292,29 +352,6 @@ def classes(entries: dict[int, Entry]) -> tuple[tuple[Entry, tuple[int, ...]], .
         kinds[kind(entries[rank])].append(rank)
     ordered = sorted(kinds.values(), key=lambda ranks: (-len(ranks), ranks))
     return tuple((entries[ranks[0]], tuple(ranks)) for ranks in ordered)
-
-
-def kind(entry: Entry) -> tuple[str, ...]:
-    """What must be equal on all ranks that take part in one collective."""
-    return kind_of(entry.call)
-
-
-def kind_of(call: Call) -> tuple[str, ...]:
-    """The same of a call.
-
-    Sizes may differ where each rank has its own part: all_to_all, and the side of scatter and
-    gather that only the root has.
-    """
-    op = call.op.lower().lstrip("_")
-    if "coalesced" in op:
-        return (op,)
-    if "all_to_all" in op or "alltoall" in op:
-        return (op, call.input_types)
-    if op.startswith("scatter"):
-        return (op, call.outputs, call.output_types)
-    if op.startswith("gather"):
-        return (op, call.inputs, call.input_types)
-    return (op, call.inputs, call.outputs, call.input_types)
 
 
 def _sends(waits: Waits) -> None:
@@ -359,36 +396,3 @@ def _send(world: World, node: Node, sides: dict[int, list[Entry]]) -> Operation:
         classes=merged,
         depth=max(counts.values()),
     )
-
-
-def _components(edges: dict[Node, tuple[Node, ...]]) -> dict[Node, int]:
-    """Strongly connected components (Tarjan, without recursion), numbered."""
-    index: dict[Node, int] = {}
-    low: dict[Node, int] = {}
-    component: dict[Node, int] = {}
-    stack: list[Node] = []
-    for start in edges:
-        if start in index:
-            continue
-        work = [(start, iter(edges[start]))]
-        index[start] = low[start] = len(index)
-        stack.append(start)
-        while work:
-            node, following = work[-1]
-            for other in following:
-                if other not in index:
-                    index[other] = low[other] = len(index)
-                    stack.append(other)
-                    work.append((other, iter(edges.get(other, ()))))
-                    break
-                if other not in component:
-                    low[node] = min(low[node], index[other])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    number = len(component)
-                    while node not in component:
-                        component[stack.pop()] = number
-    return component

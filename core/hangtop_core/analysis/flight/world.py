@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.analysis.flight.trace import COMPLETED, DONE, P2P, RETIRED, STATE, Call
+from hangtop_core.analysis.flight.ended import reopen
+from hangtop_core.analysis.flight.trace import DONE, P2P, RETIRED, STATE, Call
 from hangtop_core.analysis.frames import site
 from hangtop_core.model import Frame
 from hangtop_core.text import clean
@@ -25,11 +26,10 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.trace import Trace
 
 MAX_RANKS = 1_000_000
+MAX_MEMBERS = 2_000_000
+"""Members of all groups together that are read: as many as 100,000 ranks in 20 groups each have."""
 _MEMBERS = re.compile(r"\s*\[[\d,\s-]*\]\s*")
 _RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
-_ROOTED = ("broadcast", "gather", "scatter", "reduce")
-_NEVER = 1 << 62
-"""A number that no operation comes to."""
 _DEFAULT = "0"
 """torch's name of the default group."""
 
@@ -115,6 +115,7 @@ class World:
         ordered = sorted(traces, key=lambda one: one.rank)
         self.traces: dict[int, Trace] = {one.rank: one for one in ordered}
         self.groups: list[Group] = []
+        self.memberships = Memberships()
         self._unread = frozenset(unread) - set(self.traces)
         self._extra = {*ranks, *self._unread}
         self._index: dict[tuple[int, str], int] = {}
@@ -181,7 +182,7 @@ class World:
         trace = self.traces.get(rank)
         if trace is None:
             return None
-        at = trace.find(trace.locals.get(self.groups[group].uid, ()), seq)
+        at = trace.find(self.groups[group].uid, seq)
         return None if at is None else self.entry(rank, at)
 
     def collectives(self, rank: int, group: int) -> Iterator[Entry]:
@@ -189,18 +190,9 @@ class World:
 
         Of a coalesced block the last entry comes last, so that it can stand for all of it.
         """
-        return (self.entry(rank, at) for at in reversed(list(self._positions(rank, group))))
-
-    def _positions(self, rank: int, group: int) -> Iterator[int]:
-        """Positions of a group's collectives in a rank's trace, the newest first."""
         trace = self.traces.get(rank)
-        if trace is None:
-            return
-        local = trace.locals.get(self.groups[group].uid, ())
-        groups, flags = trace.group, trace.flag
-        for at in range(trace.length - 1, -1, -1):
-            if groups[at] in local and not flags[at] & P2P:
-                yield at
+        places = trace.places(self.groups[group].uid) if trace is not None else ()
+        return (self.entry(rank, at) for at in places)
 
 
 def _gaps(ranks: Iterable[int]) -> set[int]:
@@ -217,38 +209,66 @@ def parse_members(text: str | None) -> tuple[int, ...]:
 
     Order counts: it is that of ranks within the group.
     """
-    if text is None or not _MEMBERS.fullmatch(text):
-        return ()
     ranks: list[int] = []
-    for first, last in _RUN.findall(text):
-        low, high = int(first), int(last or first)
+    for low, high in member_runs(text):
         if high >= MAX_RANKS or len(ranks) + high - low >= MAX_RANKS:
             return ()
         ranks.extend(range(low, high + 1))
     return tuple(ranks)
 
 
+def member_runs(text: str | None) -> list[tuple[int, int]]:
+    """Return the first and last rank of each run of `[0-2, 8]`; none when it is no such list."""
+    if text is None or not _MEMBERS.fullmatch(text):
+        return []
+    return [(int(first), int(last or first)) for first, last in _RUN.findall(text)]
+
+
+class Memberships:
+    """The members of groups, of which each list is made once, and so many in all."""
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        """Lists of members that are left out, since there are too many in all."""
+        self._by_text: dict[str | None, tuple[int, ...]] = {None: ()}
+        self._room = MAX_MEMBERS
+
+    def of(self, text: str | None) -> tuple[int, ...]:
+        """Return the ranks of `[0, 1, 2]`; the same object for the same text."""
+        if text not in self._by_text:
+            members = parse_members(text) if self._room > 0 else ()
+            self.left_out += self._room <= 0
+            self._room -= len(members)
+            self._by_text[text] = members
+        return self._by_text[text]
+
+
 def _assemble(world: World) -> None:
-    parsed: dict[str | None, tuple[int, ...]] = {None: ()}
-    kinds: dict[str, dict[tuple[int, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
+    kinds: dict[str, dict[str | None, list[int]]] = defaultdict(lambda: defaultdict(list))
     descs: dict[str, str] = {}
     for rank, trace in world.traces.items():
         for info in trace.groups:
-            if info.members not in parsed:
-                parsed[info.members] = parse_members(info.members)
-            kinds[info.uid][parsed[info.members]].append(rank)
+            kinds[info.uid][info.members].append(rank)
             if info.desc:
                 descs.setdefault(info.uid, info.desc)
     for uid in sorted(kinds, key=_natural):
-        for members, ranks in _memberships(uid, kinds[uid], world):
+        for members, ranks in _memberships(uid, _alike(world, kinds[uid]), world):
             known = bool(members)
             group = Group(uid, descs.get(uid, ""), members or tuple(sorted(ranks)), {}, known)
             world.groups.append(group)
             for rank in ranks:
                 world._index[rank, uid] = len(world.groups) - 1
     if any(trace.ended for trace in world.traces.values()):
-        _reopen(world)
+        reopen(world.traces, world.group_of)
     _members(world)
+
+
+def _alike(world: World, texts: dict[str | None, list[int]]) -> dict[tuple[int, ...], list[int]]:
+    """The ranks that use a name by its members, however these are written."""
+    kinds: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for text, ranks in texts.items():
+        kinds[world.memberships.of(text)] += ranks
+    return {members: sorted(ranks) for members, ranks in kinds.items()}
 
 
 def _natural(uid: str) -> tuple[int, str]:
@@ -263,12 +283,13 @@ def _memberships(
     if not kinds:
         extra = {*world.traces, *_gaps(world.traces), *world._extra} if uid == _DEFAULT else ()
         return [((), sorted({*blank, *extra}))]
+    left = set(blank)
     found = []
     for members, ranks in sorted(kinds.items()):
-        inside = set(members)
-        found.append((members, ranks + [rank for rank in blank if rank in inside]))
-        blank = [rank for rank in blank if rank not in inside]
-    return [*found, ((), blank)] if blank else found
+        inside = left.intersection(members)
+        found.append((members, ranks + sorted(inside)))
+        left -= inside
+    return [*found, ((), sorted(left))] if left else found
 
 
 def _members(world: World) -> None:
@@ -293,48 +314,6 @@ def _members(world: World) -> None:
         sends = bool(unseen) and has_sends(world, group)
         for rank in unseen:
             group.by_rank[rank] = _unseen(world, group, rank, numbers[index], sends)
-
-
-def _reopen(world: World) -> None:
-    """Set open what gloo calls over, although a member has ended without joining it.
-
-    An operation that fails, as when a peer goes, counts as completed there.
-    """
-    last: dict[int, int] = {}
-    for rank, trace in world.traces.items():
-        for local, seq in _reached(trace).items() if trace.ended else ():
-            index = world.group_of(rank, local)
-            last[index] = min(last.get(index, seq), seq)
-    for rank, trace in world.traces.items():
-        limits = [last.get(world.group_of(rank, n), _NEVER) for n in range(len(trace.groups))]
-        failing = [call.kind == "collective" and not is_rooted(call.op) for call in trace.calls]
-        columns = zip(trace.group, trace.seq, trace.call, trace.flag, strict=True)
-        trace.raw_flag = bytes(
-            _reopened(flag) if seq > limits[group] and failing[call] else flag
-            for group, seq, call, flag in columns
-        )
-
-
-def _reopened(flag: int) -> int:
-    """The flag of an operation that is not over after all, unless completion was recorded."""
-    return flag if flag & STATE == COMPLETED else flag & ~(DONE | RETIRED)
-
-
-def _reached(trace: Trace) -> dict[int, int]:
-    """The last number that a rank has issued, by its groups; without those of which it is lost."""
-    pairs = dict(zip(zip(trace.group, trace.flag, strict=True), trace.seq, strict=True))
-    whole = not trace.wrapped and not trace.dropped
-    found = dict.fromkeys(range(len(trace.groups)), 0) if whole else {}
-    for (group, flag), seq in pairs.items():
-        if not flag & P2P:
-            found[group] = max(found.get(group, 0), seq)
-    return found
-
-
-def is_rooted(op: str) -> bool:
-    """Whether one rank of a call is its root, so that it may be over on some before all join."""
-    name = op.lower().lstrip("_")
-    return name.startswith(_ROOTED) and not name.startswith("reduce_scatter")
 
 
 def _waiting(trace: Trace, members: dict[int, Member]) -> None:
@@ -369,15 +348,14 @@ def _unseen(world: World, group: Group, rank: int, numbers: Counter[int], sends:
     may be that of a send and tells nothing.
     """
     trace = world.traces[rank]
-    for info in trace.groups:
-        if info.uid == group.uid and info.enqueued is not None:
-            return Member(rank, None if info.enqueued else 0)
-    if len(numbers) == 1:
+    info = trace.infos.get(group.uid)
+    if info is not None and info.enqueued is not None:
+        return Member(rank, None if info.enqueued else 0)
+    if len(numbers) == 1 and not sends:
         wanted = next(iter(numbers))
-        if wanted not in trace.group_ids:
-            for status in trace.statuses:
-                if status.pg_id == wanted and not sends:
-                    return Member(rank, status.enqueued, done=status.completed, from_status=True)
+        status = trace.counters.get(wanted) if wanted not in trace.group_ids else None
+        if status is not None:
+            return Member(rank, status.enqueued, done=status.completed, from_status=True)
     if not trace.wrapped and not trace.dropped and not (trace.statuses and not trace.length):
         return Member(rank, 0)
     return Member(rank, None)
@@ -385,8 +363,4 @@ def _unseen(world: World, group: Group, rank: int, numbers: Counter[int], sends:
 
 def has_sends(world: World, group: Group) -> bool:
     """Whether any ring holds a send or recv of a group."""
-    return any(
-        world.traces[rank].groups[local].uid == group.uid
-        for rank in group.by_rank
-        for local in world.traces[rank].sends
-    )
+    return any(group.uid in world.traces[rank].sends for rank in group.by_rank)

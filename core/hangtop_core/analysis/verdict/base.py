@@ -95,6 +95,8 @@ class Hit(Struct, frozen=True):
     """None: the rule's own."""
     needs: tuple[More, ...] | None = None
     """None: the rule's own."""
+    slow: bool = False
+    """Whether steps pass, which these ranks make long: the job is slow, and nobody hangs."""
     late: float | None = None
     """When it came over ranks that had got nowhere for long by then: it is not why they do not."""
 

@@ -259,8 +259,8 @@ def _others(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
 def _nothing(snapshot: Snapshot) -> Iterator[BlindSpot]:
     """What was looked for when no training job was found, and what was there instead."""
     looked = (
-        "no process has RANK, OMPI_COMM_WORLD_RANK or SLURM_PROCID with a world size in its "
-        "environment, is a torch.multiprocessing.spawn child, or is a launcher (torchrun, "
+        "no Python process is in a process group of torch, has a rank in its environment (RANK "
+        "with a world size, OMPI_COMM_WORLD_RANK, SLURM_PROCID), or is a launcher (torchrun, "
         "accelerate, deepspeed)"
     )
     for node in snapshot.nodes:

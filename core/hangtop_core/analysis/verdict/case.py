@@ -20,6 +20,7 @@ from hangtop_core.analysis.peers import End, Peer, peers
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import GONE, Watcher, left_at
+from hangtop_core.analysis.steptimes import StepTimes, step_times
 from hangtop_core.analysis.verdict.awaitedthread import FOR_THREADS, with_helper
 from hangtop_core.analysis.verdict.base import Hit, Subject
 from hangtop_core.analysis.verdict.busyloops import left_in_loops
@@ -30,7 +31,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks, name_waiters
 from hangtop_core.analysis.verdict.owners import Owners
 from hangtop_core.analysis.verdict.p2pwaits import Knot, knot
 from hangtop_core.analysis.verdict.presumed import with_waits
-from hangtop_core.analysis.verdict.recorderfacts import by_recorders
+from hangtop_core.analysis.verdict.recorderfacts import by_recorders, of_hang
 from hangtop_core.analysis.verdict.said import Said, said
 from hangtop_core.analysis.verdict.servers import awaits_requests
 from hangtop_core.analysis.verdict.storetaken import taken
@@ -159,6 +160,12 @@ class Case:
         return tuple([s for s in self.subjects if s.activity.kind not in GONE])
 
     @cached_property
+    def step_times(self) -> StepTimes | None:
+        """Which ranks are slow in a job that makes progress, as indices of `live`."""
+        live = self.live if self.progress.state == "progressing" else ()
+        return step_times([s.rank for s in live], self.at)
+
+    @cached_property
     def seen_nodes(self) -> tuple[Node, ...]:
         """The nodes of the job that are observed by name."""
         return tuple([self.nodes[name] for name in self.job.nodes if name in self.nodes])
@@ -221,9 +228,9 @@ class Case:
     @cached_property
     def picture(self) -> Picture | None:
         """What the flight recorders show, without what was written before the hang."""
-        ranks, since = self.job.ranks, self.progress.since
-        old = {id(rank) for rank in ranks if rank.recorder is not None and _before(rank, since)}
-        return picture([replace(r, recorder=None) if id(r) in old else r for r in ranks])
+        since = self.progress.since
+        ranks = self.job.ranks
+        return picture([r if r.recorder is None else of_hang(r, since) for r in ranks])
 
     @cached_property
     def said(self) -> Said:
@@ -388,9 +395,3 @@ class Case:
         if at is None or self.at - at < 1.0:
             return ""
         return f"{duration(self.at - at)} ago"
-
-
-def _before(rank: Rank, since: float | None) -> bool:
-    """Whether all that is known of a rank's recorder is a file from before the hang."""
-    said = rank.recorder
-    return said is not None and said.source == "file" and since is not None and said.at < since - 5

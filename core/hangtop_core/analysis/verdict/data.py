@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _AT_WORK = frozenset({"busy", "importing", "compiling"})
 _TAKES = frozenset({"lock", "waiting", "file-lock", "sleep"})
 """What a worker may do that takes a lock which processes share."""
+SPINS = 0.8
+"""Confidence where the worker runs: what it computes may just take that long."""
 FOLLOWS = 0.75
 """Confidence where a process of another rank that is not in a collective has what it waits for."""
 
@@ -110,7 +112,8 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         stuck = [
             w
             for w in _workers(case, subject)
-            if w.activity.kind not in _AT_WORK and not w.standing.gets_on
+            if not w.standing.gets_on
+            and (w.activity.kind not in _AT_WORK or _spins(case, subject, w))
         ]
         if not stuck:
             continue
@@ -140,9 +143,21 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *looking(subject, first),
                 Advice("DataLoader(timeout=...) turns this into an error"),
             ),
-            confidence=FOLLOWS if by_others else None,
+            confidence=SPINS if first.activity.kind == "busy" else FOLLOWS if by_others else None,
             needs=asked(subject, first.process, first.activity),
         )
+
+
+def _spins(case: Case, subject: Subject, worker: Worker) -> bool:
+    """Whether a worker is in a `while`, and has long neither left its functions nor read data.
+
+    What goes from one thing to the next may just take that long.
+    """
+    busy = worker.activity.kind == "busy" and case.progress.state == "hung"
+    if not busy or worker.standing.stalled_s < case.hang_after:
+        return False
+    blocks = [b for f in frames_of(case, subject, worker.process) for b in f.within or ()]
+    return any(text.startswith("while ") for _, text in blocks)
 
 
 def _crossed(case: Case, subject: Subject, stuck: Sequence[Worker]) -> str:
@@ -164,15 +179,22 @@ def _crossed(case: Case, subject: Subject, stuck: Sequence[Worker]) -> str:
     return ""
 
 
+def _is_brief(case: Case) -> bool:
+    """Whether ranks make progress, and nobody was seen to wait for long, now or in a step."""
+    brief = case.progress.state == "progressing" and case.waited_s < FLOOR_S
+    return brief and case.step_times is None
+
+
 def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.progress.state == "progressing" and case.waited_s < FLOOR_S:
+    if _is_brief(case):
         return
     for subject in _waiting_for_data(left):
-        workers = _workers(case, subject)
+        workers, likely = _workers(case, subject), False
         if workers:
             first = max(workers, key=lambda w: w.standing.since)
             text = f"{first.name} {first.activity.text} at {first.activity.at}"
             text += ", and gets on" if first.standing.gets_on else ""
+            likely = not first.standing.gets_on and case.progress.state == "progressing"
         else:
             text = "all its DataLoader workers are idle or give no stack"
         yield Hit(
@@ -190,13 +212,13 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 ),
                 Advice("more workers, a larger prefetch_factor, or less work per sample"),
             ),
-            confidence=None if workers else 0.6,
+            confidence=LIKELY if likely or not workers else None,
             needs=asked(subject, workers[0].process, workers[0].activity) if workers else (),
         )
 
 
 def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.progress.state == "progressing" and case.waited_s < FLOOR_S:
+    if _is_brief(case):
         return
     for subject in left:
         activity = subject.activity
@@ -250,7 +272,8 @@ STUCK = Rule(
     cause="dataloader-worker-stuck",
     title="A DataLoader worker is stuck",
     seen="The rank is in DataLoader._try_get_data and one of its workers sleeps in user code "
-    "without moving.",
+    "without moving; or runs in a `while` in the same functions for the hang time, and no data "
+    "were read from it or by it meanwhile.",
     excluded="The worker computes or moves: `data-starved`.",
     confidence=0.93,
     next_steps=("Look at the file in the worker's descriptor table", "DataLoader(timeout=...)"),

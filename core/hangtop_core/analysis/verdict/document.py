@@ -22,7 +22,10 @@ from the rules by `python -m hangtop_core.analysis.verdict.document`.
 
 A job is *hung* when at least one rank waits for others, or is still starting, and nothing that
 means progress has moved for {HANG_AFTER_S:.0f} seconds (`--hang-after`). Causes marked *at once*
-need only {FLOOR_S:.0f} seconds. Until then a stalled job has suspects, with lower confidence.
+need only {FLOOR_S:.0f} seconds. Before that, from a third of that time on, a stalled job has
+suspects, with lower confidence. Who waits no longer than twice as long as several times lately, and
+went on each time, is not stalled: the job is *slow* where few ranks make all others wait. A hang
+stays one until somebody makes progress.
 
 What would decide between a cause and the next is *asked for*, of one rank of those alike: at once
 where that only reads, and C frames (native stacks), which pause a rank, only with `--allow-pause`.

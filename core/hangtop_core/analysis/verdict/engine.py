@@ -18,6 +18,7 @@ from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
 from hangtop_core.analysis.verdict.excluded import exclusions
+from hangtop_core.analysis.verdict.jobend import attempt_of, job_end
 from hangtop_core.analysis.verdict.logfacts import log_facts
 from hangtop_core.analysis.verdict.lost import lost
 from hangtop_core.analysis.verdict.needs import needs
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-    from hangtop_core.diagnosis import Evidence, Exclusion, Moment, Need
+    from hangtop_core.diagnosis import Ended, Evidence, Exclusion, Moment, Need
     from hangtop_core.model import Job, Snapshot
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ FOLLOWED = 0.82
 """Most that is believed of a thread for which a main thread waits, as stacks let one think."""
 UNDECIDED = 0.85
 """Factor on confidences while a job is stalled but not yet called hung."""
+SUSPECTS = 1 / 3
+"""Part of the hang time in which a job that waits has no suspects yet: steps may take so long."""
 PRESUMED = 0.6
 """Factor where, for want of stacks, it is only presumed who waits."""
 TOGETHER = 25
@@ -87,6 +90,9 @@ def diagnose(
     if state in ("unknown", "starting") and stalled is not None and stalled >= FLOOR_S:
         decisive = any(_is_decisive(rule, hit) for rule, hit in hits)
         state = "hung" if decisive and (case.waiters or not job.ranks) else state
+    if state == "unknown" and (stalled or 0.0) < max(FLOOR_S, hang_after * SUSPECTS):
+        hits = [one for one in hits if "progressing" in one[0].states]
+        stalled = None
     verdicts, ordered = _in_order(case, state, hits)
     causes = {one.cause for one in verdicts}
     moving = state in ("progressing", "exited")
@@ -97,7 +103,7 @@ def diagnose(
     return _diagnosis(
         snapshot,
         job,
-        "starting" if state == "progressing" and _meets(case) else state,
+        _told(case, state, hits),
         hung_for_s=_since(snapshot, since),
         stalled_for_s=None if moving or stalled is None or stalled < FLOOR_S else stalled,
         watchdog_in_s=None if moving or (stalled or 0.0) < FLOOR_S else _watchdog(case),
@@ -106,7 +112,17 @@ def diagnose(
         timeline=timeline(case, ordered, since) if stuck or verdicts else (),
         needs=needs(case, asked) if stuck or state == "exited" else (),
         failed=tuple(failed.values()),
+        ended=job_end(case) if state == "exited" else None,
     )
+
+
+def _told(case: Case, state: JobState, hits: Sequence[tuple[Rule, Hit]]) -> JobState:
+    """Return the state that people are told: one that makes progress may only begin, or be slow."""
+    if state != "progressing":
+        return state
+    if _meets(case):
+        return "starting"
+    return "slow" if case.step_times is not None or any(hit.slow for _, hit in hits) else state
 
 
 def _halted_in_waits(case: Case, hits: Sequence[tuple[Rule, Hit]]) -> frozenset[int]:
@@ -294,6 +310,7 @@ def _diagnosis(
     timeline: tuple[Moment, ...] = (),
     needs: tuple[Need, ...] = (),
     failed: tuple[BlindSpot, ...] = (),
+    ended: Ended | None = None,
 ) -> Diagnosis:
     return Diagnosis(
         schema=SCHEMA,
@@ -311,6 +328,8 @@ def _diagnosis(
         timeline=timeline,
         needs=needs,
         numbers=first_of(snapshot, job) if job is not None else None,
+        ended=ended,
+        attempt=attempt_of(job) if job is not None else None,
     )
 
 

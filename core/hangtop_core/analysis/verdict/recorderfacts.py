@@ -6,9 +6,11 @@ from collections import Counter
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from hangtop_core.analysis.flight import patterns
+from hangtop_core.analysis.flight.alike import kind
 from hangtop_core.analysis.flight.unlike import unlike
-from hangtop_core.analysis.flight.waits import kind
 from hangtop_core.analysis.verdict.base import besides
 from hangtop_core.analysis.verdict.evidence import fact
 from hangtop_core.analysis.verdict.naming import name_ranks
@@ -242,3 +244,14 @@ def reduced_none(case: Case, one: Operation | None, odd: Sequence[Subject]) -> s
         f"{'their' if len(odd) > 1 else 'its'} backward reduced none of these gradients, as where "
         "parameters are not used in a step"
     )
+
+
+def written_before(rank: Rank, since: float | None) -> bool:
+    """Whether all that is known of a rank's recorder is a file from before the hang."""
+    said = rank.recorder
+    return said is not None and said.source == "file" and since is not None and said.at < since - 5
+
+
+def of_hang(rank: Rank, since: float | None) -> Rank:
+    """Return a rank without a recorder that was written before the hang."""
+    return replace(rank, recorder=None) if written_before(rank, since) else rank

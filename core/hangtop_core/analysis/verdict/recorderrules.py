@@ -119,7 +119,7 @@ def _by_stacks(case: Case, one: Verdict) -> tuple[Pattern, Hit] | None:
     that is put off. Who is in no branch of its own has passed the line where the others wait.
     """
     seen = case.picture
-    circles = [end for end in seen.waits.ends() if len(end.nodes) > 1] if seen is not None else []
+    circles = [end for end in seen.waits.ends if len(end.nodes) > 1] if seen is not None else []
     if seen is None or len(circles) != 1:
         return None
     around = one.summary.partition(". ")[0]

@@ -11,7 +11,7 @@ from hangtop_core.analysis.serving import ENDS
 from hangtop_core.analysis.shares import CHILD_SHARE, FOR_CHILDREN, lags, slow_one, stays
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.alone import by_design
-from hangtop_core.analysis.verdict.base import LIKELY, STALLED, Hit, Rule, Subject, alike
+from hangtop_core.analysis.verdict.base import LIKELY, STALLED, Hit, Rule, Subject, alike, besides
 from hangtop_core.analysis.verdict.busyloops import loop_of_its_own
 from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts
 from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.kinds import Kind
+    from hangtop_core.analysis.steptimes import StepTimes
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import JobState
 
@@ -38,11 +39,16 @@ _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importin
 AS_MEANT = Advice(
     "if it is to be so: raise the process group's timeout, or do it before the others wait"
 )
+SHORTEST_S = 0.1
+"""Seconds below which a part of a step is not measured."""
 PASSED = 2
 """Readings at least between which each of those that wait has left its wait."""
 
 
 def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if case.step_times is not None:
+        yield from _long_steps(case, case.step_times)
+        return
     if all(s.activity.op == ENDS for s in case.waiters):
         return  # of a server of torch.distributed.rpc, which waits there all the time
     if case.waited_s >= FLOOR_S:
@@ -52,7 +58,9 @@ def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _alone(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.waited_s >= FLOOR_S and any(s.activity.op != ENDS for s in case.waiters):
+    if case.step_times is not None or case.waited_s < FLOOR_S:
+        return
+    if any(s.activity.op != ENDS for s in case.waiters):
         yield from _slow(case, left, alone=True)
 
 
@@ -154,6 +162,38 @@ def _computing(case: Case, left: Sequence[Subject], alone: bool) -> Iterator[Hit
         )
 
 
+def _long_steps(case: Case, times: StepTimes) -> Iterator[Hit]:
+    """Who makes steps long, measured in those that have passed."""
+    slow = [case.live[i] for i in times.slow]
+    others = besides(case.live, slow)
+    if writes(case, slow[0]):
+        return  # it is told with its checkpoint
+    now = " and ".join(dict.fromkeys(f"{s.activity.text} at {s.activity.at}" for s in slow[:2]))
+    yield Hit(
+        subjects=tuple(slow),
+        summary=(
+            f"{who(slow)} {is_are(slow, 'is', 'are')} slow, not stuck: "
+            f"{long_steps(times, others)}. Now {is_are(slow, 'it', 'they')} {now}"
+        ),
+        evidence=common_facts(case, slow),
+        steps=(
+            profile_step(slow[0], "-d 20"),
+            Advice("look whether it has more to do than the others: longer inputs, uneven layers"),
+        ),
+        slow=True,
+    )
+
+
+def long_steps(times: StepTimes, others: Sequence[Subject]) -> str:
+    """`its last 4 steps took 6.0 s each, those of ranks 0,2-3 less than 0.1 s`."""
+    least = "less than 0.1 s" if times.others_s < SHORTEST_S else f"{times.others_s:.1f} s"
+    whose = "its" if len(times.slow) == 1 else "their"
+    return (
+        f"{whose} last {times.steps} steps took {times.slow_s:.1f} s each, "
+        f"those of {name_ranks(others)} {least}"
+    )
+
+
 class HeldUp(NamedTuple):
     """One rank that works while all others wait for it, over several steps that they passed."""
 
@@ -203,6 +243,7 @@ def _held_up(case: Case) -> Iterator[Hit]:
             Advice("look whether it has more to do than the others: longer inputs, uneven layers"),
         ),
         confidence=0.75,
+        slow=True,
     )
 
 
@@ -257,7 +298,9 @@ STRAGGLER = Rule(
     title="A rank is slow, not stuck",
     seen="Others have waited for seconds, and this rank's functions change between samples or, in "
     "loops that come to their end, its lines: with less confidence where it is busy "
-    "and nothing is read, written or printed. Or steps pass, and for twelve seconds and more it "
+    "and nothing is read, written or printed. Or several steps have passed, in which the others "
+    "waited half of the time or more, and this rank a quarter at most: then step times are told, "
+    "and the state is `slow`. Or steps pass, and for twelve seconds and more it "
     "uses a core while each of the others waits most of the time. "
     "With less confidence: it computes in native code without the GIL, for less than ten times the "
     "hang time.",

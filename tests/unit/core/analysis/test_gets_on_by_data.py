@@ -206,6 +206,23 @@ def test_a_queue_whose_producer_works_hard_is_not_yet_a_hang(
 
 
 @pytest.mark.parametrize(
+    ("share", "watched", "state"),
+    [(0.9, 95.0, "progressing"), (0.01, 95.0, "hung"), (0.9, 700.0, "hung")],
+)
+def test_a_pipe_whose_writer_works_hard_is_not_yet_a_hang(
+    share: float, watched: float, state: str
+) -> None:
+    world = World(observed_since=NOW - watched)
+    world.waiters(3, moved_at=NOW - watched)
+    facts = ("S", "pipe_read", "read", 9, None)
+    rank = world.add(user("score", 45), facts, moved_at=NOW - watched)
+    scorer = world.process(4099, RUN, role="subprocess", label="scorer", rank=3, rank_pid=4030)
+    world.give_children(rank, [(scorer, None)])
+    world.ranks[3] = msgspec.structs.replace(world.ranks[3], child_cpu_share={4099: share})
+    assert judged(world).state == state
+
+
+@pytest.mark.parametrize(
     ("kind", "flowed", "watched", "state"),
     [
         ("main", 2.0, 95.0, "progressing"),

@@ -81,7 +81,20 @@ def test_a_rank_that_is_read_on_its_way_back_into_its_wait_still_hangs() -> None
     assert judged(world).state == "hung"
 
 
-@pytest.mark.parametrize("age", [6.0, 12.0, 20.0, 29.0])
+@pytest.mark.parametrize(("hang_after", "suspects"), [(30.0, []), (12.0, ["missing-collective"])])
+def test_nobody_is_suspected_before_a_third_of_the_hang_time(
+    hang_after: float, suspects: list[str]
+) -> None:
+    world = World()
+    world.waiters(3, moved_at=NOW - 6.0)
+    world.add(user("load_batch", 40), SLEEP, moved_at=NOW - 6.0)
+    snapshot = world.snapshot()
+    found = diagnose(snapshot, snapshot.jobs[0], hang_after)
+    assert (found.state, causes(found)) == ("unknown", suspects)
+    assert (found.stalled_for_s is None) == (not suspects)
+
+
+@pytest.mark.parametrize("age", [11.0, 12.0, 20.0, 29.0])
 def test_a_slow_step_is_a_stall_with_a_suspect_but_no_hang(age: float) -> None:
     # GIVEN one rank that sleeps for 20 seconds in each step, and others that wait for it
     world = World()

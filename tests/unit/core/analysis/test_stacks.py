@@ -14,6 +14,7 @@ from hangtop_core.analysis.stacks import (
     classes,
     flatten,
     merge,
+    steps_of,
 )
 from hangtop_core.model import Failure, Frame
 from support.build import NOW, World
@@ -126,6 +127,32 @@ def test_library_frames_fold_into_the_entry_of_their_run() -> None:
     assert named["all_reduce"] == 1
     assert named["_BaseDataLoaderIter.__next__"] == 7
     assert not any("wrapper" in name for name in named)
+
+
+def test_ranks_part_where_one_waits_inside_a_framework() -> None:
+    site = "/venv/lib/python3.11/site-packages"
+    loop = [
+        ("main", "/mine/train.py", 9),
+        ("fit", f"{site}/lightning/trainer.py", 5),
+        ("run", f"{site}/lightning/loops.py", 6),
+    ]
+    waits = [
+        *loop,
+        ("step", f"{site}/lightning/strategy.py", 7),
+        ("barrier", f"{site}/torch/distributed/distributed_c10d.py", 8),
+        ("wait", f"{site}/torch/distributed/distributed_c10d.py", 3),
+    ]
+    user = [*loop, ("training_step", "/mine/model.py", 4)]
+    frames = {
+        name: [Frame(name=n, file=f, short=f, line=k) for n, f, k in reversed(stack)]
+        for name, stack in (("waits", waits), ("user", user))
+    }
+    steps = {
+        name: [(f.name, hidden) for f, hidden in steps_of(stack, libraries=False)]
+        for name, stack in frames.items()
+    }
+    assert steps["waits"] == [("main", 0), ("fit", 2), ("barrier", 1)]
+    assert steps["user"] == [("main", 0), ("fit", 1), ("training_step", 0)]
 
 
 def test_folded_rows_hide_what_is_below_them() -> None:

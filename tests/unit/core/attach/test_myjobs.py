@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -119,14 +120,14 @@ def test_what_became_of_the_last_job(folder: Path) -> None:
     (folder / "all").write_text(f"{late}\n{old}\n{PENDING}\n")
     assert what_became().startswith("your job 6 (train")
     assert what_became().endswith(" ago: OUT_OF_MEMORY")
-    assert "1:3" in what_became(), "a minute and a half"
+    assert re.search(r" ended [12]:\d\d ago", what_became()), "a minute and a half"
     assert what_became().isprintable()
 
 
 def test_what_slurm_has_forgotten_its_accounting_knows(folder: Path) -> None:
     rows = (f"4|CANCELLED by 1000|{ago(1300)}|a|b", f"5|FAILED|{ago(300)}|train")
     (folder / "accounted").write_text("\n".join([*rows, "6|RUNNING|Unknown|x", ""]))
-    assert what_became() == "your job 5 (train) ended 5:00 ago: FAILED"
+    assert re.fullmatch(r"your job 5 \(train\) ended 5:[0-5]\d ago: FAILED", what_became())
     assert f"-u {os.geteuid()}" in (folder / "asked").read_text()
     (folder / "accounted").write_text("Slurm accounting storage is disabled\n")
     assert what_became() == ""

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.attach.targets import MAX_HOSTFILE, expand, read_hostfile, select
+from hangtop_core.attach import targets
+from hangtop_core.attach.targets import (
+    MAX_HOSTFILE,
+    MAX_NAMES,
+    MAX_NODES,
+    expand,
+    read_hostfile,
+    select,
+)
 from hangtop_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -173,3 +181,34 @@ def test_selecting_puts_it_together(tmp_path: Path) -> None:
     assert select(["n[1-2]", "n5"], ["n2,n5"], [path]) == ("n3", "n1")
     with pytest.raises(UsageError, match="all of them are excluded"):
         select(["n1"], ["n[1-9]"], [])
+
+
+def test_a_set_that_comes_again_is_expanded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a scheduler writes a node for each of its slots."""
+    expanded: list[str] = []
+
+    def counted(expression: str, what: str) -> tuple[str, ...]:
+        expanded.append(expression)
+        return expand(expression, what)
+
+    monkeypatch.setattr(targets, "expand", counted)
+    hosts = tmp_path / "hosts"
+    hosts.write_text("n[1-4]\n" * 40 + "n2\n" * 40 + f"a[1-{MAX_NODES - 4}]\n" * 40)
+    assert len(read_hostfile(hosts)) == MAX_NODES
+    assert expanded == ["n[1-4]", "n2", f"a[1-{MAX_NODES - 4}]"]
+
+
+def test_names_of_all_sets_together_are_bounded(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("".join(f"a[1-{MAX_NODES - n}]\n" for n in range(5)))
+    with pytest.raises(UsageError, match=rf":5: more than {MAX_NAMES} names in all"):
+        read_hostfile(hosts)
+    hosts.write_text(f"a[1-{MAX_NODES}]\nb1\n")
+    with pytest.raises(UsageError, match=rf":2: more than {MAX_NODES} nodes in all"):
+        read_hostfile(hosts)
+    hosts.write_text(f"a[1-{MAX_NODES}]\n")
+    with pytest.raises(UsageError, match=f"more than {MAX_NODES} nodes in all"):
+        select(["b1"], [], [hosts])
+    assert select([], ["a[2-16384]"], [hosts]) == ("a1",)

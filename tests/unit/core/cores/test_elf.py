@@ -126,3 +126,26 @@ def test_a_process_of_any_name_is_looked_at() -> None:
         assert find.own_directories()
     finally:
         own.write_bytes(before)
+
+
+def test_more_notes_than_any_core_has_are_refused_by_their_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "core"
+    path.write_bytes(core(threads=40))
+    assert len(elf.read(str(path)).threads) == 40
+    monkeypatch.setattr(elf, "MAX_NUMBER_OF_NOTES", 20)
+    with pytest.raises(elf.NotACoreError, match="more than 20 notes, the limit"):
+        elf.read(str(path))
+
+
+def test_more_mapped_files_than_any_process_has_are_refused_by_their_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "core"
+    files = tuple((n << 12, (n + 1) << 12, 0, "/a") for n in range(8))
+    path.write_bytes(core(files=files))
+    assert len(elf.read(str(path)).mapped) == 8
+    monkeypatch.setattr(elf, "MAX_MAPPED", 7)
+    with pytest.raises(elf.NotACoreError, match="more than 7 mapped files, the limit"):
+        elf.read(str(path))

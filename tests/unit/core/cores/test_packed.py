@@ -125,3 +125,18 @@ def test_what_lacks_to_unpack_is_told(
     monkeypatch.setattr(packed.shutil, "which", lambda name: None)
     with pytest.raises(elf.NotACoreError, match="gzip is not here to unpack it"):
         read(path, tools)
+
+
+def test_what_stands_for_too_much_is_refused_by_its_limit(
+    tmp_path: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = pack(core() + bytes(24 * packed.PIECE), tmp_path / "core.gz")
+    with packed.whole(path, tools) as copy:
+        assert os.stat(copy).st_size > 24 * packed.PIECE
+    monkeypatch.setattr(packed, "MAX_RATIO", 8)
+    with pytest.raises(elf.NotACoreError, match=r"more than 8.*MiB when it is unpacked, the limit"):
+        read(path, tools)
+    monkeypatch.setattr(packed, "MAX_RATIO", 10_000)
+    monkeypatch.setattr(packed, "MAX_UNPACKED", 4 << 20)
+    with pytest.raises(elf.NotACoreError, match=r"more than 4.*MiB when it is unpacked, the limit"):
+        read(path, tools)

@@ -7,7 +7,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangtop_core.analysis.flight.trace import DONE, P2P, Trace
+from hangtop_core.analysis.flight.trace import DONE, FEW_GROUPS, P2P, GroupInfo, Trace
 from hangtop_core.analysis.flight.world import parse_members
 from hangtop_probe.columns import reduce, short_members
 
@@ -16,11 +16,13 @@ numbers = st.sampled_from([0, 1, 256, 257, 1 << 8 * 7, 0x0101010101010101])
 rows = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0, P2P, DONE]), numbers))
 
 
-@given(rows, numbers, st.sets(st.integers(0, 2)))
+@given(rows, numbers, st.sets(st.integers(0, 2)), st.sampled_from([0, FEW_GROUPS]))
 def test_an_entry_is_found_as_by_looking_at_all(
-    rows: list[tuple[int, int, int]], wanted: int, groups: set[int]
+    rows: list[tuple[int, int, int]], wanted: int, groups: set[int], more: int
 ) -> None:
-    trace = Trace(0, "", length=len(rows))
+    """Also where a process numbers one group more than once, and in traces of many groups."""
+    names = ["tp" if index in groups else f"other {index}" for index in range(3 + more)]
+    trace = Trace(0, "", length=len(rows), groups=tuple(GroupInfo(uid, "") for uid in names))
     trace.raw_group = array("H", [row[0] for row in rows]).tobytes()
     trace.raw_flag = bytes(row[1] for row in rows)
     trace.raw_seq = array("q", [row[2] for row in rows]).tobytes()
@@ -29,7 +31,10 @@ def test_an_entry_is_found_as_by_looking_at_all(
         for at, (group, flag, seq) in enumerate(rows)
         if group in groups and seq == wanted and not flag & P2P
     ]
-    assert trace.find(groups, wanted) == (here[-1] if here else None)
+    assert trace.find("tp", wanted) == (here[-1] if here else None)
+    assert list(trace.places("tp")) == [
+        at for at, (group, flag, _) in enumerate(rows) if group in groups and not flag & P2P
+    ]
     assert [at for at, mark in enumerate(trace.pending()) if mark] == [
         at for at, (_, flag, _) in enumerate(rows) if not flag & (DONE | P2P)
     ]

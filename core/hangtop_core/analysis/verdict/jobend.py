@@ -1,0 +1,84 @@
+"""When and by what a job has ended, and which attempt of its launcher it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.analysis.verdict.sentences import several
+from hangtop_core.diagnosis import Attempt, Ended
+from hangtop_core.launchline import number_in
+from hangtop_core.logs.ended import TOLD_TO
+from hangtop_core.logs.known import LAUNCHERS
+from hangtop_core.text import clean, how_ended, shorten
+
+if TYPE_CHECKING:
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.logs.judge import Fold
+    from hangtop_core.model import Job
+
+RESTARTS, MOST_RESTARTS = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
+TEXT_CELLS = 160
+"""Characters of a log line that says what ended a job."""
+_ENDS = frozenset({"root", "timeout", "cascade", "exit"})
+"""Parts of log records that end a process."""
+
+
+def job_end(case: Case) -> Ended:
+    """Return when the last rank left, and what ended the job, as far as that is known.
+
+    A zombie is only known to have left after it last ran.
+    """
+    ends = [case.ended_at(one) or case.at for one in case.subjects]
+    by = _by_logs(case) or _by_statuses(case)
+    return Ended(round(max(ends, default=case.at), 3), clean(by, 300))
+
+
+def _by_logs(case: Case) -> str:
+    """`rank 0 timed out: ...`, by the first error that ended a rank; empty without one."""
+    judged = case.said.judged
+    folds = (judged.first, *judged.others, *judged.follows) if judged is not None else ()
+    ends = [one for one in folds if one is not None and one.record.part in _ENDS]
+    ends.sort(key=_hearsay)
+    return _told(ends[0]) if ends else ""
+
+
+def _hearsay(fold: Fold) -> int:
+    """Who told a launcher to end comes first, then what ranks print, then what others say."""
+    record = fold.record
+    if record.code in LAUNCHERS:
+        return 0 if record.part == "root" else 2
+    return 2 if record.part in ("exit", "cascade") else 1
+
+
+def _told(fold: Fold) -> str:
+    record, text = fold.record, shorten(fold.record.text, TEXT_CELLS)
+    if record.code in LAUNCHERS or not fold.ranks:
+        return record.means if record.part == "root" and record.means else text
+    if record.part == "timeout":
+        return f"{name_ranks(fold.ranks)} timed out: {record.means or text}"
+    return f"{name_ranks(fold.ranks)} failed: {text}"
+
+
+def _by_statuses(case: Case) -> str:
+    """`ranks 0-1 were killed by SIGKILL`, or how the first left that did not end well."""
+    gone = sorted(case.subjects, key=lambda one: case.ended_at(one) or case.at)
+    failed = [one for one in gone if one.rank.process.exit_code]
+    own = [one for one in failed if one.rank.process.exit_code not in TOLD_TO]
+    if not own and len(failed) < len(gone):
+        return ""  # a launcher ends the others, after one of which nothing is known
+    failed = own or failed
+    if not failed:
+        return ""
+    code = failed[0].rank.process.exit_code or 0
+    alike = [one for one in failed if one.rank.process.exit_code == code]
+    return f"{name_ranks(alike)} {several(how_ended(code), alike)}"
+
+
+def attempt_of(job: Job) -> Attempt | None:
+    """Return which attempt of torchrun's the ranks of a job are; None where there is but one."""
+    env = job.ranks[-1].process.env if job.ranks else {}
+    count, most = number_in(env, (RESTARTS,)), number_in(env, (MOST_RESTARTS,))
+    if count is None or not (count or most):
+        return None
+    return Attempt(count + 1, None if most is None else max(most, count) + 1)

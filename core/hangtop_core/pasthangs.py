@@ -1,0 +1,218 @@
+"""What jobs hung by, kept until they make progress again, also when they have ended meanwhile.
+
+Why a job hung is in its processes and goes with them: what is concluded of what is left is only
+how they ended. Pure: snapshots go in one after the other, with what was concluded of each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from hangtop_core.analysis.standing import FLOOR_S
+from hangtop_core.diagnosis import MAKES_PROGRESS, Ended, PastAttempt
+from hangtop_core.following import follow, live_pids
+from hangtop_core.lastverdict import Hang, outlived
+from hangtop_core.nodestates import UNSEEN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hangtop_core.diagnosis import Attempt, Diagnosis
+    from hangtop_core.following import Identity
+    from hangtop_core.model import Job, Rank, Snapshot
+
+RECOVERED_S = 10.0
+"""Seconds of progress after which a hang is over. A rank that gives up moves for some, too: it
+prints a traceback and ends."""
+RAN_S = 1.0
+"""Seconds after the last verdict on a hang from which on a rank has run for another reason."""
+GUESS = 0.5
+"""Confidence of a verdict on a job that has ended which may as well have ended well."""
+MOST_ATTEMPTS = 8
+"""Past attempts that are kept: torchrun may be told to start a job again without end."""
+MOST_KEPT = 4
+"""Jobs that hung until their end and stay listed: the newest of them."""
+
+
+class _Followed:
+    """A job that is followed."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.ranks: frozenset[Identity] = frozenset()
+        """Those that were alive when it last had some."""
+        self.hang: Hang | None = None
+        self.progress_since: float | None = None
+        """When it was first seen to make progress after that."""
+        self.attempt: Attempt | None = None
+        self.last: Diagnosis | None = None
+        """What was last said of the attempt that runs, once a rank of it had left."""
+        self.last_at = 0.0
+        self.past: tuple[PastAttempt, ...] = ()
+        self.past_sources: tuple[frozenset[float], ...] = ()
+        """Of each past attempt: when the snapshots were taken that it is known from."""
+
+    @property
+    def sources(self) -> frozenset[float]:
+        """When the snapshots were taken of which anything is kept."""
+        return self.own_sources.union(*self.past_sources)
+
+    @property
+    def own_sources(self) -> frozenset[float]:
+        """The same of the attempt that runs."""
+        hang = () if self.hang is None else (self.hang.at,)
+        return frozenset(hang if self.last is None else (*hang, self.last_at))
+
+
+class PastHangs:
+    """Follows jobs, and adds to what is concluded of them what they hung by before."""
+
+    def __init__(self) -> None:
+        self._followed: list[_Followed] = []
+        self.kept: frozenset[str] = frozenset()
+        """Keys of jobs that hung until their end, and are to stay listed."""
+
+    def add(self, snapshot: Snapshot, diagnoses: Mapping[str, Diagnosis]) -> dict[str, Diagnosis]:
+        """Return the diagnoses of a snapshot, later than all before, with what is known beside."""
+        told = dict(diagnoses)
+        followed = self._follow(snapshot)
+        for one in followed:
+            if one.job.key in told:
+                told[one.job.key] = _judged(one, snapshot, told[one.job.key])
+        self._followed = followed
+        ends = {key: one.ended.at for key, one in told.items() if one.ended and one.hung_until_end}
+        self.kept = frozenset(sorted(ends, key=lambda key: -ends[key])[:MOST_KEPT])
+        return told
+
+    @property
+    def sources(self) -> frozenset[float]:
+        """When the snapshots were taken of which anything is kept."""
+        return frozenset().union(*(one.sources for one in self._followed))
+
+    def _follow(self, snapshot: Snapshot) -> list[_Followed]:
+        """The jobs of a snapshot, each as it was known before."""
+        left = {job.key: job for job in snapshot.jobs}
+        followed = []
+        for one in self._followed:
+            job = follow(one.job, snapshot)
+            if job is not None and left.pop(job.key, None) is not None:
+                changed, one.job = job is not one.job, job
+                if changed:
+                    _note_ranks(one, snapshot.at)
+                followed.append(one)
+        for job in left.values():
+            followed.append(new := _Followed(job))
+            new.ranks = live_pids(job)
+        return followed
+
+
+def _note_ranks(one: _Followed, at: float) -> None:
+    """Note which ranks live; where none of those before does, an attempt has begun anew."""
+    alive = live_pids(one.job)
+    if alive and one.ranks and not alive & one.ranks:
+        one.past = (*one.past, _past_attempt(one, at))[-MOST_ATTEMPTS:]
+        one.past_sources = (*one.past_sources, one.own_sources)[-MOST_ATTEMPTS:]
+        one.hang = one.progress_since = one.last = None
+    one.ranks = alive or one.ranks
+
+
+def _past_attempt(one: _Followed, at: float) -> PastAttempt:
+    """What is known of the attempt that is over, which has failed: a hang is why."""
+    last, hang = one.last, one.hang
+    ended = last.ended if last is not None and last.ended is not None else Ended(round(at, 3))
+    if hang is not None and (last is None or not last.hung_until_end):
+        last = outlived(hang, last or hang.diagnosis, ended)
+        ended = last.ended or ended
+    number = one.attempt.number if one.attempt is not None else None
+    return PastAttempt(number, ended, last.verdicts if last is not None else ())
+
+
+def _judged(one: _Followed, snapshot: Snapshot, diagnosis: Diagnosis) -> Diagnosis:
+    """What is said of a job now, with what it hung by and its past attempts."""
+    if one.past:
+        diagnosis = replace(diagnosis, past_attempts=one.past)
+    one.attempt = diagnosis.attempt or one.attempt
+    if diagnosis.hung_until_end:  # it was said before, as in a capture
+        one.last, one.last_at = diagnosis, snapshot.at
+        return diagnosis
+    _note_hang(one, snapshot, diagnosis)
+    hang, ended = one.hang, _end(one.job, snapshot, diagnosis)
+    if hang is not None and ended is not None and _lasted(one, hang, diagnosis):
+        diagnosis = outlived(hang, diagnosis, ended)
+    if ended is not None or any(rank.ended for rank in one.job.ranks):
+        one.last, one.last_at = diagnosis, snapshot.at
+    return diagnosis
+
+
+def _note_hang(one: _Followed, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
+    """Keep the newest verdict on a hang; let go of one that is over."""
+    at, hang = snapshot.at, one.hang
+    if diagnosis.state == "exited" or _out_of_sight(one.job, snapshot):
+        return
+    if hang is not None and _moved(hang, diagnosis, at):
+        one.progress_since = at if one.progress_since is None else one.progress_since
+        if diagnosis.state == "hung" or at - one.progress_since >= RECOVERED_S:
+            hang = one.hang = None
+    if diagnosis.state != "hung":
+        return
+    gone = frozenset(rank.process.identity for rank in one.job.ranks if rank.ended)
+    if hang is None or gone <= hang.gone or not _explained(hang.diagnosis):
+        since = at - (diagnosis.hung_for_s or 0.0)
+        one.hang, one.progress_since = Hang(diagnosis, at, since, gone), None
+
+
+def _moved(hang: Hang, diagnosis: Diagnosis, at: float) -> bool:
+    """Whether a job was seen to make progress after a verdict on its hang."""
+    if diagnosis.state == "hung":
+        return at - (diagnosis.hung_for_s or 0.0) > hang.at + FLOOR_S
+    if diagnosis.state in MAKES_PROGRESS:
+        return True
+    stalled = diagnosis.stalled_for_s
+    return stalled is not None and at - stalled > hang.at + FLOOR_S
+
+
+def _explained(diagnosis: Diagnosis) -> bool:
+    return bool(diagnosis.verdicts) and diagnosis.verdicts[0].cause != "unknown"
+
+
+def _end(job: Job, snapshot: Snapshot, diagnosis: Diagnosis) -> Ended | None:
+    """When and by what a job ended, or was lost from sight; None while any of it is seen."""
+    if diagnosis.state == "exited":
+        return diagnosis.ended or Ended(snapshot.at)
+    if not _out_of_sight(job, snapshot):
+        return None
+    lost = [node for node in snapshot.nodes if node.name in job.nodes and node.state in UNSEEN]
+    at = max((node.last_seen or snapshot.at for node in lost), default=snapshot.at)
+    why = next((node.cause for node in lost if node.cause), "")
+    return Ended(round(at, 3), "all of its nodes were lost" + f": {why}" * bool(why))
+
+
+def _out_of_sight(job: Job, snapshot: Snapshot) -> bool:
+    """Whether no rank is seen to live, and some are on nodes that nothing is seen of any more."""
+    unseen = {node.name for node in snapshot.nodes if node.state in UNSEEN}
+    left = [rank for rank in job.ranks if not rank.ended] if unseen else []
+    return bool(left) and all(rank.node in unseen for rank in left)
+
+
+def _lasted(one: _Followed, hang: Hang, diagnosis: Diagnosis) -> bool:
+    """Whether a hang lasted until the end of its job.
+
+    A job may also have gone on and come to a good end, more quickly than it is looked at. Where
+    nothing tells how its ranks ended, those that were to blame have then moved: others also move as
+    they give up.
+    """
+    ranks = [rank for rank in one.job.ranks if rank.process.identity not in hang.gone]
+    codes = {rank.process.exit_code for rank in ranks}
+    failed = any(codes - {None}) or any(v.confidence > GUESS for v in diagnosis.verdicts)
+    if failed or 0 in codes:
+        return failed
+    return one.progress_since is None or not _freed(hang, ranks)
+
+
+def _freed(hang: Hang, ranks: Sequence[Rank]) -> bool:
+    """Whether the ranks to blame for a hang have run since; all of them where nobody is."""
+    named = {one.rank for verdict in hang.diagnosis.verdicts[:1] for one in verdict.culprits}
+    blamed = [rank for rank in ranks if rank.rank in named] or ranks
+    return all((rank.moved_at or 0.0) > hang.at + RAN_S for rank in blamed)

@@ -1,0 +1,115 @@
+"""Numbers of ranks that no RANK tells: a ladder of what else says so, the surest first.
+
+For processes that are in a process group. A step counts for a whole family, the ranks of one
+store or of one parent on this node, and only where it tells all of them apart: a number that two
+have is none. So names of the rank axes mean what they mean to one another, and order comes last.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from . import procfs
+
+
+class Unnumbered(NamedTuple):
+    """What is known of a process whose number is asked for, in the order in which they began."""
+
+    pid: int
+    environ: Mapping[str, str]
+    cmdline: Tuple[str, ...]
+    local_rank: Optional[int] = None
+    """What a frame of its program calls its rank."""
+
+
+ORDER = "order"
+"""The last step: nothing tells a number, and ranks are counted as they began."""
+Numbers = Dict[int, Tuple[int, str]]
+"""By pid: the number, and what says so."""
+
+_LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+_NODE = ("NODE_RANK", "GROUP_RANK", "SLURM_NODEID")
+_LOCAL_SIZE = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")
+_AXES = ("DP", "PP", "TP")
+"""The outermost first, as vLLM and SGLang number their workers (vllm/distributed/parallel_state.py
+`initialize_model_parallel`, sglang/srt/distributed/parallel_state.py)."""
+_AXIS = re.compile(r"(?<![A-Za-z])(%s)[ _=:-]?(\d{1,5})(?!\d)" % "|".join(_AXES))
+_TITLE = re.compile(r"(?<![A-Za-z])rank[ _=:#-]{0,2}(\d{1,6})(?!\d)", re.I)
+_ARGUMENT = re.compile(r"--?(?:global[-_])?rank(?:=(\d{1,6}))?$")
+_LOCAL_ARGUMENT = re.compile(r"--?local[-_]rank(?:=(\d{1,6}))?$")
+
+
+def of_family(family: Sequence[Unnumbered], taken: Sequence[int] = ()) -> Numbers:
+    """Return the numbers of ranks of one family, beside those that others of it have already."""
+    for source, read in _LADDER:
+        numbers = read(family)
+        told = [number for number in numbers if number is not None]
+        if len(set(told).difference(taken)) == len(family):
+            return {one.pid: (number, source) for one, number in zip(family, told)}
+    free = (number for number in range(len(family) + len(taken)) if number not in taken)
+    return {one.pid: (number, ORDER) for one, number in zip(family, free)}
+
+
+def _by_local_rank(family: Sequence[Unnumbered]) -> List[Optional[int]]:
+    """Local rank and node rank, as Lightning tells its children (plugins/environments)."""
+    numbers: List[Optional[int]] = []
+    for one in family:
+        local = _first(one.environ, _LOCAL)
+        node = _first(one.environ, _NODE) or 0
+        size = _first(one.environ, _LOCAL_SIZE) or len(family)
+        numbers.append(None if local is None else node * size + local)
+    return numbers
+
+
+def _first(environ: Mapping[str, str], names: Sequence[str]) -> Optional[int]:
+    values = (procfs.decimal(environ.get(name, "")) for name in names)
+    return next((value for value in values if value is not None), None)
+
+
+def _by_title(family: Sequence[Unnumbered]) -> List[Optional[int]]:
+    titles = [" ".join(one.cmdline) if len(one.cmdline) == 1 else "" for one in family]
+    named = [_TITLE.search(title) for title in titles]
+    if all(named):
+        return [int(match[1]) for match in named if match]
+    places = [{axis: int(at) for axis, at in _AXIS.findall(title)} for title in titles]
+    sizes = {axis: 1 + max(place.get(axis, 0) for place in places) for axis in _AXES}
+    return [_place(place, sizes) if place else None for place in places]
+
+
+def _place(place: Mapping[str, int], sizes: Mapping[str, int]) -> int:
+    number = 0
+    for axis in _AXES:
+        number = number * sizes[axis] + place.get(axis, 0)
+    return number
+
+
+Step = Callable[[Sequence[Unnumbered]], List[Optional[int]]]
+
+
+def _by_argument(pattern: "re.Pattern[str]") -> Step:
+    def read(family: Sequence[Unnumbered]) -> List[Optional[int]]:
+        return [_argument(one.cmdline, pattern) for one in family]
+
+    return read
+
+
+def _argument(cmdline: Sequence[str], pattern: "re.Pattern[str]") -> Optional[int]:
+    for word, following in zip(cmdline, [*cmdline[1:], ""]):
+        match = pattern.match(word)
+        if match:
+            return procfs.decimal(match[1] or following)
+    return None
+
+
+def _by_variable(family: Sequence[Unnumbered]) -> List[Optional[int]]:
+    return [one.local_rank for one in family]
+
+
+_LADDER: Tuple[Tuple[str, Step], ...] = (
+    ("LOCAL_RANK", _by_local_rank),
+    ("title", _by_title),
+    ("argument", _by_argument(_ARGUMENT)),
+    ("local variable", _by_variable),
+    ("argument", _by_argument(_LOCAL_ARGUMENT)),
+)

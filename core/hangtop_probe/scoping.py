@@ -1,0 +1,66 @@
+"""Which of the processes found the user asked for: those of a Slurm job, or of some pids."""
+
+from __future__ import annotations
+
+from typing import Dict, FrozenSet, Mapping, Optional, Set
+
+from .discovery import Attribution, Table
+from .rankvariables import identity
+
+
+def of_slurm(
+    roles: Mapping[int, Attribution], table: Table, jobs: FrozenSet[str], step: Optional[str]
+) -> Dict[int, Attribution]:
+    """Leave out what says itself that it belongs to another Slurm job, or step of it.
+
+    What does not say (started over ssh, or not to be read) stays: nothing is hidden by mistake.
+    Launchers run in the batch step, so a step leaves out ranks only.
+    """
+
+    def stays(pid: int, role: Attribution) -> bool:
+        one = table.get(role.rank_pid or pid)
+        environ = (one.environ if one is not None else None) or {}
+        if environ.get("SLURM_JOB_ID", "") not in ("", *jobs):
+            return False
+        of = environ.get("SLURM_STEP_ID", "")
+        return step is None or role.role == "launcher" or of in ("", step)
+
+    return {pid: role for pid, role in roles.items() if stays(pid, role)}
+
+
+def _below(pid: int, roles: Mapping[int, Attribution], table: Table) -> Set[int]:
+    """Processes of jobs that a process has started, itself or through others."""
+    found, more = {pid}, {pid}
+    while more:
+        found |= (more := {c.pid for c in table.values() if c.ppid in more} - found)
+    return found & roles.keys()
+
+
+def restrict(
+    roles: Mapping[int, Attribution], table: Table, pids: FrozenSet[int]
+) -> Dict[int, Attribution]:
+    """Keep the jobs of the processes the user named.
+
+    A rank alone would look as if its peers had left. A named process that has no part in a job is
+    what started one (`hangtop run`, a script), else taken for a rank without a number.
+    """
+    starters = {pid: _below(pid, roles, table) for pid in pids if pid not in roles}
+    pids = frozenset(pid for pid in pids if not starters.get(pid)).union(*starters.values())
+
+    def jobs(pid: int) -> Set[object]:
+        role = roles[pid]
+        rank = table.get(role.rank_pid or pid)
+        told = identity(rank.environ or {}) if rank is not None else ()
+        launcher = pid if role.role == "launcher" else role.launcher_pid
+        return {one for one in (launcher, told if any(told) else None) if one is not None}
+
+    named: Set[object] = set().union(*(jobs(pid) for pid in pids if pid in roles))
+    kept = {
+        pid: role
+        for pid, role in roles.items()
+        if pid in pids or role.rank_pid in pids or not named.isdisjoint(jobs(pid))
+    }
+    for pid in pids:
+        if pid in table and pid not in kept:
+            kept[pid] = Attribution("rank", "pid %d" % pid, rank_pid=pid)
+    return kept

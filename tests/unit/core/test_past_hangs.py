@@ -1,0 +1,361 @@
+"""What a job hung by is still told when it has ended, and only where it hung until then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from hangtop.cli.diagnose import exit_status
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.history import MOST, History
+from hangtop_core.model import Node, Process, Snapshot
+from hangtop_core.pasthangs import MOST_ATTEMPTS, RECOVERED_S, PastHangs
+from hangtop_core.rejudging import rejudge
+from hangtop_core.report import diagnosis_text, headline
+from hangtop_core.updates import Update
+from support.build import HUNG_SINCE, NOW
+from support.ends import (
+    CULPRIT,
+    HANG_AFTER,
+    Watched,
+    hanging,
+    moving,
+    started_again,
+    with_gone,
+)
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Diagnosis, Verdict
+
+ALL: dict[int, int | None] = dict.fromkeys(range(4))
+
+
+def causes(diagnosis: Diagnosis) -> list[tuple[str, list[int | None]]]:
+    return [(one.cause, [c.rank for c in one.culprits]) for one in diagnosis.verdicts]
+
+
+def test_the_last_verdict_stays_with_all_that_was_seen() -> None:
+    watched = Watched()
+    snapshot = watched.hang()
+    (before,) = watched.updates[0].diagnoses.values()
+    told = watched.see(with_gone(snapshot, 2.0, ALL))
+    assert (told.state, told.hung_until_end, told.hung_for_s) == ("exited", True, None)
+    assert told.ended is not None
+    assert told.ended.verdict_at == snapshot.at
+    assert told.ended.after_hanging_s == pytest.approx(NOW + 2.0 - HUNG_SINCE, abs=1.0)
+    assert causes(told) == causes(before) == [("missing-collective", [CULPRIT])]
+    assert told.verdicts[0].evidence == before.verdicts[0].evidence
+    assert told.ruled_out == before.ruled_out
+    kinds = [one.kind for one in told.timeline]
+    assert {"stopped", "hung"} <= set(kinds)
+    assert told.timeline[-1].text.startswith("the job ended")
+    assert exit_status(told) == 10
+    assert headline(told) == "ENDED after hanging 5:02"
+
+
+def test_nothing_is_proposed_that_needs_a_process_of_the_job() -> None:
+    watched = Watched()
+    snapshot = watched.hang()
+    (before,) = watched.updates[0].diagnoses.values()
+    told = watched.see(with_gone(snapshot, 2.0, ALL))
+    pids = [str(rank.process.pid) for rank in snapshot.jobs[0].ranks]
+    asks = [step for step in before.verdicts[0].next_steps if any(pid in step for pid in pids)]
+    assert asks, "the verdict on the hang had some"
+    steps = told.verdicts[0].next_steps
+    assert steps
+    assert not set(asks) & set(steps)
+    assert all(spot.fix == "" for spot in told.blind_spots if spot.what == "flight recorder")
+
+
+def test_a_job_that_never_hung_has_only_ended() -> None:
+    watched = Watched()
+    snapshot = moving(hanging(), 0.0)
+    watched.see(snapshot)
+    told = watched.see(with_gone(snapshot, 2.0, ALL))
+    assert told.ended is not None
+    assert (told.state, told.hung_until_end, exit_status(told)) == ("exited", False, 0)
+    assert headline(told) == "EXITED"
+
+
+def test_who_leaves_during_a_hang_is_not_why_it_hung() -> None:
+    watched = Watched()
+    snapshot = watched.hang()
+    first = with_gone(snapshot, 5.0, {0: 1})
+    between = watched.see(first)
+    assert ("rank-exited", [0]) in causes(between)
+    told = watched.see(with_gone(first, 5.0, {1: -15, 2: -15, 3: -15}))
+    assert causes(told)[0] == ("missing-collective", [CULPRIT])
+    assert ("rank-exited", [0]) in causes(told), "what ended it is told, too"
+    later = next(one for one in told.verdicts if one.cause == "rank-exited")
+    assert later.weaker
+    assert told.ended is not None
+    assert told.ended.by == "rank 0 exited with status 1"
+
+
+def test_a_rank_that_was_gone_before_the_others_hung_is_why() -> None:
+    watched = Watched()
+    snapshot = with_gone(hanging(), 0.0, {CULPRIT: -9})
+    assert causes(watched.see(snapshot))[0][0] in ("rank-exited", "rank-oom-killed")
+    told = watched.see(with_gone(snapshot, 60.0, {0: -15, 1: -15, 2: -15}))
+    assert told.hung_until_end
+    assert causes(told)[0] == ("rank-exited", [CULPRIT])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "code", "hung"),
+    [
+        (RECOVERED_S + 2.0, 1, False),
+        (RECOVERED_S + 2.0, None, False),
+        (2.0, None, False),
+        (2.0, 0, False),
+        (2.0, 1, True),
+    ],
+)
+def test_a_hang_is_over_once_the_job_has_made_progress(
+    seconds: float, code: int | None, hung: bool
+) -> None:
+    watched = Watched()
+    snapshot = watched.hang()
+    for after in (1.0, 1.0 + seconds):
+        moved = moving(snapshot, after)
+        assert watched.see(moved).state == "progressing"
+    told = watched.see(with_gone(moved, 1.0, dict.fromkeys(range(4), code)))
+    assert (told.state, told.hung_until_end) == ("exited", hung)
+
+
+def test_who_moves_only_to_give_up_has_not_ended_the_hang() -> None:
+    watched = Watched()
+    snapshot = watched.hang()
+    moved = moving(snapshot, 2.0)
+    job, old = moved.jobs[0], snapshot.jobs[0].ranks[CULPRIT]
+    still = replace(moved, jobs=(replace(job, ranks=(*job.ranks[:CULPRIT], old)),))
+    key = job.key
+    said = replace(diagnose(moved, job, HANG_AFTER), stalled_for_s=None)
+    watched.past.add(still, {key: said})
+    told = watched.see(with_gone(still, 1.0, ALL))
+    assert told.hung_until_end
+
+
+def test_a_good_end_that_came_between_two_looks_is_no_end_of_a_hang() -> None:
+    watched = Watched()
+    told = watched.see(with_gone(watched.hang(), 5.0, dict.fromkeys(range(4), 0)))
+    assert (told.hung_until_end, exit_status(told)) == (False, 0)
+    signalled = Watched()
+    told = signalled.see(with_gone(signalled.hang(), 5.0, dict.fromkeys(range(4), -9)))
+    assert told.hung_until_end
+    assert told.ended is not None
+    assert told.ended.by == "ranks 0-3 were killed by SIGKILL"
+
+
+def test_zombies_have_not_ended_when_they_last_ran() -> None:
+    watched = Watched()
+    snapshot = watched.hang()
+    job = snapshot.jobs[0]
+    ranks = tuple(
+        replace(one, state="zombie", process=replace(one.process, state="Z", exit_code=-9))
+        for one in job.ranks
+    )
+    told = watched.see(replace(snapshot, at=NOW + 3, jobs=(replace(job, ranks=ranks),)))
+    assert told.ended is not None
+    assert (told.ended.after_hanging_s or 0) >= NOW - HUNG_SINCE - 1
+
+
+def test_a_hang_without_a_cause_is_told_as_one_that_is_not_explained() -> None:
+    past, snapshot = PastHangs(), hanging()
+    key = snapshot.jobs[0].key
+    bare = replace(diagnose(snapshot, snapshot.jobs[0], HANG_AFTER), verdicts=())
+    past.add(snapshot, {key: bare})
+    over = with_gone(snapshot, 2.0, ALL)
+    told = past.add(over, {key: diagnose(over, over.jobs[0], HANG_AFTER)})[key]
+    assert (told.hung_until_end, told.verdicts, exit_status(told)) == (True, (), 11)
+    assert "No cause could be told." in diagnosis_text(told)
+
+
+def test_a_better_verdict_takes_the_place_of_one_that_explains_nothing() -> None:
+    past, snapshot = PastHangs(), hanging()
+    key = snapshot.jobs[0].key
+    known = diagnose(snapshot, snapshot.jobs[0], HANG_AFTER)
+    unknown = replace(known.verdicts[0], cause="unknown")
+    past.add(snapshot, {key: replace(known, verdicts=(unknown,))})
+    later = with_gone(snapshot, 3.0, {0: None})
+    past.add(later, {key: known})
+    over = with_gone(later, 3.0, ALL)
+    told = past.add(over, {key: diagnose(over, over.jobs[0], HANG_AFTER)})[key]
+    assert causes(told)[0] == ("missing-collective", [CULPRIT])
+
+
+def test_what_ends_an_unexplained_hang_comes_first() -> None:
+    past, snapshot = PastHangs(), hanging()
+    key = snapshot.jobs[0].key
+    known = diagnose(snapshot, snapshot.jobs[0], HANG_AFTER)
+    unknown = replace(known.verdicts[0], cause="unknown")
+    past.add(snapshot, {key: replace(known, verdicts=(unknown,))})
+    over = with_gone(snapshot, 3.0, {0: -11, 1: -15, 2: -15, 3: -15})
+    told = past.add(over, {key: diagnose(over, over.jobs[0], HANG_AFTER)})[key]
+    assert told.hung_until_end
+    assert (told.verdicts[0].cause, told.verdicts[0].weaker) == ("rank-crashed", "")
+
+
+def test_the_second_hang_is_told_not_the_first() -> None:
+    past, snapshot = PastHangs(), hanging()
+    key = snapshot.jobs[0].key
+    first = diagnose(snapshot, snapshot.jobs[0], HANG_AFTER)
+    past.add(snapshot, {key: first})
+    other = replace(first.verdicts[0], cause="io-wait")
+    second = replace(first, hung_for_s=40.0, stalled_for_s=40.0, verdicts=(other,))
+    again = replace(snapshot, at=snapshot.at + 200)
+    past.add(again, {key: second})
+    over = with_gone(again, 2.0, ALL)
+    told = past.add(over, {key: diagnose(over, over.jobs[0], HANG_AFTER)})[key]
+    assert told.verdicts[0].cause == "io-wait"
+    assert told.ended is not None
+    assert told.ended.after_hanging_s == pytest.approx(42.0, abs=0.2)
+
+
+@pytest.mark.parametrize("key", ["none@n1:29500", "n1:29501"])
+@pytest.mark.parametrize("seen_to_end", [True, False])
+def test_an_attempt_that_hung_is_told_beside_the_one_that_runs(key: str, seen_to_end: bool) -> None:
+    watched = Watched()
+    launcher = Process(99, 1, 5, 0.0, "launcher", "torchrun", "S", node="n1")
+    snapshot = hanging()
+    job = replace(snapshot.jobs[0], launchers=(launcher,))
+    first = started_again(replace(snapshot, jobs=(job,)), 0.0, 1, job.key)
+    hung = tuple(
+        replace(rank, process=replace(one.process, env=rank.process.env), state="sleeping")
+        for rank, one in zip(first.jobs[0].ranks, job.ranks, strict=True)
+    )
+    kept = tuple(
+        replace(old, process=new.process) for old, new in zip(job.ranks, hung, strict=True)
+    )
+    snapshot = replace(snapshot, jobs=(replace(job, ranks=kept),))
+    assert watched.see(snapshot).attempt is not None
+    if seen_to_end:
+        watched.see(with_gone(snapshot, 2.0, {0: 1, 1: -15, 2: -15, 3: -15}))
+    told = watched.see(started_again(snapshot, 4.0, 2, key))
+    assert told.attempt is not None
+    assert (told.attempt.number, told.attempt.of) == (2, 6)
+    (past,) = told.past_attempts
+    assert past.number == 1
+    assert past.ended.after_hanging_s is not None
+    assert (past.verdicts[0].cause, past.verdicts[0].culprits[0].rank) == (
+        "missing-collective",
+        CULPRIT,
+    )
+    assert not told.hung_until_end
+    assert "attempt 1 ended after hanging 5:0" in " ".join(diagnosis_text(told).split())
+
+
+def test_an_attempt_that_failed_without_hanging_is_told_by_how_it_failed() -> None:
+    watched = Watched()
+    snapshot = started_again(moving(hanging(), 0.0), 0.0, 1)
+    launcher = Process(99, 1, 5, 0.0, "launcher", "torchrun", "S", node="n1")
+    snapshot = replace(snapshot, jobs=(replace(snapshot.jobs[0], launchers=(launcher,)),))
+    watched.see(snapshot)
+    watched.see(with_gone(snapshot, 2.0, {0: 1, 1: -15, 2: -15, 3: -15}))
+    told = watched.see(started_again(snapshot, 4.0, 2, "k3"))
+    (past,) = told.past_attempts
+    assert past.ended.after_hanging_s is None
+    assert past.ended.by == "rank 0 exited with status 1"
+    assert past.verdicts[0].culprits[0].rank == 0
+
+
+def test_only_so_many_attempts_are_kept() -> None:
+    watched = Watched()
+    snapshot = hanging()
+    launcher = Process(99, 1, 5, 0.0, "launcher", "torchrun", "S", node="n1")
+    snapshot = replace(snapshot, jobs=(replace(snapshot.jobs[0], launchers=(launcher,)),))
+    for attempt in range(1, MOST_ATTEMPTS + 4):
+        told = watched.see(started_again(snapshot, 5.0 * attempt, attempt))
+    assert [past.number for past in told.past_attempts] == list(range(3, MOST_ATTEMPTS + 3))
+
+
+def lost(snapshot: Snapshot, after: float) -> Snapshot:
+    node = Node("n1", "lost", reason="the connection ended", last_seen=snapshot.at + 1)
+    return replace(snapshot, at=snapshot.at + after, nodes=(node,))
+
+
+def test_a_job_whose_nodes_are_all_lost_was_last_seen_to_hang() -> None:
+    watched = Watched()
+    snapshot = watched.hang()
+    told = watched.see(lost(snapshot, 40.0))
+    assert headline(told) == "LOST after hanging 5:01"
+    assert (told.state, exit_status(told)) == ("unknown", 10)
+    assert causes(told) == [("missing-collective", [CULPRIT])]
+    assert told.ended is not None
+    assert told.ended.by == "all of its nodes were lost: the connection ended"
+    back = watched.see(replace(snapshot, at=snapshot.at + 60.0))
+    assert (back.state, back.ended) == ("hung", None)
+
+
+def test_of_jobs_that_ended_only_those_that_hung_stay_listed() -> None:
+    watched = Watched()
+    snapshot = watched.hang()
+    assert watched.past.kept == frozenset()
+    watched.see(with_gone(snapshot, 2.0, ALL))
+    assert watched.past.kept == {snapshot.jobs[0].key}
+
+
+# Captures
+
+
+def stored() -> list[Update]:
+    """Pictures of a job that hangs and ends, as a hangtop took them that knew nothing of this."""
+    snapshot = hanging()
+    pictures = [snapshot, with_gone(snapshot, 3.0, ALL), with_gone(snapshot, 9.0, ALL)]
+    return [
+        Update(one, {one.jobs[0].key: replace(diagnose(one, one.jobs[0]), ended=None)})
+        for one in pictures
+    ]
+
+
+def newest(pictures: tuple[Update, ...]) -> Diagnosis:
+    (found,) = pictures[-1].diagnoses.values()
+    return found
+
+
+def test_the_history_of_a_capture_tells_of_the_hang() -> None:
+    judged = rejudge(stored(), HANG_AFTER)
+    told = newest(judged)
+    assert (told.hung_until_end, exit_status(told)) == (True, 10)
+    assert causes(told) == [("missing-collective", [CULPRIT])]
+    (between,) = judged[1].diagnoses.values()
+    assert between.hung_until_end, "earlier pictures of the end say it, too"
+
+
+def test_what_is_kept_of_a_capture_is_this_hangtops_own_verdict() -> None:
+    pictures = stored()
+    (key, said) = next(iter(pictures[0].diagnoses.items()))
+    planted: Verdict = replace(said.verdicts[0], next_steps=("rm -rf everything",), summary="lies")
+    pictures[0] = replace(pictures[0], diagnoses={key: replace(said, verdicts=(planted,))})
+    told = newest(rejudge(pictures, HANG_AFTER))
+    assert told.hung_until_end
+    assert "lies" not in told.verdicts[0].summary
+    assert "rm -rf everything" not in told.verdicts[0].next_steps
+    pictures[0] = replace(pictures[1], snapshot=replace(pictures[1].snapshot, at=NOW))
+    pictures[0] = replace(pictures[0], diagnoses={key: replace(said, state="hung")})
+    assert not newest(rejudge(pictures, HANG_AFTER)).hung_until_end, "it shows no hang"
+
+
+def test_who_took_a_capture_has_seen_more_than_its_pictures_show() -> None:
+    pictures = stored()
+    over = pictures[-1]
+    pure = {key: diagnose(over.snapshot, over.snapshot.jobs[0]) for key in over.diagnoses}
+    pictures[-1] = replace(over, diagnoses=pure)
+    assert not newest(rejudge(pictures, HANG_AFTER)).hung_until_end
+
+
+def test_the_picture_that_a_kept_verdict_is_of_stays_in_the_history() -> None:
+    history, watched = History(), Watched()
+    snapshot = watched.hang()
+    history.add(watched.updates[0])
+    for after in range(2, 2 + MOST * 12):
+        watched.see(with_gone(snapshot, float(after), ALL))
+        history.add(watched.updates[-1])
+        if after == 3:
+            # Another before it, so that its place is not the first.
+            first = replace(watched.updates[0], snapshot=replace(snapshot, at=NOW - 50.0))
+            history = History([first, *history.pictures])
+    assert len(history) <= MOST + 1
+    assert snapshot.at in [one.snapshot.at for one in history.pictures]

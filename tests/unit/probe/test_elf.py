@@ -1,0 +1,44 @@
+"""What the dynamic symbols of files tell."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hangtop_probe import elf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_an_interpreter_is_one_under_any_name(tmp_path: Path) -> None:
+    renamed = shutil.copy(sys.executable, tmp_path / "trainer")
+    assert elf.symbols(renamed).is_python
+    assert not elf.symbols("/bin/sh").is_python
+
+
+@pytest.mark.parametrize("head", [b"", b"\x7fELF\x02\x01", b"\x7fELF\x02\x01" + b"\xff" * 4096])
+def test_a_file_that_is_no_program_tells_nothing(tmp_path: Path, head: bytes) -> None:
+    path = tmp_path / "libc.so.6"
+    path.write_bytes(head)
+    assert elf.symbols(str(path)) == elf.Symbols()
+
+
+@pytest.fixture(scope="module")
+def program() -> bytes:
+    with open(sys.executable, "rb") as file:
+        return file.read(4096)
+
+
+@given(at=st.integers(6, 63), value=st.binary(min_size=1, max_size=8))
+def test_a_damaged_header_is_no_error(
+    tmp_path_factory: pytest.TempPathFactory, program: bytes, at: int, value: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("elf") / "damaged"
+    path.write_bytes(program[:at] + value + program[at + len(value) :])
+    elf.symbols(str(path))
