@@ -56,7 +56,6 @@ _FAILURES = (
         "`kubectl cluster-info` says which it is.",
     ),
 )
-_AGAIN = "`kubectl describe pod {node}` says why"
 _ENDINGS = (
     Known(
         re.compile(r"Error from server \(Forbidden\): (.{1,200})"),
@@ -70,21 +69,19 @@ _ENDINGS = (
         "the cluster does not accept your login",
         "log in to it again: `kubectl get pods` has to work",
     ),
-    Known(re.compile(r'pods "[^"]*" not found'), "unreachable", "its pod is gone", _AGAIN, True),
-    Known(re.compile(r"in a completed pod"), "unreachable", "its pod has ended", _AGAIN),
+    Known(re.compile(r'pods "[^"]*" not found'), "unreachable", "its pod is gone", retry=True),
+    Known(re.compile(r"in a completed pod"), "unreachable", "its pod has ended"),
     Known(
         re.compile(r"not have a host assigned"),
         "unreachable",
         "its pod waits for a node",
-        _AGAIN,
-        True,
+        retry=True,
     ),
     Known(
         re.compile(r"container not found|is not running|not created|is waiting to start"),
         "unreachable",
         "its container does not run",
-        _AGAIN,
-        True,
+        retry=True,
     ),
 )
 
@@ -131,7 +128,7 @@ class KubeLauncher(CommandLauncher):
         self.pod = pod
         self._trouble = pod.trouble(container)
         gpus = [plural(pod.gpus, "GPU")] if pod.gpus else []
-        host = clean(pod.spec.node_name, 80) or "no node"
+        host = clean(pod.spec.node_name, 80) or "no node yet"
         self._where = ", ".join([f"on {host}", *gpus])
 
     @property
@@ -142,8 +139,12 @@ class KubeLauncher(CommandLauncher):
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why kubectl ended: by what was wrong with the pod before, where something was."""
         ending = super().explain(code, stderr, was_ready)
-        own = self._trouble and not was_ready and ending.state == "unreachable"
-        return ending._replace(reason=self._trouble) if own else ending
+        if self._trouble and not was_ready and ending.state == "unreachable":
+            ending = ending._replace(reason=self._trouble, fix=None)
+        if ending.fix is None and not was_ready:
+            where = ("-n", self.pod.metadata.namespace, self.pod.name)
+            return ending._replace(fix=shlex.join(("kubectl", "describe", "pod", *where)))
+        return ending
 
 
 def launchers(text: str, login: Login) -> list[KubeLauncher]:

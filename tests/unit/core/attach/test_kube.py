@@ -193,6 +193,7 @@ def test_a_pod_that_waits_is_a_node_with_its_reason(kubectl: Path) -> None:
     ready, waits = nodes(kubectl, pods, "--kube", "a")
     said = 'error: unable to upgrade connection: container not found ("main")'
     assert waits.explain(1, said, False).reason == "its pod is Pending"
+    assert waits.explain(1, said, False).fix == "kubectl describe pod -n ml a-1"
     assert ready.explain(1, said, False).reason == "its container does not run"
     assert waits.explain(1, said, True).state == "lost"
 
