@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import gzip
+import io
 import json
 import tempfile
+import urllib.request
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,13 +24,18 @@ from hangtop.cli.arguments import in_file
 from hangtop_core import bounded, kernelline, numericsfiles, numericsreport
 from hangtop_core.attach import (
     bundle,
+    command,
+    kube,
+    myjobs,
     pdsh,
+    raynodes,
     reasons,
     slurm,
     slurm_reasons,
     srun,
     targets,
 )
+from hangtop_core.attach.engine import MAX_STDERR
 from hangtop_core.attach.ssh import Login
 from hangtop_core.capture import Facts, form, is_capture, load, save
 from hangtop_core.capture.redact import Redaction, Redactor
@@ -226,8 +233,12 @@ QUEUE = b"""7|2_4|2|20001|alice|RUNNING|node-1|None
 """
 
 
-MINE = (b"7|train|1-02:03:04|2\n", b"7_4|a b|3:04|16\n8+1|x|INVALID|1\n")
-"""What squeue is asked for where it is to list this user's jobs."""
+MINE = (
+    b"7|RUNNING|1-02:03:04|N/A|n[1-2]|None|train\n",
+    b"7_4|PENDING|0:00|N/A||Resources|a b\n8+1|FAILED|INVALID|2026-01-31T12:00:00|n1|None|x\n",
+    b"7|CANCELLED by 1000|2026-01-31T12:00:00|train\n",
+)
+"""What squeue and sacct print where they are to list this user's jobs."""
 
 
 @target(lambda: [QUEUE, *QUEUE.splitlines(keepends=True), *MINE])
@@ -236,8 +247,57 @@ def squeue(data: bytes) -> None:
     done = bounded.Done(0, text_of(data), "")
     for asked in ("7", "3", "3+1", "8.0", "2_4", slurm.MINE):
         with mock.patch.object(bounded, "run", return_value=done), suppress(UsageError):
+            assert myjobs.what_became().isprintable()
             job = slurm.find_job(asked)
             assert len(job.nodes) <= targets.MAX_NODES * max(len(job.parts), 1)
+
+
+PODS = {
+    "items": [
+        {
+            "metadata": {"name": "a-0", "namespace": "ml", "labels": {"job-name": "a"}},
+            "spec": {"nodeName": "gpu-7", "containers": [{"name": "main"}, {"name": "proxy"}]},
+            "status": {"phase": "Running"},
+        },
+        {
+            "metadata": {"name": "a-1", "namespace": "ml", "ownerReferences": [{"name": "a"}]},
+            "spec": {"containers": [{"name": "m", "resources": {"limits": {"x/gpu": "8"}}}]},
+            "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled"}]},
+        },
+    ]
+}
+
+
+@target(lambda: [json.dumps(PODS).encode()])
+def kubectl(data: bytes) -> None:
+    """What kubectl prints is pods with names that a command can have, or an error in words."""
+    done = bounded.Done(0, text_of(data), "")
+    with (
+        mock.patch.object(bounded, "run", return_value=done),
+        mock.patch.object(command.shutil, "which", return_value="kubectl"),
+        suppress(UsageError),
+    ):
+        for launcher in kube.launchers("a", Login()):
+            targets.check_name(launcher.node, "--kube")
+            assert launcher.via.isprintable()
+            assert launcher.explain(1, text_of(data[:MAX_STDERR]), False).reason.isprintable()
+
+
+RAY = b'[{"node_id": "2", "node_ip": "10.9.0.2", "state": "ALIVE"}, {"node_ip": "n", "state": "DEAD"}]'
+
+
+@target(lambda: [RAY, b'{"data": {"result": {"result": ' + RAY + b"}}}"])
+def ray_nodes(data: bytes) -> None:
+    """What Ray prints of its nodes is names of nodes, or an error in words."""
+    done = bounded.Done(0, text_of(data), "")
+    answer = io.BytesIO(data)
+    with mock.patch.object(urllib.request, "urlopen", return_value=answer), suppress(UsageError):
+        raynodes._by_http("http://head:8265")
+    with mock.patch.object(bounded, "run", return_value=done), suppress(UsageError):
+        cluster = raynodes.ask("auto")
+        assert cluster.notice.isprintable()
+        for name in cluster.names:
+            targets.check_name(name, "--ray")
 
 
 STEP = b"""0: \x1eHT1 {"id": 0, "relay": 0}

@@ -72,7 +72,9 @@ SIZES = {
     "names_of_files": 1 * MIB,
     "redaction": 4 * MIB,  # the ends of logs are the longest text of a capture
     "ras_report": 32 * MIB,  # ras.MAX_TEXT
-    "squeue": 4 * MIB,  # slurm.MAX_OUTPUT
+    "squeue": 4 * MIB,  # squeue.MAX_OUTPUT
+    "ray_nodes": 16 * MIB,  # raynodes.MAX_OUTPUT
+    "kubectl": 64 * MIB,  # kube.MAX_OUTPUT
     "shared_commands": 4 * MIB,
     "hostfile": 1 * MIB,
     "config_file": 1 * MIB,

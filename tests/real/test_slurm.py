@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hangtop.cli import headnode
 from hangtop.cli.main import main
 from hangtop_core.attach import sbcast, srun
 from hangtop_core.attach.either import Doors, EitherLauncher
+from hangtop_core.attach.myjobs import what_became
 from hangtop_core.attach.slurm import find_job
 from hangtop_core.attach.srun import srun_launchers
 from hangtop_core.attach.ssh import Login, SshLauncher
@@ -152,6 +154,32 @@ def test_components_of_one_job_are_seen_together(
             assert {rank["node"] for rank in found["ranks"]} == nodes
     finally:
         slurm.run("scancel", job)
+
+
+def test_on_a_head_node_the_only_job_is_looked_at_and_of_several_one_is_chosen(
+    slurm: SlurmCluster,
+    hung: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No option says where; the ranks of other tests, on this machine, do not count."""
+    monkeypatch.setattr(headnode, "has_ranks_here", lambda _: False)
+    assert wait_until(lambda: asleep(slurm.node(3)))
+    code, out, err = run(capsys, "dump", "--json")
+    assert code == 0, err
+    assert [rank["node"] for rank in json.loads(out)["ranks"]] == ["node-1", "node-2", "node-3"]
+    assert f"looking at your Slurm job {hung}, its 3 nodes node-[1-3]" in err
+    other = slurm.submit("-N1", "-w", "node-4", "-J", "a|b", script="sleep 1000")
+    slurm.wait_state(other, "RUNNING")
+    code, out, err = run(capsys, "dump", "--json")
+    assert (code, out) == (2, "")
+    assert "2 jobs of yours run" in err
+    assert f"--job {other}  a|b, for 0:0" in err
+    assert "1 node node-4, RUNNING" in err
+    slurm.run("scancel", other)
+    slurm.wait_state(other, "CANCELLED")
+    assert what_became().startswith(f"your job {other} (a|b) ended ")
+    assert what_became().endswith(" ago: CANCELLED")
 
 
 @pytest.mark.parametrize("share_from", [2, 100], ids=["one step for all", "a step per node"])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hangtop.keymap import Keymap
+    from hangtop.slurmjobs import SlurmJobs
     from hangtop.source import Source
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.capture import Capture
@@ -91,13 +92,15 @@ def run_app(
     notice: str = "",
     keymap: Keymap | None = None,
     nettest: Sequence[str] = (),
+    slurm: SlurmJobs | None = None,
 ) -> int:
     """Run the screens on a started session until the user leaves; the exit status.
 
     It is drawn with ASCII characters where the locale has an encoding without the others.
     With `job_key` that job is shown first; with `files` what those show, and nothing else; with
     `capture` its pictures.
-    `nettest` is the command that tests the network between the nodes of the session;
+    `nettest` is the command that tests the network between the nodes of the session; `slurm`
+    notes a job that is to be opened after this one;
     `notice` is told for some seconds.
 
     Raises:
@@ -126,6 +129,8 @@ def run_app(
     )
     app.state.job_name = job_key
     app.nettest = tuple(nettest)
+    app.slurm = slurm
+    app.state.in_slurm = slurm is not None
     app.tell(notice)
     if sys.__stdin__ is not None:  # `prepare` has seen that it is a terminal
         end_with_terminal(sys.__stdin__.fileno())

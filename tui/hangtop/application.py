@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from hangtop.messages import Answered, TraceLines, Updated
+    from hangtop.slurmjobs import SlurmJobs
     from hangtop.source import Source
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.capture import Capture
@@ -133,6 +134,8 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self.real_now = clock
         self.nettest: tuple[str, ...] = ()
         """The command that tests the network between the nodes; empty where none is known."""
+        self.slurm: SlurmJobs | None = None
+        """This user's jobs, where Slurm is on this machine."""
         self.told: tuple[str, str] = ("", "")
         self.trail: list[str] = []
         """Pages that led to this one, which Esc goes back."""
@@ -164,6 +167,8 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self.app_resume_signal.subscribe(self, self._resumed)
         self.set_interval(1.0, self._tick)
         self.set_timer(START_S, _set_aside)
+        if self.slurm is not None and self.slurm.jobs:
+            self.call_after_refresh(self.list_jobs)
         sys.setswitchinterval(SWITCH_S)
 
     def on_resize(self) -> None:
@@ -251,10 +256,10 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         name = self.state.job_name
         if name is None:
             if len(jobs) > 1:
-                self.do_jobs()
+                self.list_jobs()
         elif not self.state.job_found:
             self.tell(f"no job goes by {name!r} yet; this is another one", "warn")
-            self.do_jobs()
+            self.list_jobs()
 
     def on_answered(self, event: Answered) -> None:
         """Tell how a request ended."""

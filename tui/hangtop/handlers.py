@@ -66,20 +66,41 @@ class Handlers(Stopping):
         self._app.go("nodes")
 
     def do_jobs(self) -> None:
-        """Choose a job."""
-        state = self._app.state
-        if state.shown is None:
+        """Choose a job; where there is Slurm, also one of its."""
+        if self._app.slurm is None:
+            self.list_jobs()
             return
+        self._app.tell("asking Slurm ...")
+        self._app.run_worker(self._ask_slurm, thread=True, exclusive=True, group="slurm")
+
+    def _ask_slurm(self) -> None:
+        if self._app.slurm is not None:
+            self._app.call_from_thread(self._slurm_answered, self._app.slurm.ask())
+
+    def _slurm_answered(self, nothing: str) -> None:
+        self._app.tell(nothing, "warn")
+        snapshot = self._app.state.snapshot
+        if not nothing or (snapshot is not None and len(snapshot.jobs) > 1):
+            self.list_jobs()
+
+    def list_jobs(self) -> None:
+        """Open the list of the jobs that are known."""
+        state, slurm = self._app.state, self._app.slurm
 
         def items() -> list[Item]:
             shown = state.shown
-            return job_items(shown.snapshot, shown.diagnoses) if shown else []
+            here = job_items(shown.snapshot, shown.diagnoses) if shown else []
+            return [*here, *(slurm.items() if slurm else ())]
 
-        self._app.push_screen(Choice("JOBS ON THESE NODES", items, state.job_key), self._job_chosen)
+        title = "JOBS ON THESE NODES, AND YOURS IN SLURM" if slurm else "JOBS ON THESE NODES"
+        if items():
+            self._app.push_screen(Choice(title, items, state.job_key), self._job_chosen)
 
     def _job_chosen(self, key: str | None) -> None:
-        if key is not None:
-            state = self._app.state
+        state, slurm = self._app.state, self._app.slurm
+        if key is not None and slurm is not None and slurm.take(key):
+            self._app.exit()
+        elif key is not None:
             state.job_key, state.last_job, state.job_found = key, None, True
             state.rank_key, state.marks = None, frozenset()
             state.settle_on_job()

@@ -63,7 +63,8 @@ ACTIONS: tuple[Action, ...] = (
     *(Action(name, (key,), name, text, GO, possible=why) for key, name, text, why in PAGES),
     Action("palette", ("colon",), "command", "Go to a rank, node or screen; run any action by name",
         GO),
-    Action("jobs", ("J",), "job", "Choose another job", GO, possible=several_jobs),
+    Action("jobs", ("J",), "job", "Choose another job, also one of yours in Slurm", GO,
+        possible=several_jobs),
     # Move
     Action("up", ("up",), "up", "Up one line; also k, except on Rank", MOVE),
     Action("down", ("down",), "down", "Down one line; also j, except on Rank", MOVE),

@@ -178,7 +178,7 @@ def can_capture(now: Situation) -> str | None:
 
 def several_jobs(now: Situation) -> str | None:
     """There must be a choice."""
-    return None if now.jobs > 1 else "there is only one job"
+    return None if now.jobs > 1 or now.in_slurm else "there is only one job"
 
 
 def has_trace(now: Situation) -> str | None:

@@ -24,6 +24,8 @@ class Situation:
     capabilities: Mapping[str, Fact] = field(default_factory=dict)
     """Of the rank's node."""
     jobs: int = 0
+    in_slurm: bool = False
+    """Whether Slurm can be asked for more of them."""
     readonly: bool = False
     live: bool = True
     """False when what is shown is a recording."""

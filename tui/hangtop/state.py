@@ -104,6 +104,8 @@ class State:
     """Whether a capture is being written."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """As of `Situation`."""
+    in_slurm: bool = False
+    """As of `Situation`."""
     unread: dict[str, str] = field(default_factory=dict)
     """Why descriptors could not be read, by rank key."""
     _found: tuple[Update | None, tuple[str | None, str | None], Rank | None] | None = None
@@ -266,6 +268,7 @@ class State:
             node=node,
             capabilities=runs_on.capabilities if runs_on else {},
             jobs=len(snapshot.jobs) if snapshot else 0,
+            in_slurm=self.in_slurm,
             readonly=self.readonly,
             live=self.live,
             files=self.files,

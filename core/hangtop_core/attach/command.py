@@ -22,7 +22,10 @@ from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hangtop_core.attach.launcher import Ending
+    from hangtop_core.attach.reasons import Known
     from hangtop_core.attach.ssh import Login
 
 _PLACE = re.compile(r"%(.?)", re.DOTALL)
@@ -93,6 +96,7 @@ class CommandLauncher:
     channel = None
     via = "command"
     patience = 0.0
+    endings: Sequence[Known] = COMMANDS
 
     def __init__(self, node: str, login: Login, template: Template) -> None:
         self._node = node
@@ -133,7 +137,7 @@ class CommandLauncher:
         """Say why the command ended."""
         trial = self._template.trial(self._node, self._login)
         context = Context(self._node, trial, self._login.python, self._login.sudo, trial)
-        ending = explain_login(code, stderr, was_ready, context, COMMANDS)
+        ending = explain_login(code, stderr, was_ready, context, self.endings)
         if self._template.asks_terminal and ending.state == "unreachable":
             return ending._replace(fix="leave out -t, which asks for a terminal: exec -i")
         return ending

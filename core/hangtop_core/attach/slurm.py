@@ -1,45 +1,21 @@
-"""What Slurm says about a job: its nodes, its user, its state, asked of `squeue`.
-
-``squeue -h -o`` is read because every Slurm has it and its columns are chosen here; ``--json``
-differs between versions, and ``scontrol`` has none in 22.05. What it prints is foreign text: every
-column has a form, and a line that does not have it is an error, never a guess.
-"""
+"""What Slurm says about a job: its nodes, its user, its state, asked of `squeue`."""
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from hangtop_core import bounded
+from hangtop_core.attach import squeue
+from hangtop_core.attach.myjobs import my_job
 from hangtop_core.attach.targets import Names
 from hangtop_core.errors import UsageError
-from hangtop_core.text import clean, plural
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-PATIENCE_S = 20.0
-"""A busy slurmctld takes its time; squeue itself gives up after about as long."""
-MAX_OUTPUT = 4 * 1024 * 1024
-"""Bytes that squeue may print."""
-
-RUNNING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING"})
-"""States in which a job has processes on its nodes."""
-WAITING = frozenset(
-    {
-        "PENDING",
-        "CONFIGURING",
-        "REQUEUED",
-        "REQUEUE_HOLD",
-        "REQUEUE_FED",
-        "SPECIAL_EXIT",
-        "RESV_DEL_HOLD",
-    }
-)
 
 _ASKED = re.compile(
     r"(?P<job>\d{1,10})(?:_(?P<task>\d{1,10})|\+(?P<part>\d{1,6}))?"
@@ -47,16 +23,9 @@ _ASKED = re.compile(
 )
 MINE = "mine"
 """Instead of a number: the one job of this user that runs."""
-_MINE = "%i|%M|%D|%j"
-_LISTED = re.compile(
-    r"(?P<shown>\d{1,10}(?:_\d{1,10}|\+\d{1,6})?)\|(?P<time>[\d:.-]{1,40}|INVALID)"
-    r"\|(?P<nodes>\d{1,7})\|(?P<name>.*)"
-)
-MAX_LISTED = 20
-"""Jobs of this user that are named where several run."""
 _COLUMNS = "%A|%i|%F|%U|%u|%T|%N|%r"
 _ROW = re.compile(
-    r"(?P<id>\d{1,10})\|(?P<shown>\d{1,10}(?:_(?:\d{1,10}|\[[0-9,%:.\-]*\])|\+\d{1,6})?)"
+    rf"(?P<id>\d{{1,10}})\|(?P<shown>{squeue.SHOWN})"
     r"\|(?P<first>\d{1,10})\|(?P<uid>\d{1,10})\|(?P<user>[^|]{0,256})\|(?P<state>[A-Z_]{1,40})"
     r"\|(?P<nodes>[^|]*)\|(?P<reason>.*)"
 )
@@ -108,7 +77,7 @@ def find_job(asked: str) -> SlurmJob:
     Raises:
         UsageError: when there is no Slurm, no such job, or one that has no processes (any more).
     """
-    asked = _mine() if asked == MINE else asked
+    asked = my_job() if asked == MINE else asked
     match = _ASKED.fullmatch(asked)
     if match is None:
         raise UsageError(
@@ -117,10 +86,10 @@ def find_job(asked: str) -> SlurmJob:
             "Yours, where only one runs: --job mine",
         )
     base = asked.partition(".")[0]
-    rows = _rows(_squeue(asked, "-t", "all", "-j", base.partition("+")[0], "-o", _COLUMNS))
+    rows = _rows(squeue.ask(asked, "-t", "all", "-j", base.partition("+")[0], "-o", _COLUMNS))
     rows = _chosen(rows, base, asked)
     if not rows:
-        raise _unknown(asked)
+        raise squeue.unknown(asked)
     for row in rows:
         _check_state(row, asked)
     first = rows[0]
@@ -140,35 +109,6 @@ def find_job(asked: str) -> SlurmJob:
         parts=parts,
         step=step,
     )
-
-
-def _mine() -> str:
-    """Return the number of the one job of this user that runs.
-
-    Raises:
-        UsageError: none runs, or several, which are listed, or a line cannot be read.
-    """
-    text = _squeue(MINE, "-t", "running", "-u", str(os.geteuid()), "-o", _MINE)
-    found: dict[str, list[re.Match[str]]] = {}  # by job: the components of one are rows
-    for line in filter(None, text.split("\n")):
-        match = _LISTED.fullmatch(line)
-        if match is None:
-            raise _unreadable(line)
-        found.setdefault(match["shown"].partition("+")[0], []).append(match)
-    if not found:
-        raise UsageError("--job mine: no job of yours runs", "`squeue --me` lists those that wait.")
-    if len(found) > 1:
-        listed = [_in_words(job, rows) for job, rows in list(found.items())[:MAX_LISTED]]
-        more = [f"  and {len(found) - MAX_LISTED} more"] if len(found) > MAX_LISTED else []
-        raise UsageError(f"{len(found)} jobs of yours run", "\n".join([*listed, *more]))
-    ((job, rows),) = found.items()
-    return job if len(rows) > 1 else rows[0]["shown"]
-
-
-def _in_words(job: str, rows: Sequence[re.Match[str]]) -> str:
-    first = min(rows, key=lambda row: _component(row["shown"]) or 0)
-    nodes = plural(sum(int(row["nodes"]) for row in rows), "node")
-    return f"  --job {job}  {clean(first['name'], 40)}, for {first['time']}, {nodes}"
 
 
 def own_job(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -197,43 +137,12 @@ def visibility(job: SlurmJob, uid: int | None = None) -> str | None:
     )
 
 
-def _squeue(asked: str, *options: str) -> str:
-    argv = ["squeue", "-h", *options]
-    # Columns and times as asked for here, whatever the user's own squeue looks like.
-    environ = {name: text for name, text in os.environ.items() if not name.startswith("SQUEUE_")}
-    try:
-        done = bounded.run(argv, PATIENCE_S, MAX_OUTPUT, environ)
-    except FileNotFoundError:
-        raise UsageError(
-            "--job needs Slurm's squeue, and there is none on this machine",
-            "Run hangtop where you submit jobs, or name the nodes: -w NODES",
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise UsageError(
-            f"Slurm does not answer: squeue took more than {PATIENCE_S:.0f} s",
-            "`scontrol ping` says whether its controller is up. The nodes can be named: -w NODES",
-        ) from None
-    except bounded.TooMuchOutputError:
-        raise UsageError(
-            f"squeue printed more than {MAX_OUTPUT >> 20} MiB about job {asked}",
-            "Name the nodes: -w NODES",
-        ) from None
-    except OSError as error:
-        raise UsageError(f"squeue cannot be run: {error.strerror}") from error
-    if done.code:
-        said = done.err.strip()
-        if "Invalid job id" in said:
-            raise _unknown(asked)
-        raise UsageError(f"squeue failed: {clean(said.rpartition(chr(10))[2], 200)}")
-    return done.out
-
-
 def _rows(text: str) -> list[_Row]:
     found = []
     for line in text.splitlines():
         match = _ROW.fullmatch(line)
         if match is None:
-            raise _unreadable(line)
+            raise squeue.unreadable(line)
         found.append(
             _Row(
                 match["id"],
@@ -269,9 +178,9 @@ def _chosen(rows: Sequence[_Row], base: str, asked: str) -> list[_Row]:
 
 
 def _check_state(row: _Row, asked: str) -> None:
-    if row.state in RUNNING:
+    if row.state in squeue.RUNNING:
         return
-    if row.state in WAITING:
+    if row.state in squeue.WAITING:
         why = f" ({clean(row.reason, 80)})" if row.reason not in ("", "None") else ""
         raise UsageError(
             f"job {asked} has not started: {row.state}{why}",
@@ -280,18 +189,6 @@ def _check_state(row: _Row, asked: str) -> None:
     raise UsageError(
         f"job {asked} has ended: {row.state}",
         f"`scontrol show job {asked}` and `sacct -j {asked}` say how. Nothing is left to see.",
-    )
-
-
-def _unreadable(line: str) -> UsageError:
-    return UsageError(f"squeue printed what cannot be read: {clean(line, 120)!r}")
-
-
-def _unknown(asked: str) -> UsageError:
-    return UsageError(
-        f"Slurm knows no job {asked}",
-        "It may have ended: Slurm forgets a job minutes after its end.\n"
-        f"`squeue --me` lists your jobs, `sacct -j {asked.partition('+')[0]}` those that are over.",
     )
 
 
@@ -307,7 +204,7 @@ def _nodes(folded: str, names: Names) -> tuple[str, ...]:
 
 
 def _of_step(parts: tuple[Part, ...], job: str, asked: str, step: str) -> tuple[Part, ...]:
-    text = _squeue(asked, "-s", f"{job}.{step}", "-o", "%N").strip()
+    text = squeue.ask(asked, "-s", f"{job}.{step}", "-o", "%N").strip()
     if not text:
         raise UsageError(
             f"job {asked.partition('.')[0]} has no step {step} now",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from msgspec import Struct
 
 from hangtop_core import nodesets
+from hangtop_core.attach import kube
 from hangtop_core.attach.command import EXAMPLE, CommandLauncher, Template
 from hangtop_core.attach.either import Doors, EitherLauncher
 from hangtop_core.attach.local import LocalLauncher, is_here
@@ -46,6 +47,10 @@ class Targets(Struct, frozen=True):
     via: Via = "auto"
     command: str | None = None
     """A template, as `Template` takes it."""
+    kube: str | None = None
+    """Pods, as `kube.parse` takes it."""
+    cluster: tuple[str, ...] = ()
+    """All nodes of a cluster (of Ray), of which `nodes` and `exclude` choose some."""
     login: Login = Login()
     pids: tuple[int, ...] = ()
     usual: frozenset[str] = frozenset()
@@ -71,6 +76,8 @@ def slurm_target(targets: Targets) -> SlurmTarget:
     Raises:
         UsageError: when a job is asked for that has no processes, or cannot be found.
     """
+    if targets.kube is not None or targets.cluster:
+        return SlurmTarget(None)
     if targets.job is not None:
         job = find_job(targets.job)
         return SlurmTarget(job, _notices(job))
@@ -115,10 +122,12 @@ def launchers(
         UsageError: when something cannot be used, or goes with nothing else that is named.
     """
     login = targets.login.check()
+    if targets.kube is not None:
+        return _of_pods(targets, targets.kube)
     via = targets.via
     if via == "auto" and targets.command is not None:
         via = "command"
-    if job is None and not targets.nodes and not targets.hostfiles:
+    if job is None and not (targets.nodes or targets.hostfiles or targets.cluster):
         _refuse_what_has_no_effect(targets)
         return [LocalLauncher()]
     if job is not None and via not in ("pdsh", "command"):
@@ -140,15 +149,16 @@ def launchers(
 
 
 def _named(targets: Targets, job: SlurmJob | None) -> tuple[str, ...]:
-    """The nodes that are named; of a job all of its own where none is."""
-    if job is not None and not targets.nodes and not targets.hostfiles:
-        return select([",".join(job.nodes)], targets.exclude, [])
+    """The nodes that are named; of a job or a cluster all of its own where none is."""
+    among = job.nodes if job is not None else targets.cluster
+    if among and not targets.nodes and not targets.hostfiles:
+        return select([",".join(among)], targets.exclude, [])
     names = select(targets.nodes, targets.exclude, targets.hostfiles)
-    others = [name for name in names if job is not None and name not in set(job.nodes)]
-    if job is not None and others:
+    others = set(names).difference(among) if among else set()
+    if others:
+        whole = f"job {job.name}" if job is not None else "this cluster"
         raise UsageError(
-            f"{nodesets.fold(others)} is not of job {job.name}",
-            f"Its nodes: {nodesets.fold(job.nodes)}",
+            f"{nodesets.fold(others)} is not of {whole}", f"Its nodes: {nodesets.fold(among)}"
         )
     return names
 
@@ -218,6 +228,26 @@ def _by_command(targets: Targets, names: Sequence[str]) -> list[Launcher]:
     if len(names) > 1 and not template.names_node:
         raise UsageError(f"--command: no %h in it, so {len(names)} nodes would be one", EXAMPLE)
     return [CommandLauncher(name, targets.login, template) for name in names]
+
+
+def _of_pods(targets: Targets, pods: str) -> list[Launcher]:
+    """Return a launcher for each pod; `nodes` and `exclude` choose among them."""
+    given = {
+        "job": targets.job,
+        "hostfile": targets.hostfiles,
+        "command": targets.command,
+        "via": targets.via != "auto",
+        "user": targets.login.user,
+    }
+    for option, value in given.items():
+        if value and option not in targets.usual:
+            raise UsageError(f"--{option} has no effect with --kube, which has a way of its own")
+    by_name = {launcher.node: launcher for launcher in kube.launchers(pods, targets.login)}
+    names = select(targets.nodes or [",".join(by_name)], targets.exclude, [])
+    unknown = [name for name in names if name not in by_name]
+    if unknown:
+        raise UsageError(f"{nodesets.fold(unknown)} is none of these pods")
+    return [by_name[name] for name in names]
 
 
 def _refuse_what_has_no_effect(targets: Targets) -> None:

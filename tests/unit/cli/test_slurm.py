@@ -56,9 +56,11 @@ def test_a_job_is_its_nodes_by_ssh_first() -> None:
 
 def test_the_one_job_of_mine(squeue: Path) -> None:
     mine = squeue / "mine"
-    mine.write_text("7|1-02:03:04|3|train\n")
+    mine.write_text("7|RUNNING|1-02:03:04|N/A|n[1-3]|None|train\n")
     assert ways("--job", "mine") == ways("--job", "7")
-    mine.write_text("7|1-02:03:04|3|train\n8|5:06|1|eval\x1b[2J\n")
+    mine.write_text(
+        "7|RUNNING|1-02:03:04|N/A|n[1-3]|None|train\n8|RUNNING|5:06|N/A|n9|None|eval\x1b[2J\n"
+    )
     with pytest.raises(UsageError, match="2 jobs of yours run") as error:
         ways("--job", "mine")
     assert "--job 7  train, for 1-02:03:04, 3 nodes" in (error.value.help or "")
@@ -70,18 +72,20 @@ def test_the_one_job_of_mine(squeue: Path) -> None:
 
 def test_a_job_of_mine_is_found_whatever_its_name(squeue: Path) -> None:
     mine = squeue / "mine"
-    mine.write_text("7|1-02:03:04|3|lr=1|x=2\x0b\u2028\n")
+    mine.write_text("7|RUNNING|1-02:03:04|N/A|n[1-3]|None|lr=1|x=2\x0b\u2028\n")
     assert ways("--job", "mine") == ways("--job", "7")
-    mine.write_text("7|1-02:03:04|three|train\n")
-    with pytest.raises(UsageError, match=r"what cannot be read: '7.*three"):
+    mine.write_text("7|RUNNING|1-02:03:04|N/A|n 1|None|train\n")
+    with pytest.raises(UsageError, match=r"what cannot be read: '7.*n 1"):
         ways("--job", "mine")
 
 
 def test_components_of_a_job_of_mine_are_one_job(squeue: Path) -> None:
     mine = squeue / "mine"
-    mine.write_text("7+1|5:06|1|eval\n7+0|5:06|2|train\n")
+    mine.write_text("7+1|RUNNING|5:06|N/A|n3|None|eval\n7+0|RUNNING|5:06|N/A|n[1-2]|None|train\n")
     assert ways("--job", "mine") == ways("--job", "7")
-    mine.write_text("7+1|5:06|1|eval\n7+0|5:06|2|train\n8|1:00|1|other\n")
+    mine.write_text(
+        "7+1|RUNNING|5:06|N/A|n3|None|eval\n7+0|RUNNING|5:06|N/A|n[1-2]|None|train\n8|RUNNING|1:00|N/A|n9|None|other\n"
+    )
     with pytest.raises(UsageError, match="2 jobs of yours run") as error:
         ways("--job", "mine")
     assert "--job 7  train, for 5:06, 3 nodes" in (error.value.help or "")

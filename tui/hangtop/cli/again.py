@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     import argparse
 
 _REPEATED = ("nodes", "exclude", "hostfile")
-_VALUES = ("job", "via", "command", "user", "python", "init", "fanout", "connect_timeout")
+_VALUES = ("job", "kube", "ray", "via", "command")
+_LOGIN = ("user", "python", "init", "fanout", "connect_timeout")
 _FLAGS = ("sudo", "fast_kex")
 
 
@@ -23,7 +24,7 @@ def again(arguments: argparse.Namespace, command: str) -> tuple[str, ...]:
     given = {key: value for key, value in vars(arguments).items() if key in arguments.given}
     for key in _REPEATED:
         words += [f"{_option(key)}={value}" for value in given.get(key, ())]
-    words += [f"{_option(key)}={given[key]}" for key in _VALUES if key in given]
+    words += [f"{_option(key)}={given[key]}" for key in (*_VALUES, *_LOGIN) if key in given]
     words += [_option(key if given[key] else f"no_{key}") for key in _FLAGS if key in given]
     return tuple(words)
 

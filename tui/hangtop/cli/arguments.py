@@ -33,6 +33,8 @@ DEFAULTS: dict[str, Any] = {
     "job": None,
     "via": "auto",
     "command": None,
+    "kube": None,
+    "ray": None,
     "fast_kex": False,
     "user": None,
     "python": "python3",
@@ -134,9 +136,15 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
     """On which nodes, and how to get there."""
     group = parser.add_argument_group(
         "on which nodes",
-        "Without any of these: this machine. Nothing has to be installed on a node but python3.",
+        "Without any of these: this machine; where no rank runs on it and there is Slurm, your job "
+        "there, and of several a choice. Nothing has to be installed on a node but python3.",
         argument_default=argparse.SUPPRESS,
     )
+    _add_places(group)
+    _add_ways(group)
+
+
+def _add_places(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "-w",
         "--nodes",
@@ -158,6 +166,23 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
         help="nodes and ranks of a Slurm job: 123, 123_4, 123+0, 123.0, or mine, where one job of "
         "yours runs (default: the job this shell is in, if it has other nodes)",
     )
+    group.add_argument(
+        "--kube",
+        metavar="PODS",
+        help="pods of a Kubernetes job, by kubectl in your own context: [NAMESPACE/]NAME of a "
+        "PyTorchJob, TrainJob, JobSet, MPIJob, RayJob, Job or pod, or a label: app=train",
+    )
+    group.add_argument(
+        "--ray",
+        nargs="?",
+        const="auto",
+        metavar="ADDRESS",
+        help="nodes of the Ray cluster that `ray` finds from here, or of HEAD:6379 or "
+        "http://HEAD:8265",
+    )
+
+
+def _add_ways(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--via",
         choices=("auto", "ssh", "srun", "pdsh", "command", "local"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hangtop.keymap import Keymap
 
-WHERE = ("nodes", "hostfile", "job")
+WHERE = ("nodes", "hostfile", "job", "kube", "ray")
 """One of them given on the command line puts away all of them in the file, and `exclude`."""
 WAY = ("via", "command")
 """Likewise: a command that the file names is no way for somebody who asks for ssh."""

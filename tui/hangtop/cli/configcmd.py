@@ -23,6 +23,8 @@ INSTEAD = {
     "hostfile": ["/job/hostfile"],
     "job": "4711",
     "command": "kubectl exec -i %h --",
+    "kube": "team-a/train",
+    "ray": "auto",
     "user": "alice",
     "init": "module load python",
     "sample_every": 5.0,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hangtop_core.numerics import Numerics
     from hangtop_core.updates import Update
 
-NOT_HERE = ("nodes", "hostfile", "job", "command")
+NOT_HERE = ("nodes", "hostfile", "job", "command", "kube", "ray")
 """Options that say on which nodes."""
 
 

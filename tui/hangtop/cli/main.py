@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Find the rank that hangs your distributed PyTorch job, and why.
 
-Without a command: the terminal app, on the training jobs of this machine, or of other nodes
-with -w, which need nothing but python3."""
+Without a command: the terminal app, on the training jobs of this machine, on your Slurm job
+where none runs here, or on other nodes with -w, which need nothing but python3."""
 
 EXAMPLES = """\
 examples:
@@ -57,7 +57,9 @@ examples:
   hangtop debug 3                  a pdb prompt in rank 3, of a job started by hangtop run
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
   hangtop --job 4711               a Slurm job, over ssh or srun
-  hangtop -w pod-1,pod-2 --command 'kubectl exec -i %h --'
+  hangtop --kube team-a/train      the pods of a Kubernetes job, by your own kubectl
+  hangtop --ray                    the nodes of a Ray cluster, over ssh
+  hangtop -w box-1,box-2 --command 'docker exec -i %h'
   hangtop doctor -w 'gpu[01-16]'   what hangtop can see there, and what it lacks
   hangtop nettest -w 'gpu[01-16]'  whether these nodes can talk, and if not, who is to blame
   hangtop run -- torchrun ...      start a job so that it can be looked into when it hangs

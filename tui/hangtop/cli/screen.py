@@ -2,34 +2,65 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 from hangtop.app import begin, diagnose, prepare, run_app
 from hangtop.cli import config
 from hangtop.cli.again import again
-from hangtop.cli.arguments import complete, session_options
+from hangtop.cli.arguments import DEFAULTS, complete, session_options
 from hangtop.cli.targets import launchers, slurm_target
+from hangtop.slurmjobs import SlurmJobs
 from hangtop_core.attach.local import LocalLauncher
+from hangtop_core.attach.myjobs import SeveralJobsError
+from hangtop_core.attach.ways import SlurmTarget
 from hangtop_core.errors import NoJobError
 from hangtop_core.session import Session
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
+
+    from hangtop.keymap import Keymap
+    from hangtop_core.attach.myjobs import ListedJob
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the app; returns when the user leaves it."""
     arguments = complete(arguments, sample_early=1.0)
     keymap = config.keymap(config.config_path())
-    nodes = launchers(arguments)
+    while True:
+        slurm, status = _look(arguments, keymap)
+        if slurm is None or slurm.chosen is None:
+            return status
+        arguments = on_job(arguments, slurm.chosen)
+
+
+def on_job(arguments: argparse.Namespace, job: str) -> argparse.Namespace:
+    """Return these arguments with another Slurm job in place of where they led to."""
+    values = {key: value for key, value in vars(arguments).items() if key != "slurm"}
+    places = {key: DEFAULTS[key] for key in (*config.WHERE, "exclude", "pid", "job_key")}
+    given = arguments.given - places.keys() | {"job"}
+    return argparse.Namespace(**{**values, **places, "job": job, "given": given})
+
+
+def _look(arguments: argparse.Namespace, keymap: Keymap) -> tuple[SlurmJobs | None, int]:
+    """Open the app once; return the exit status, and what was chosen to be opened next."""
+    jobs: Sequence[ListedJob] = ()
+    try:
+        nodes = launchers(arguments)
+    except SeveralJobsError as error:
+        jobs, arguments.slurm = error.jobs, SlurmTarget(None)
+        nodes = launchers(arguments)
+    job = slurm_target(arguments).job
+    slurm = SlurmJobs(job.name if job else None, jobs) if shutil.which("squeue") else None
     if arguments.pid and all(isinstance(one, LocalLauncher) for one in nodes):
         there(arguments.pid)
     prepare()  # before the session starts: without a terminal there is nothing to observe for
     begin()
     with Session(session_options(arguments), diagnose, nodes) as session:
-        return run_app(
+        return slurm, run_app(
             session,
             ascii=arguments.ascii,
             light=arguments.light,
@@ -38,6 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
             notice="; ".join(slurm_target(arguments).notices),
             keymap=keymap,
             nettest=again(arguments, "nettest"),
+            slurm=slurm,
         )
 
 

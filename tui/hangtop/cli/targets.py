@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from hangtop.cli import redacting
+from hangtop.cli import headnode, redacting
 from hangtop.cli.arguments import session_options
 from hangtop.cli.output import StatusLine
-from hangtop_core.attach import ways
+from hangtop_core.attach import raynodes, ways
+from hangtop_core.attach.kube import KubeLauncher, summary
 from hangtop_core.attach.pdsh import NOTE, PdshLauncher
 from hangtop_core.attach.slurm import own_job
 from hangtop_core.attach.ssh import Login
 from hangtop_core.attach.ways import SlurmTarget, Targets
+from hangtop_core.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -31,8 +33,15 @@ def launchers(arguments: argparse.Namespace, watch: bool = True) -> list[Launche
     targets = _targets(arguments)
     job = slurm_target(arguments).job
     asked = session_options(arguments).watch_request() if watch else None
-    found = ways.launchers(targets, job, asked)
+    with StatusLine() as status:
+        if targets.kube is not None:
+            status.show("asking Kubernetes ...")
+        found = ways.launchers(targets, job, asked)
     redacting.of(arguments).learn_hosts(one.node for one in found)
+    pods = [one for one in found if isinstance(one, KubeLauncher)]
+    redacting.of(arguments).learn_hosts(dict.fromkeys(one.pod.spec.node_name for one in pods))
+    if pods:
+        print(f"hangtop: looking at {summary(pods)}", file=sys.stderr)
     if any(isinstance(one, PdshLauncher) for one in found):
         print(f"hangtop: {NOTE}", file=sys.stderr)
     return found
@@ -43,22 +52,42 @@ def slurm_target(arguments: argparse.Namespace) -> SlurmTarget:
 
     Raises:
         UsageError: when a job is asked for that has no processes, or cannot be found.
+        SeveralJobsError: no place is named, no rank runs here, and there is a choice.
     """
     if "slurm" not in arguments:
+        targets = _targets(arguments)
+        anywhere = headnode.applies(targets, arguments.subcommand)
         with StatusLine() as status:
-            if arguments.job is not None or own_job() is not None:
+            if arguments.job is not None or own_job() is not None or anywhere:
                 status.show("asking Slurm ...")
-            arguments.slurm = ways.slurm_target(_targets(arguments))
+            arguments.slurm = (
+                headnode.target(arguments.all_users) if anywhere else ways.slurm_target(targets)
+            )
         for text in arguments.slurm.notices:
             print(f"hangtop: {text}", file=sys.stderr)
     found: SlurmTarget = arguments.slurm
     return found
 
 
+def _ray_nodes(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Return the nodes of the Ray cluster that is meant, if any; Ray is asked once."""
+    if arguments.ray is None:
+        return ()
+    if arguments.job is not None or arguments.kube is not None:
+        raise UsageError("--ray, --job and --kube each name all nodes: leave out all but one")
+    if "ray_nodes" not in arguments:
+        with StatusLine() as status:
+            status.show("asking Ray ...")
+            arguments.ray_nodes = raynodes.ask(arguments.ray)
+        print(f"hangtop: {arguments.ray_nodes.notice}", file=sys.stderr)
+    names: tuple[str, ...] = arguments.ray_nodes.names
+    return names
+
+
 def _targets(arguments: argparse.Namespace) -> Targets:
     # Neither can log in as somebody else; who said so on the command line is told.
     command = arguments.via == "auto" and arguments.command is not None
-    nobody = arguments.via in ("srun", "command") or command
+    nobody = arguments.via in ("srun", "command") or command or arguments.kube is not None
     login = Login(
         user=None if nobody and "user" in arguments.from_file else arguments.user,
         python=arguments.python,
@@ -76,6 +105,8 @@ def _targets(arguments: argparse.Namespace) -> Targets:
         job=arguments.job,
         via=arguments.via,
         command=arguments.command,
+        kube=arguments.kube,
+        cluster=_ray_nodes(arguments),
         login=login.check(),
         pids=tuple(arguments.pid),
         usual=arguments.from_file,

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangtop_core.attach import slurm
-from hangtop_core.attach.slurm import PATIENCE_S, Part, find_job, own_job, visibility
+from hangtop_core.attach import squeue as queue
+from hangtop_core.attach.slurm import Part, find_job, own_job, visibility
 from hangtop_core.attach.slurm_reasons import Step, explain_srun
+from hangtop_core.attach.squeue import PATIENCE_S
 from hangtop_core.errors import UsageError
 
 ROWS = {
@@ -136,7 +137,7 @@ def test_a_squeue_that_prints_without_end_is_ended(squeue: Path, where: str) -> 
 
 
 def test_a_squeue_that_says_nothing_is_ended(squeue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(queue, "PATIENCE_S", 0.3)
     (squeue / "squeue").write_text(f"#!/bin/sh\necho $$ >{squeue}/pid\nexec sleep 1000\n")
     with pytest.raises(UsageError, match="Slurm does not answer"):
         find_job("1")
