@@ -7,6 +7,7 @@ the package put on sys.path first.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Any, Dict, Optional, Sequence
 
@@ -28,8 +29,9 @@ def main(arguments: Sequence[str], push: Optional[Dict[str, Any]] = None) -> int
     # Set by `relay`, for connections whose lines may not be long.
     short = wire.SHORT_LINE if os.environ.pop("HANGTOP_SHORT_LINES", "") else wire.MAX_LINE
     order = server.Push(**push) if push is not None else None
-    limits = (order.max_line, order.number) if order is not None else (short,)
-    connection = server.Server(probe.handlers(), 0, out, server.SILENCE, *limits)
+    max_line, number = (order.max_line, order.number) if order is not None else (short, 0)
+    handlers, alarm = probe.handlers(), signal.alarm
+    connection = server.Server(handlers, 0, out, server.SILENCE, max_line, number, alarm)
     probe.bear_silence = connection.bear_silence
     server.end_on_signals(connection.stop)
     try:

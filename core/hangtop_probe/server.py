@@ -21,6 +21,9 @@ from .requests import Cancelled, Message, Refused, Request, failure
 
 SILENCE = 60.0
 """Seconds without any message from the head after which the probe ends."""
+TAKEN_S = 60
+"""Seconds after which a request that is not even taken ends the probe: without memory for a thread
+`Thread.start` may wait for ever (CPython 3.11), and nobody reads that the head has left."""
 MAX_REQUESTS = 32
 UNLIMITED = 1 << 60
 """Pieces that may be sent where nobody can allow more."""
@@ -107,6 +110,10 @@ class Writer:
         self._thread.join(seconds)
 
 
+def _no_alarm(_: int) -> None:
+    """Let a request take for ever."""
+
+
 class Server:
     """Reads requests from ``fd_in`` and answers them on ``fd_out`` until the head goes."""
 
@@ -118,7 +125,10 @@ class Server:
         silence: float = SILENCE,
         max_line: int = wire.MAX_LINE,
         number: int = 0,
+        alarm: Callable[[int], object] = _no_alarm,
     ) -> None:
+        """``alarm`` ends the process after so many seconds: `signal.alarm` outside of tests."""
+        self._alarm = alarm
         self._handlers = handlers
         self._in, self._out = fd_in, fd_out
         self._silence = silence
@@ -150,8 +160,10 @@ class Server:
             lines, rest = wire.split_lines(rest + data)
             if len(rest) > wire.MAX_LINE:
                 rest = b""
+            self._alarm(TAKEN_S)
             for line in lines:
                 self._line(line)
+            self._alarm(0)
         self._cancel_all()
 
     def push(self, order: Push) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +23,8 @@ from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+CORE = Path(__file__).parents[3] / "core"
 
 
 class Line:
@@ -287,3 +291,29 @@ def test_a_request_for_which_there_is_no_thread_is_refused_and_the_others_go_on(
     line.send(op="many", id=1, n=1)
     assert line.receive()["data"]["number"] == 0
     assert line.receive()["end"] == {"sent": 1}
+
+
+NEVER_TAKEN = """
+import os, signal, sys, threading
+sys.path.insert(0, sys.argv[1])
+from hangtop_probe import server
+
+server.TAKEN_S = 1
+threading.Thread.start = lambda self: threading.Event().wait()  # as CPython without memory
+connection = server.Server.__new__(server.Server)
+connection._wake_out, connection._wake_in = os.pipe()
+connection._in, connection._silence, connection._alarm = 0, 60.0, signal.alarm
+connection._line = lambda line: threading.Thread(target=print).start()
+connection.run()
+"""
+
+
+def test_a_request_that_is_never_taken_ends_it() -> None:
+    """Where a thread cannot be made `Thread.start` may hang: nobody reads that the head left."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", NEVER_TAKEN, str(CORE)], stdin=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"a line\n")
+    process.stdin.close()
+    assert process.wait(PATIENCE) == -signal.SIGALRM
