@@ -78,8 +78,6 @@ class Attribution(NamedTuple):
 
 
 Table = Mapping[int, Candidate]
-NAMED = "--pid"
-"""Source of the number of a process that is a rank because the user named it."""
 
 
 def attribute(
@@ -273,8 +271,8 @@ class _Discovery:
         for pid in sorted(self.named & self.table.keys()):
             apart = members.isdisjoint(a.pid for a in self._ancestors(pid))
             if apart and pid not in members | relatives and self._may_be_rank(self.table[pid]):
-                number = sum(source == NAMED for _, source in self.ranks.values())
-                self.ranks[pid] = number, NAMED
+                number = sum(source == numbering.NAMED for _, source in self.ranks.values())
+                self.ranks[pid] = number, numbering.NAMED
 
     def _launcher_of(self, pid: int) -> Tuple[Optional[int], Optional[str]]:
         for ancestor in self._ancestors(pid):

@@ -25,6 +25,8 @@ class Unnumbered(NamedTuple):
 
 ORDER = "order"
 """The last step: nothing tells a number, and ranks are counted as they began."""
+NAMED = "--pid"
+"""What is said of a process that is a rank because the user named it."""
 Numbers = Dict[int, Tuple[int, str]]
 """By pid: the number, and what says so."""
 

@@ -53,7 +53,7 @@ class Resolver:
         self._stop.set()
 
     def _run(self) -> None:
-        pause = _PACE
+        pause = _PACE / 4
         while not self._stop.wait(pause):
             candidates = self._table.unconfirmed()
             self._tries = {k: v for k, v in self._tries.items() if k in candidates}

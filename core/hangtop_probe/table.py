@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from typing import Any, Callable, Dict, FrozenSet, List, Optional, Set, Tuple
 
 from . import (
@@ -33,6 +34,10 @@ from .learned import Learned
 
 _RECHECK = 20
 """Later on every so many passes."""
+_STARTED_S = 15.0
+"""Seconds after its start for which a named process may still begin to be a rank, or start some."""
+_SAMPLED_S = 1.5
+"""Seconds in which `resolver` gets at what is below a named process: a launcher is no rank."""
 _DESCRIBE = 15
 """Passes between two readings of what rarely changes of a reported process."""
 
@@ -62,6 +67,7 @@ class Table:
         self._clock = runclock.RunClock()
         self.stalled = stalled.Stalled()
         self._boot = node.boot_time()
+        self._since = time.monotonic()
         self._pass = 0
         self._dirty = True
         self._lock = threading.RLock()
@@ -183,12 +189,20 @@ class Table:
         self._dirty = False
         ended.fill(self.entries)
         table = {pid: self._candidate(entry) for pid, entry in self.entries.items() if entry.mine}
-        named = self.only or frozenset()
-        self.roles = discovery.attribute(table, own_processes(self.entries), named)
+        self.roles = discovery.attribute(table, own_processes(self.entries), self._named())
         if self.only is not None:
             self.roles = scoping.restrict(self.roles, table, self.only)
         if self.slurm is not None:
             self.roles = scoping.of_slurm(self.roles, table, *self.slurm)
+
+    def _named(self) -> FrozenSet[int]:
+        """Return the pids that the user named, of processes that had time to start ranks."""
+        named = self.only or frozenset()
+        entries = [self.entries[pid] for pid in named if pid in self.entries]
+        is_new = time.monotonic() - self._since < _SAMPLED_S
+        young = [one for one in entries if is_new or procfs.age(one.stat) < _STARTED_S]
+        self._dirty = bool(young)  # to be looked at again
+        return named.difference(one.stat.pid for one in young)
 
     def _candidate(self, entry: Entry) -> discovery.Candidate:
         known = self._learned.get(entry.identity, Learned())

@@ -55,7 +55,7 @@ class Unconfirmed:
 
     def _may_be_spawned(self, entry: Entry) -> bool:
         parent = self._entries.get(entry.stat.ppid)
-        role = self._roles.get(entry.stat.pid)
+        role = self._role(entry.stat.pid)
         if role is not None and role.rank_source == numbering.ORDER:
             return entry.mine
         if parent is None or not entry.mine or not entry.facts.python or not parent.facts.python:
@@ -70,7 +70,14 @@ class Unconfirmed:
     def _may_be_agent(self, entry: Entry) -> bool:
         """Whether it may wait to start ranks: it hosts a store, or there are no ranks here."""
         pid = entry.stat.pid
-        if not entry.mine or not entry.facts.python or pid in self._roles:
+        if not entry.mine or not entry.facts.python or self._role(pid) is not None:
             return False
         hosts = any(name.startswith("pt_tcpstore") for name in entry.threads)
-        return hosts or all(role.role == "launcher" for role in self._roles.values())
+        others = filter(None, map(self._role, self._roles))
+        return hosts or all(role.role == "launcher" for role in others)
+
+    def _role(self, pid: int) -> Optional[Attribution]:
+        """Return what a process is, None where only that the user named it, or what started it."""
+        role = self._roles.get(pid)
+        top = self._roles.get(role.rank_pid or pid) if role is not None else None
+        return None if top is not None and top.rank_source == numbering.NAMED else role

@@ -439,3 +439,23 @@ def test_ranks_that_left_their_group_are_ranks_to_their_end() -> None:
     assert numbers(*forked) == {20: (0, "order"), 21: (1, "order")}
     worker = process(22, 20, is_exiting=True)
     assert 22 not in numbers(*forked, worker)
+
+
+def test_a_program_that_is_named_is_a_rank_with_its_children() -> None:
+    single, worker = process(20, 1), process(21, 20, is_worker=True)
+    stranger = process(30, 1)
+    programs = table(single, worker, stranger)
+    named = attribute(programs, named=frozenset({20}))
+    assert roles(named) == {20: ("rank", 0), 21: ("dataloader-worker", 0)}
+    assert named[20].rank_source == "--pid"
+    assert restrict(named, programs, frozenset({20})) == named
+    assert attribute(programs) == {}
+
+
+def test_a_program_that_is_named_and_started_ranks_is_none() -> None:
+    script = process(5, 1)
+    programs = table(script, LAUNCHER._replace(ppid=5), RANK0, RANK1)
+    assert roles(attribute(programs, named=frozenset({5})))[20] == ("rank", 0)
+    assert 5 not in attribute(programs, named=frozenset({5}))
+    worker = process(22, 20)
+    assert attribute(table(*programs.values(), worker), named=frozenset({22}))[22].role != "rank"

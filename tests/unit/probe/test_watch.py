@@ -458,12 +458,15 @@ def test_who_may_be_an_agent_of_torchrun_is_sampled() -> None:
     processes.entries = {stat.pid: one}
     rank = {1 << 22: discovery.Attribution("rank", "rank 0", 0)}
     launcher = {1 << 22: discovery.Attribution("launcher", "torchrun")}
+    named = discovery.Attribution("rank", "rank 0", 0, "--pid", 1 << 22)
+    below = named._replace(role="subprocess", rank_source=None)
     for roles, threads, may in (
         ({}, none, True),
         (launcher, none, True),
         (rank, none, False),
         (rank, frozenset(["python3", "pt_tcpstore_uv"]), True),
         ({stat.pid: rank[1 << 22]}, frozenset(["pt_tcpstore_uv"]), False),
+        ({1 << 22: named, stat.pid: below}, none, True),
     ):
         processes.roles, one.threads = roles, threads
         assert processes.unconfirmed() == ([one.identity] if may else [])

@@ -17,6 +17,7 @@ from hangtop_core.observing import (
     CONNECT_S,
     LEAST_LOOK_S,
     LOOK_S,
+    PROGRAMS_S,
     SETTLE_S,
     answered,
     answers_to,
@@ -70,9 +71,18 @@ def wait_for_job(session: Session, key: str | None, *, named: bool) -> Update | 
     One that is ``named`` may just be starting.
     """
     look = SETTLE_S if named else max(LOOK_S - session.age_s, LEAST_LOOK_S)
-    if session.wait(lambda update: has_job(update, key), look) is None:
+    met = session.wait(lambda update: has_job(update, key), look)
+    if met is None and not named and _has_programs(session):
+        met = session.wait(lambda update: has_job(update, key), PROGRAMS_S - session.age_s)
+    if met is None:
         return None
     return session.wait(lambda update: has_job(update, key, whole=True), SETTLE_S)
+
+
+def _has_programs(session: Session) -> bool:
+    """Whether there are Python programs, of which only stacks may tell that they are a job."""
+    nodes = session.latest.snapshot.nodes if session.latest is not None else ()
+    return any(node.python_processes for node in nodes)
 
 
 def wait_for_nodes(session: Session, status: StatusLine) -> bool:
