@@ -34,7 +34,7 @@ from .learned import Learned
 
 _RECHECK = 20
 """Later on every so many passes."""
-_STARTED_S = 15.0
+_STARTED_S = 5.0
 """Seconds after its start for which a named process may still begin to be a rank, or start some."""
 _SAMPLED_S = 1.5
 """Seconds in which `resolver` gets at what is below a named process: a launcher is no rank."""

@@ -33,11 +33,14 @@ class Still:
 class Patient:
     """A session that shows no job, and counts for how long that was waited for."""
 
-    def __init__(self, age_s: float) -> None:
+    def __init__(self, age_s: float, *programs: str) -> None:
         self.age_s, self.waited = age_s, 0.0
+        node = Node("n1", state="ready", since=0.0, last_seen=NOW, python_processes=programs)
+        self.latest = Update(Snapshot(NOW, 0.0, 1, (node,)), {}, 0.0)
 
     def wait(self, predicate, timeout: float) -> None:  # type: ignore[no-untyped-def]
         self.waited += timeout
+        self.age_s += timeout
 
 
 @pytest.mark.parametrize("age", [0.0, 0.3, 1.0])
@@ -49,6 +52,12 @@ def test_that_there_is_no_job_is_told_within_two_seconds(age: float) -> None:
     assert session.waited >= 0.8
     wait_for_job(session, "29500", named=True)  # type: ignore[arg-type]
     assert session.waited >= 3.0  # who names a job may have started it just now
+
+
+def test_programs_are_given_the_time_that_their_stacks_take() -> None:
+    session = Patient(0.3, "pid 7: python agents.py")
+    wait_for_job(session, None, named=False)  # type: ignore[arg-type]
+    assert session.age_s == pytest.approx(2.6)
 
 
 @pytest.mark.parametrize("state", ["slow", "lost"])
