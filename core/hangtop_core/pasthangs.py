@@ -19,7 +19,7 @@ from hangtop_core.nodestates import UNSEEN
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hangtop_core.diagnosis import Attempt, Diagnosis
+    from hangtop_core.diagnosis import Attempt, Diagnosis, Verdict
     from hangtop_core.following import Identity
     from hangtop_core.model import Job, Rank, Snapshot
 
@@ -205,10 +205,16 @@ def _lasted(one: _Followed, hang: Hang, diagnosis: Diagnosis) -> bool:
     """
     ranks = [rank for rank in one.job.ranks if rank.process.identity not in hang.gone]
     codes = {rank.process.exit_code for rank in ranks}
-    failed = any(codes - {None}) or any(v.confidence > GUESS for v in diagnosis.verdicts)
+    failed = any(codes - {None}) or any(map(_shows_a_failure, diagnosis.verdicts))
     if failed or 0 in codes:
         return failed
     return one.progress_since is None or not _freed(hang, ranks)
+
+
+def _shows_a_failure(verdict: Verdict) -> bool:
+    """Whether more than that a rank is gone tells that the job failed."""
+    told = any(one.source in ("log", "kernel") for one in verdict.evidence)
+    return told and verdict.confidence > GUESS
 
 
 def _freed(hang: Hang, ranks: Sequence[Rank]) -> bool:

@@ -22,7 +22,7 @@ _PAGE = 4096
 _MAX_KNOWN = 1024
 _ENVIRON = re.compile(rb"(?:(_)?(_))?environ\0")
 """Names of one variable. A linker may let the short ones be ends of the long one (ld -O2)."""
-_INTERPRETER = (b"\0Py_BytesMain\0", b"\0Py_Main\0", b"\0Py_RunMain\0", b"\0_Py_UnixMain\0")
+_INTERPRETER = (b"\0Py_BytesMain\0", b"\0Py_RunMain\0")
 """What an interpreter of Python has or calls, whatever its file is called; programs that embed one
 as their language for scripts (gdb, vim) call `Py_Initialize`."""
 

@@ -30,9 +30,9 @@ NAMED = "--pid"
 Numbers = Dict[int, Tuple[int, str]]
 """By pid: the number, and what says so."""
 
-_LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+_LOCAL = ("LOCAL_RANK", "SLURM_LOCALID")
 _NODE = ("NODE_RANK", "GROUP_RANK", "SLURM_NODEID")
-_LOCAL_SIZE = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")
+_LOCAL_SIZE = ("LOCAL_WORLD_SIZE",)
 _AXES = ("DP", "PP", "TP")
 """The outermost first, as vLLM and SGLang number their workers (vllm/distributed/parallel_state.py
 `initialize_model_parallel`, sglang/srt/distributed/parallel_state.py)."""

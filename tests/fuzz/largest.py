@@ -119,6 +119,8 @@ ROWS = {
     "redaction": "text in which names are replaced",
     "ras_report": "a report of NCCL's RAS",
     "squeue": "what squeue prints",
+    "kubectl": "what kubectl prints",
+    "ray_nodes": "what Ray prints of its nodes",
     "shared_commands": "what srun and pdsh print",
     "hostfile": "a host file",
     "config_file": "the config file",

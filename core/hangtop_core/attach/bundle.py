@@ -289,7 +289,7 @@ def _unneeded(lines: list[bytes], tree: ast.AST) -> Iterator[tuple[int, int, int
 def _unneeded_statements(parent: ast.AST) -> Iterator[tuple[int, int, int, int, bytes]]:
     """Yield the texts that stand alone in a body, what is for types only, and types of names.
 
-    A class keeps the types of its names: NamedTuple reads them.
+    A class keeps that its names have types, without which they were no fields of a NamedTuple.
     """
     for body in (getattr(parent, name, ()) for name in ("body", "orelse", "finalbody")):
         for one in body if isinstance(body, list) else ():
@@ -302,6 +302,8 @@ def _unneeded_statements(parent: ast.AST) -> Iterator[tuple[int, int, int, int, 
                 and not isinstance(parent, ast.ClassDef)
             ):
                 yield *_end(one.target), *_end(one.annotation), b""
+            elif isinstance(one, ast.AnnAssign) and isinstance(parent, ast.ClassDef):
+                yield *_end(one.target), *_end(one.annotation), b":0"
 
 
 def _is_text(one: ast.AST) -> bool:

@@ -29,9 +29,15 @@ JOB_LABELS = (
 RayJob, Volcano, LeaderWorkerSet, Job. What is above a Job comes before it."""
 _OF_RAYJOB = r"-(?:raycluster-)?[a-z0-9]{5}"
 """What KubeRay adds to the name of a RayJob for that of its cluster."""
-_GPU = re.compile(r".*/(?:gpu|mig-.*|gaudi)")
+_GPUS = ("gpu", "gaudi")
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 """Names of pods, namespaces and containers, and of the jobs they are of."""
+
+
+def _is_gpu(resource: str) -> bool:
+    """Whether a resource such as `nvidia.com/gpu` or `nvidia.com/mig-1g.5gb` is GPUs."""
+    maker, _, kind = resource.rpartition("/")
+    return bool(maker) and (kind in _GPUS or kind.startswith("mig-"))
 
 
 class _Named(Struct):
@@ -63,7 +69,8 @@ class Container(Struct):
     @property
     def gpus(self) -> int:
         """GPUs, or parts of some, that it has."""
-        counts = (str(count) for key, count in self.resources.limits.items() if _GPU.fullmatch(key))
+        limits = self.resources.limits.items()
+        counts = (str(count) for key, count in limits if _is_gpu(key))
         return sum(int(count) for count in counts if re.fullmatch(r"[0-9]{1,4}", count))
 
 

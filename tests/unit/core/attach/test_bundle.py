@@ -36,6 +36,8 @@ class WithoutTexts(ast.NodeTransformer):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         typed = [one for one in node.body if isinstance(one, ast.AnnAssign)]
+        for one in typed:
+            one.annotation = ast.Constant(0)
         node.body = [one for one in node.body if one not in typed]
         self.generic_visit(node)
         node.body = [*typed, *node.body]
