@@ -205,16 +205,19 @@ def _lasted(one: _Followed, hang: Hang, diagnosis: Diagnosis) -> bool:
     """
     ranks = [rank for rank in one.job.ranks if rank.process.identity not in hang.gone]
     codes = {rank.process.exit_code for rank in ranks}
-    failed = any(codes - {None}) or any(map(_shows_a_failure, diagnosis.verdicts))
+    # torchrun starts ranks again only where some have failed.
+    restarts = one.attempt is not None
+    failed = any(codes - {None}) or any(
+        v.confidence > GUESS and (restarts or _by_more_than_absence(v)) for v in diagnosis.verdicts
+    )
     if failed or 0 in codes:
         return failed
     return one.progress_since is None or not _freed(hang, ranks)
 
 
-def _shows_a_failure(verdict: Verdict) -> bool:
+def _by_more_than_absence(verdict: Verdict) -> bool:
     """Whether more than that a rank is gone tells that the job failed."""
-    told = any(one.source in ("log", "kernel") for one in verdict.evidence)
-    return told and verdict.confidence > GUESS
+    return any(one.source in ("log", "kernel") for one in verdict.evidence)
 
 
 def _freed(hang: Hang, ranks: Sequence[Rank]) -> bool:
