@@ -47,8 +47,8 @@ ANSWER_S = 300.0
 """Seconds after which a run that answers requests ends by itself."""
 MAX_LINE = 60_000
 """Bytes of a line, well below where pdsh cuts it."""
-MAX_COMMAND = 120_000
-"""Bytes of one argument, of which Linux allows 128 KiB (MAX_ARG_STRLEN)."""
+MAX_COMMAND = 126_000
+"""Bytes of one argument, of which Linux allows 131,071 (MAX_ARG_STRLEN); pdsh adds some itself."""
 EVERYBODY = "*"
 WATCH = 1
 """Id of the request that is answered without being sent: the first of any connection."""
