@@ -26,7 +26,6 @@ __all__ = [
     "LOOKED_FOR",
     "NODE_RANKS",
     "NUMBERING",
-    "PROCESSES",
     "RANKS",
     "SPAWN",
     "WORLD_SIZES",
@@ -54,8 +53,6 @@ NUMBERING = tuple(
     if number != "RANK" and one.worlds
 )
 """World size, rank and name of launchers that number every rank by variables of their own."""
-PROCESSES = tuple(one.name for one in launchers.TABLE if one.scripts)
-"""Launchers that have a command of their own."""
 LOOKED_FOR = f"{', '.join(RANKS[:-1])} or {RANKS[-1]}"
 """Variables of ranks, for sentences."""
 

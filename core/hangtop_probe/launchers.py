@@ -13,72 +13,57 @@ if TYPE_CHECKING:
 
 
 class Launcher:
-    """One launcher; each field is words with blanks between, kept as a tuple."""
+    """One launcher; fields of several words are written as one text, with blanks between."""
 
-    def __init__(
-        self,
-        name: str,
-        ranks: str = "",
-        pmi_ranks: str = "",
-        tasks: str = "",
-        worlds: str = "",
-        local_ranks: str = "",
-        local_sizes: str = "",
-        nodes: str = "",
-        ids: str = "",
-        marks: str = "",
-        modules: str = "",
-        scripts: str = "",
-        programs: str = "",
-        daemons: str = "",
-        comms: str = "",
-        parents: str = "",
-        verb: str = "",
-        title: str = "",
-        frames: str = "",
-        starts: str = "at once",
-        logs: str = "",
-    ) -> None:
+    ranks: Tuple[str, ...] = ()
+    """Variables that number ranks, which nothing else has."""
+    pmi_ranks: Tuple[str, ...] = ()
+    """Those that may also number one process for each node, which starts the ranks."""
+    tasks: Tuple[str, ...] = ()
+    """Those that number tasks, and that what a task starts inherits: they count below `parents`,
+    or in a process group."""
+    worlds: Tuple[str, ...] = ()
+    local_ranks: Tuple[str, ...] = ()
+    local_sizes: Tuple[str, ...] = ()
+    nodes: Tuple[str, ...] = ()
+    ids: Tuple[str, ...] = ()
+    """Variables that tell one job from another."""
+    marks: Tuple[str, ...] = ()
+    """Variables that it alone sets: one of them names it, or all of `A+B`."""
+    modules: Tuple[str, ...] = ()
+    """Its own processes: `python -m MODULE`."""
+    scripts: Tuple[str, ...] = ()
+    programs: Tuple[str, ...] = ()
+    """Programs that start all sorts of things: a Python must be among their words."""
+    daemons: Tuple[str, ...] = ()
+    """Programs that serve one of those."""
+    comms: Tuple[str, ...] = ()
+    """Names of its main thread."""
+    parents: Tuple[str, ...] = ()
+    """Names of processes that start its tasks."""
+    verb: str = ""
+    """A word without which its script does something else."""
+    title: str = ""
+    """A pattern for the command line, or the title, of its ranks."""
+    frames: Tuple[str, ...] = ()
+    """Parts of paths in the stacks of its ranks."""
+    starts: str = "at once"
+    """How it starts the ranks of a node: "at once", by torch's "agent", or "one by one"."""
+    logs: str = ""
+    also: str = ""
+    """What else starts ranks by it, for the pages."""
+
+    def __init__(self, name: str, **fields: str) -> None:
         self.name = name
-        # Variables. Those of `ranks` number ranks, and nothing else has them.
-        self.ranks = _words(ranks)
-        # These may also number one process for each node, which starts the ranks.
-        self.pmi_ranks = _words(pmi_ranks)
-        # These number tasks, and what a task starts inherits them: they count below `parents`,
-        # or in a process group.
-        self.tasks = _words(tasks)
-        self.worlds = _words(worlds)
-        self.local_ranks = _words(local_ranks)
-        self.local_sizes = _words(local_sizes)
-        self.nodes = _words(nodes)
-        # Those that tell one job from another.
-        self.ids = _words(ids)
-        # Those that it alone sets: one of them names it.
-        self.marks = _words(marks)
-        # Its own processes: `python -m MODULE`, scripts, programs that start all sorts of things
-        # (a Python must be among their words), programs that serve one, names of main threads.
-        self.modules = _words(modules)
-        self.scripts = _words(scripts)
-        self.programs = _words(programs)
-        self.daemons = _words(daemons)
-        self.comms = _words(comms)
-        # Names of processes that start its tasks.
-        self.parents = _words(parents)
-        # A word without which its script does something else.
-        self.verb = verb
-        # A pattern for the command line, or the title, of its ranks.
-        self.title = title
-        # Parts of paths in the stacks of its ranks.
-        self.frames = _words(frames)
-        # How it starts the ranks of a node: "at once", by torch's "agent", or "one by one".
-        self.starts = starts
-        self.logs = logs
+        for field, text in fields.items():
+            is_text = isinstance(getattr(Launcher, field), str)
+            setattr(self, field, text if is_text else _words(text))
 
     def variables(self) -> Tuple[str, ...]:
         """Return all variables that it sets."""
         numbers = self.ranks + self.pmi_ranks + self.tasks + self.local_ranks
         sizes = self.worlds + self.local_sizes + self.nodes
-        return numbers + sizes + self.ids + self.marks
+        return numbers + sizes + self.ids + _words(" ".join(self.marks).replace("+", " "))
 
 
 def _words(text: str) -> Tuple[str, ...]:
@@ -96,6 +81,7 @@ TABLE = (
     # (transformers 5.24 training_args.py), but not whether that is for a full graph.
     Launcher(
         "accelerate",
+        ranks="RANK",
         marks="ACCELERATE_DYNAMO_USE_FULLGRAPH",
         modules="accelerate.commands.launch accelerate.commands.accelerate_cli",
         scripts="accelerate accelerate-launch",
@@ -115,7 +101,7 @@ TABLE = (
         scripts="deepspeed ds",
         logs="--enable_each_rank_log DIR",
     ),
-    # composer 0.31 composer/cli/launcher.py
+    # mosaicml/composer composer/cli/launcher.py
     Launcher(
         "composer",
         ranks="RANK",
@@ -125,7 +111,7 @@ TABLE = (
         scripts="composer",
         logs="--stdout and --stderr; else rank{N}.stdout.txt in a temporary folder",
     ),
-    # verl 0.6 verl/single_controller/ray/base.py
+    # volcengine/verl verl/single_controller/ray/base.py
     Launcher(
         "verl",
         ranks="RANK",
@@ -136,7 +122,7 @@ TABLE = (
         starts="one by one",
         logs=_RAY_LOGS,
     ),
-    # OpenRLHF 0.8 openrlhf/trainer/ray/launcher.py, ppo_actor.py, ppo_critic.py
+    # OpenRLHF/OpenRLHF openrlhf/trainer/ray/launcher.py, ppo_actor.py
     Launcher(
         "OpenRLHF",
         ranks="RANK",
@@ -164,19 +150,20 @@ TABLE = (
         starts="one by one",
         logs="monarch_log.log in /tmp/USER",
     ),
-    # vllm 0.11 vllm/utils/system_utils.py `set_process_title`, vllm/v1/executor
+    # vllm-project/vllm vllm/utils/system_utils.py `set_process_title`
     Launcher(
         "vLLM",
         title=r"\S+::(Worker(_|\b)|EngineCore|APIServer|DPCoordinator)",
         frames="/site-packages/vllm/",
     ),
-    # sglang 0.5 python/sglang/srt/managers/scheduler.py `configure_scheduler_process`
+    # sgl-project/sglang python/sglang/srt/managers/scheduler.py `run_scheduler_process`
     Launcher("SGLang", title=r"sglang::", frames="/sglang/srt/"),
-    # torchx 0.7 torchx/tracker/api.py; runs torchrun (torchx/components/dist.py)
+    # pytorch/torchx torchx/tracker/api.py; runs torchrun (torchx/components/dist.py)
     Launcher(
         "torchx",
+        ranks="RANK",
         marks="TORCHX_JOB_ID",
-        modules="torchx.apps.main",
+        modules="torchx.cli.main",
         scripts="torchx",
         verb="run",
         logs="torchx log; the local scheduler: stdout.log and stderr.log below --log_dir",
@@ -197,11 +184,13 @@ TABLE = (
         comms="pt_elastic",
         starts="agent",
         logs="--log-dir with --redirects 3: stdout.log and stderr.log by local rank",
+        also="torch.distributed.launch, the Trainer of transformers",
     ),
-    Launcher(AGENT, starts="agent"),
-    # Open MPI 5 docs/tuning-apps/environment-var.rst; prrte src/prted; PMIx on RANK
+    Launcher(AGENT, starts="agent", also="programs that call torch.distributed.launcher"),
+    # open-mpi/ompi orte/mca/schizo/ompi/schizo_ompi.c; PMIx: openpmix/prrte, by Open MPI 5
     Launcher(
         "mpirun",
+        also="Open MPI and PRRTE",
         ranks="OMPI_COMM_WORLD_RANK",
         pmi_ranks="PMIX_RANK",
         worlds="OMPI_COMM_WORLD_SIZE",
@@ -212,7 +201,7 @@ TABLE = (
         daemons="orted prted",
         logs="--output-filename DIR, Open MPI 5: --output dir=DIR",
     ),
-    # flux-core 0.78 src/shell/task.c, src/shell/shell.c; before MPICH, whose PMI it speaks
+    # flux-framework/flux-core src/shell/task.c; before MPICH, whose PMI it speaks
     Launcher(
         "flux",
         tasks="FLUX_TASK_RANK",
@@ -238,9 +227,10 @@ TABLE = (
         parents="jsmd",
         logs="--stdio_stdout and --stdio_stderr",
     ),
-    # MPICH 4 src/pm/hydra/proxy; MPI_LOCALRANKID is Hydra's, and so Intel MPI's
+    # pmodels/mpich src/pm/hydra/proxy/pmip_cb.c; Intel MPI has the same Hydra
     Launcher(
         "mpiexec",
+        also="MPICH and Intel MPI (Hydra)",
         pmi_ranks="PMI_RANK",
         worlds="PMI_SIZE",
         local_ranks="MPI_LOCALRANKID",
@@ -249,7 +239,7 @@ TABLE = (
         daemons="hydra_pmi_proxy",
         logs="-outfile-pattern and -errfile-pattern",
     ),
-    # slurm 22.05 src/slurmd/slurmstepd/task.c; enroot and pyxis keep its variables
+    # SchedMD/slurm src/slurmd/slurmstepd/task.c; enroot and pyxis keep its variables
     Launcher(
         "srun",
         tasks="SLURM_PROCID",
@@ -260,6 +250,7 @@ TABLE = (
         programs="srun",
         parents="slurmstepd srun",
         logs="slurm-JOBID.out, or --output 'log-%t.out' by task",
+        also="containers of enroot and pyxis",
     ),
     # lightning 2.6 lightning/pytorch/strategies/launchers/subprocess_script.py
     Launcher(
@@ -279,26 +270,37 @@ TABLE = (
         frames="/lightning/fabric/ /lightning_fabric/",
     ),
     Launcher(SPAWN),  # torch 2.13 torch/multiprocessing/spawn.py
-    Launcher(MULTIPROCESSING),  # CPython 3.11 Lib/multiprocessing, also by fork
+    Launcher(MULTIPROCESSING, also="mp.Process, fork"),  # CPython 3.11 Lib/multiprocessing
     # Around all of these: what started the containers, where nothing else is known.
-    # training-operator 1.8 pkg/controller.v1/pytorch/envvar.go
+    # kubeflow/trainer pkg/runtime/framework/plugins/torch/torch.go: the pods are of a JobSet
     Launcher(
-        "PyTorchJob",
-        ranks="RANK",
-        marks="PET_RDZV_ENDPOINT",
+        "TrainJob",
+        marks="PET_NODE_RANK+JOB_COMPLETION_INDEX",
         starts="one by one",
         logs="kubectl logs",
     ),
-    # trainer 2.0 pkg/runtime/framework/plugins/torch/torch.go
-    Launcher("TrainJob", marks="PET_NODE_RANK", starts="one by one", logs="kubectl logs"),
-    # mpi-operator 0.6 pkg/controller/mpi_job_controller.go
+    # kubeflow/training-operator pkg/controller.v1/pytorch/envvar.go, elastic.go
+    Launcher(
+        "PyTorchJob",
+        ranks="RANK",
+        marks="PET_NODE_RANK PET_RDZV_ENDPOINT",
+        starts="one by one",
+        logs="kubectl logs",
+    ),
+    # kubeflow/mpi-operator pkg/controller/mpi_job_controller.go
     Launcher("MPIJob", marks="K_MPI_JOB_ROLE", starts="one by one", logs="kubectl logs"),
-    # volcano 1.10 pkg/controllers/job/plugins/env/env.go
+    # volcano-sh/volcano pkg/controllers/job/plugins/env/env.go
     Launcher(
         "Volcano", marks="VC_TASK_INDEX VK_TASK_INDEX", starts="one by one", logs="kubectl logs"
     ),
-    # jobset 0.8: pods of indexed jobs (kubernetes pkg/controller/job/indexed_job_utils.go)
-    Launcher("JobSet", marks="JOB_COMPLETION_INDEX", starts="one by one", logs="kubectl logs"),
+    # Jobs of a JobSet are indexed: kubernetes/kubernetes pkg/controller/job/indexed_job_utils.go
+    Launcher(
+        "JobSet",
+        marks="JOB_COMPLETION_INDEX",
+        starts="one by one",
+        logs="kubectl logs",
+        also="other indexed jobs of Kubernetes",
+    ),
 )
 
 

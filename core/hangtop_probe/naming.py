@@ -9,7 +9,7 @@ from typing import Mapping, Optional, Sequence, Tuple
 
 from . import launchers
 
-_MARKS = launchers.every("marks")
+_MARKS = tuple(name for mark in launchers.every("marks") for name in mark.split("+"))
 _FRAMES = launchers.every("frames")
 
 
@@ -62,7 +62,7 @@ def _first(
         if (
             one.name in (above, framework)
             or source in numbers
-            or not set(one.marks).isdisjoint(marks)
+            or any(set(marks).issuperset(mark.split("+")) for mark in one.marks)
             or (one.title and re.match(one.title, title))
         ):
             return one.name

@@ -14,7 +14,7 @@ def work(number, port, title):
     if title:
         import setproctitle
 
-        setproctitle.setproctitle(f"pretrain llama-8b {title} rank {number} of 2" + " " * 40)
+        setproctitle.setproctitle(f"pretrain llama-8b rank {number} of 2" + " " * 40)
     address = f"tcp://127.0.0.1:{port}"
     dist.init_process_group("gloo", init_method=address, rank=number, world_size=2)
     for step in range(20):
@@ -29,12 +29,12 @@ def wait_for_writer():
 
 
 if __name__ == "__main__":
-    how, title = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
+    how, port, *title = sys.argv[1:]
     if how == "mp.spawn":
-        torch.multiprocessing.spawn(work, (29612, title), nprocs=2)
+        torch.multiprocessing.spawn(work, (port, title), nprocs=2)
     else:
         context = multiprocessing.get_context(how)
-        workers = [context.Process(target=work, args=(number, 29612, title)) for number in range(2)]
+        workers = [context.Process(target=work, args=(number, port, title)) for number in range(2)]
         for worker in workers:
             worker.start()
         for worker in workers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import ray
@@ -29,5 +30,5 @@ class Policy:
 
 if __name__ == "__main__":
     ray.init(num_cpus=4, include_dashboard=False, object_store_memory=200 << 20)
-    policies = [Policy.remote(rank, "tcp://127.0.0.1:29611") for rank in range(2)]
+    policies = [Policy.remote(rank, f"tcp://127.0.0.1:{sys.argv[1]}") for rank in range(2)]
     ray.get([policy.update.remote() for policy in policies])

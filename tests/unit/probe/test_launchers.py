@@ -88,7 +88,13 @@ def parent(comm: str, *cmdline: str) -> Candidate:
         ("multiprocessing", {}, parent("python", *TRAIN), {"local_rank": 1}),
         ("PyTorchJob", {**TORCH, "PET_RDZV_ENDPOINT": "a:1"}, None, {}),
         ("torchrun", {**ELASTIC, "PET_RDZV_ENDPOINT": "a:1"}, None, {}),
-        ("TrainJob", {**TORCH, "PET_NODE_RANK": "0"}, None, {}),
+        ("PyTorchJob", {**TORCH, "PET_NODE_RANK": "0"}, None, {}),
+        (
+            "TrainJob",
+            {**TORCH, "PET_NODE_RANK": "0", "JOB_COMPLETION_INDEX": "0"},
+            None,
+            {},
+        ),
         ("MPIJob", {**TORCH, "K_MPI_JOB_ROLE": "worker"}, None, {}),
         ("Volcano", {**TORCH, "VC_TASK_INDEX": "0"}, None, {}),
         ("JobSet", {**TORCH, "JOB_COMPLETION_INDEX": "0"}, None, {}),
@@ -158,7 +164,7 @@ from support import launcherdocs
 print(json.dumps([
     found.rank, found.rank_source, found.launcher,
     commands.launcher_kind("python", ("python", "/bin/launchit", "x.py")),
-    rankvariables.identity(os.environ)[:1], environment.is_allowed("LAUNCHIT_SIZE"),
+    "j" in rankvariables.identity(os.environ), environment.is_allowed("LAUNCHIT_SIZE"),
     launchline.number_in(os.environ, launchline.WORLD_SIZES),
     launchline.number_in(os.environ, launchline.LOCAL_RANKS),
     processes.rank_in_environment(), processes.is_launcher(["python", "/bin/launchit"]),
@@ -176,7 +182,7 @@ def test_an_added_entry_is_used_by_discovery_hook_core_help_and_pages() -> None:
     done = subprocess.run(argv, capture_output=True, text=True, check=True, env=plain)
     assert json.loads(done.stdout) == [
         *(3, "LAUNCHIT_RANK", "launchit", "launchit"),
-        *(["j"], True, 8, 2, 3, True, True, True),
+        *(True, True, 8, 2, 3, True, True, True),
     ]
 
 

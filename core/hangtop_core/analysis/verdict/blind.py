@@ -16,7 +16,7 @@ from hangtop_core.commands import Spelt, quoting
 from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.joining import size_name
 from hangtop_core.kernelline import deaths
-from hangtop_core.launchline import LOOKED_FOR, PROCESSES
+from hangtop_core.launchline import LOOKED_FOR
 from hangtop_core.nodestates import UNSEEN
 from hangtop_core.rankset import fold
 from hangtop_core.text import SAID, clean, duration, from_afar, name_pids, plural
@@ -261,7 +261,7 @@ def _nothing(snapshot: Snapshot) -> Iterator[BlindSpot]:
     """What was looked for when no training job was found, and what was there instead."""
     looked = (
         "no Python process is in a process group of torch, has a rank in its environment "
-        f"({LOOKED_FOR}), or is a launcher ({', '.join(PROCESSES)})"
+        f"({LOOKED_FOR}), or is a launcher"
     )
     for node in snapshot.nodes:
         if node.state in UNSEEN:
