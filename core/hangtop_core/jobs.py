@@ -263,7 +263,8 @@ def _group(key: str, parts: Parts) -> Group:
     return Group(
         key=key,
         name=_name(rank_processes, [m.process for m in launchers], some),
-        launcher=_most([p.launcher for p in some]),
+        launcher=launchline.most_specific(p.launcher for p in rank_processes)
+        or launchline.most_specific(p.launcher for p in some),
         id=run_id if run_id and run_id not in _NO_RUN_ID else slurm,
         world_size=_most([m.size for m in ranks]) or (None if ranks else _announced(launchers)),
         master=None if master is None else ":".join(master),

@@ -80,6 +80,16 @@ def starts_together(launcher: str | None, environs: Iterable[Mapping[str, str]])
     return len(given) == len(set(given))
 
 
+def most_specific(names: Iterable[str | None]) -> str | None:
+    """Return the launcher that the table has first, of those that ranks of one job are told by.
+
+    Frames of Lightning name a rank only while it is in them.
+    """
+    known = set(names)
+    found = (one.name for one in launchers.TABLE if one.name in known)
+    return next(found, None) or max(filter(None, known), default=None)
+
+
 def launch_options(cmdline: Sequence[str]) -> Mapping[str, str]:
     """Return torchrun's own options, those before the script, dashes as underscores.
 

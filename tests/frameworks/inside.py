@@ -24,14 +24,13 @@ ASKED = {
 def main(folder: Path, command: list[str]) -> int:
     log = folder / "log.txt"
     with log.open("wb") as out:
-        # In a session of its own: hangtop looks for jobs, and takes its own ancestors for none.
+        # Below a shell, as a person starts it: a Python above ranks looks like their launcher.
         job = subprocess.Popen(
-            command,
+            ["sh", "-c", '"$@"; exit $?', "sh", *command],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            start_new_session=True,
         )
     end = time.monotonic() + READY_S
     while b"HANGS" not in log.read_bytes():
