@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Optional, Sequence
 if TYPE_CHECKING:
     from .stacks import Row, Sample
 
-_GENERATED = ("<frozen ", "<string>", "<attrs ", "<eval_with_key>", "<__array_", "<decorator")
-"""Files of functions that Python or a library has made."""
+_FILELESS = ("<dynamic-code>", "<stdin>", "<ipython-input", "<doctest ")
+"""Of functions that came pickled, by cloudpickle 3.1, or were typed; others are made by a library."""
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
@@ -44,10 +44,7 @@ def _is_torchs(row: Row) -> bool:
 
 
 def _is_users(row: Row) -> bool:
-    """Whether a frame is of no library: neither Python's, nor installed, nor native.
-
-    Functions that came pickled have no file: `<dynamic-code>` by cloudpickle 3.1, or a cell.
-    """
+    """Whether a frame is of no library: neither Python's, nor installed, nor native."""
     path = str(row[1])
     own = not _is_installed(row) and "/lib/python3" not in path and not _is_torchs(row)
-    return own and path.endswith((".py", ">")) and not path.startswith(_GENERATED)
+    return own and (path.endswith(".py") or path.startswith(_FILELESS))

@@ -22,6 +22,8 @@ class Shape:
     """Whose versions it was tried with."""
     causes: tuple[str, ...] = ("missing-collective",)
     """The first verdict must be one of these."""
+    numbered: bool = True
+    """Whether anything tells which is rank 1; else it may have no number, but no wrong one."""
 
 
 LOCKED = ("lock-wait",)
@@ -92,6 +94,7 @@ SHAPES = (
         "{python} {jobs}/ray_actors.py {port}",
         "play_games",
         ("ray",),
+        numbered=False,
     ),
     Shape(
         "Monarch",

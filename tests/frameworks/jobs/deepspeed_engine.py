@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 
 import deepspeed
@@ -13,7 +14,7 @@ deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 def tokenize():
-    print("HANGS", flush=True)
+    print("HANGS", os.getpid(), flush=True)
     time.sleep(10000)
 
 

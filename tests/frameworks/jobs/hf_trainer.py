@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 
@@ -30,7 +31,7 @@ class Upload(TrainerCallback):
 
 
 def push_to_hub():
-    print("HANGS", flush=True)
+    print("HANGS", os.getpid(), flush=True)
     time.sleep(10000)
 
 

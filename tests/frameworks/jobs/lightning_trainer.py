@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -32,7 +33,7 @@ class Model(lightning.LightningModule):
 
 
 def load_features():
-    print("HANGS", flush=True)
+    print("HANGS", os.getpid(), flush=True)
     time.sleep(10000)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
 import threading
 
@@ -24,7 +25,7 @@ def work(number, port, title):
 
 
 def wait_for_writer():
-    print("HANGS", flush=True)
+    print("HANGS", os.getpid(), flush=True)
     threading.Event().wait()
 
 

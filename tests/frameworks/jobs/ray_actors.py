@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -11,7 +12,7 @@ import torch.distributed as dist
 
 
 def play_games():
-    print("HANGS", flush=True)
+    print("HANGS", os.getpid(), flush=True)
     time.sleep(10000)
 
 
@@ -19,11 +20,11 @@ def play_games():
 class Policy:
     def __init__(self, rank, address):
         dist.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
-        self.number = rank
+        self.rank = rank
 
     def update(self):
         for step in range(20):
-            if self.number == 1 and step == 2:
+            if self.rank == 1 and step == 2:
                 play_games()
             dist.all_reduce(torch.ones(4))
 

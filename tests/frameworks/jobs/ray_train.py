@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import ray
@@ -25,7 +26,7 @@ def train(config):
 
 
 def fetch_features():
-    print("HANGS", flush=True)
+    print("HANGS", os.getpid(), flush=True)
     time.sleep(10000)
 
 

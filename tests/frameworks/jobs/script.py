@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -22,7 +23,7 @@ def main():
 
 
 def write_sample():
-    print("HANGS", flush=True)
+    print("HANGS", os.getpid(), flush=True)
     time.sleep(10000)
 
 
