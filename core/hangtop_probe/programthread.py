@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .stacks import Row, Sample
 
 _FILELESS = ("<dynamic-code>", "<stdin>", "<ipython-input", "<doctest ")
-"""Of functions that came pickled, by cloudpickle 3.1, or were typed; others are made by a library."""
+"""Of functions that came pickled, by cloudpickle 3.1, or were typed. Others a library has made."""
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
