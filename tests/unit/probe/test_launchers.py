@@ -186,6 +186,15 @@ def test_an_added_entry_is_used_by_discovery_hook_core_help_and_pages() -> None:
     ]
 
 
+def test_the_program_of_nettest_knows_the_same_variables() -> None:
+    """It runs alone, in any Python with torch, and so has no table."""
+    source = (ROOT / "core/hangtop_probe/nettest_rank.py").read_text()
+    told = re.findall(r"(rank|world|local) = number\((.*?)\)", source)
+    assert [name for name, _ in told] == ["rank", "world", "local"]
+    known = {name for one in launchers.TABLE for name in one.variables()}
+    assert set(re.findall(r'"(\w+)"', " ".join(words for _, words in told))) <= known
+
+
 def test_the_pages_list_the_table() -> None:
     from support import launcherdocs
 
