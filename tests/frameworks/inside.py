@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-READY_S = 240.0
+READY_S = 360.0
 SETTLE_S = 4.0
 ASKED = {
     "diagnosis.json": ("diagnose", "--json", "--hang-after", "12"),

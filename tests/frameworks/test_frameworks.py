@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 TRIED = HERE / "tried.json"
 BINS = os.path.abspath(os.path.join(os.environ["HANGTOP_FRAMEWORKS"], "bin"))
-LIMIT_S = 500
+LIMIT_S = 700
 ROWS = 12
 """Rows in which two stacks stand once frames of libraries are folded; they have up to forty."""
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(LIMIT_S + 60)]
