@@ -13,16 +13,20 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "core"), str(ROOT / "tests")]
 
-from frameworks.shapes import SHAPES, Shape  # noqa: E402
+from frameworks.shapes import SHAPES  # noqa: E402
 from hangtop_probe import launchers  # noqa: E402
 
 TRIED = ROOT / "tests/frameworks/tried.json"
 PAGES = {"docs/launchers.md": ("table", "tried_table"), "README.md": ("short_table",)}
-_STAND_INS = frozenset({"vLLM", "SGLang"})
-"""Whose processes are imitated by jobs of the accuracy suite."""
 _BY = {"mp.spawn": "the argument of its function", launchers.AGENT: "`RANK`"}
-_BY_HAND = {"srun": "Slurm 22.05", "mpirun": "Open MPI 4.1"}
-"""Tried by the tests of the suite itself."""
+_OTHERWISE = {
+    "srun": ("Slurm 22.05",),
+    "mpirun": ("Open MPI 4.1",),
+    launchers.AGENT: ("torch 2.13",),
+    "vLLM": ("stand-ins for its processes",),
+    "SGLang": ("stand-ins for its processes",),
+}
+"""Tried by other tests: those of the suite, and jobs that accuracy is measured on."""
 
 
 def table() -> str:
@@ -79,22 +83,22 @@ def tried_table() -> str:
 
 
 def short_table() -> str:
-    """Return the table of the README: each launcher, and how and with what it was tried."""
-    rows = ["| launcher | tried |", "|---|---|"]
-    rows += [f"| {_called(one)} | {_how(one)} |" for one in launchers.TABLE]
-    return "\n".join(rows)
+    """Return the table of the README: each launcher that was tried, how, and with which version."""
+    rows = ["| launcher | tried with |", "|---|---|"]
+    tried_with = {one.name: _how(one) for one in launchers.TABLE}
+    rows += [f"| {name} | {how} |" for name, how in tried_with.items() if how]
+    untried = ", ".join(name for name, how in tried_with.items() if not how)
+    return "\n".join([*rows, f"| {untried} | not tried: taken from their sources |"])
 
 
 def _how(one: launchers.Launcher) -> str:
-    notes = [_noted(shape) for shape in SHAPES if shape.launcher == one.name]
-    notes += [_BY_HAND[one.name]] if one.name in _BY_HAND else []
-    notes += ["stand-ins for its processes"] if one.name in _STAND_INS else []
-    return "; ".join(dict.fromkeys(filter(None, notes))) or "not tried"
-
-
-def _noted(shape: Shape) -> str:
-    note = tried().get(shape.name)
-    return f"{shape.name}: {note['with']}" if note and note["result"] == "right" else ""
+    shapes: dict[str, list[str]] = {}
+    for shape in SHAPES:
+        note = tried().get(shape.name)
+        if shape.launcher == one.name and note and note["result"] == "right":
+            shapes.setdefault(note["with"], []).append(shape.name)
+    notes = [f"{packages} ({'; '.join(names)})" for packages, names in shapes.items()]
+    return "; ".join([*notes, *_OTHERWISE.get(one.name, ())])
 
 
 def write(page: Path, parts: tuple[str, ...]) -> None:
