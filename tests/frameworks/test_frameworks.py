@@ -96,5 +96,6 @@ def test_a_hang_of_rank_1(noted: Shape, tmp_path: Path) -> None:
     rows = dump.partition(" RANKS ")[2].splitlines()[1:]
     assert any(f"{shape.line} (" in row for row in rows), dump
     assert any(re.search(r"\[(0|pid\d+)\]$", row) for row in rows), dump
+    assert re.search(r"(all_reduce|all_gather|backward) \(torch/", dump), dump
     assert len(rows) <= ROWS, dump
     assert re.search(r"… \d+ fra", dump), dump
