@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 
+from hangtop.theme import asciify
 from hangtop_core.text import clean, is_plain
 
 if TYPE_CHECKING:
@@ -84,6 +85,31 @@ def plain(spans: Line) -> str:
 def plain_lines(lines: Iterable[Line]) -> str:
     """Several lines as one text, for copying, pagers and tests."""
     return "\n".join(plain(item) for item in lines)
+
+
+def twin(spans: Line, *, flat: bool) -> Line:
+    """The line that is drawn: with ``flat`` each character as its ASCII twin."""
+    if not flat:
+        return spans
+    return tuple(Span(asciify(span.text), span.role) for span in spans)
+
+
+def holds(shown: Sequence[str], text: str) -> bool:
+    """Whether lines of a screen show every character of a text, in its order.
+
+    A line may be broken anywhere for want of width, and columns stand farther apart; where the text
+    has a line break, the screen has one.
+    """
+    screen = "\n".join(shown)
+    if sum(map(len, text.split())) > len(screen):
+        return False
+    lines = [r"\s+".join(map(_breakable, one.split())) for one in text.split("\n")]
+    return re.search(r"[ \xa0]*\n\s*".join(lines), screen) is not None
+
+
+def _breakable(word: str) -> str:
+    """A pattern for a word that may stand on several lines."""
+    return r"(?: *\n *)?".join(map(re.escape, word))
 
 
 def cells(spans: Line) -> int:
