@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if words and words[0] not in MODULES and os.path.isfile(words[0]):
         file = ascii(words[0])[1:-1]
-        opens = OPENS.format(file=spelt_or_why((operand(file),)))
+        opens = OPENS.format(file=spelt_or_why((operand(words[0]),)))
         parser.exit(2, f"hangtop: {file} is no command, but a file: {opens}\n")
     arguments = parser.parse_args(argv)
     if arguments.version_verbose and not arguments.version:

@@ -231,10 +231,7 @@ def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: boo
         text += f"; of {name(main.unsure)} it is not known whether they joined"
     confidence = patterns.TRANSPORT.confidence * (0.5 if others else 1.0)
     confidence *= 0.7 if unsaid else 1.0
-    steps: list[Step] = [
-        Command("", _HARDWARE, f"on the nodes of {name(main.entries)}"),
-        _UNDER_WAY,
-    ]
+    look = Command("", _HARDWARE, f"on the nodes of {name(main.entries)}")
     victims = sorted(set(victims) - set(culprits))
     return verdict(
         patterns.TRANSPORT, text, culprits, victims, found, (look, _UNDER_WAY), confidence
