@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ELLIPSIS = "…"
 TOGETHER = "\u00a0"
 """A blank at which no line is broken; what `wrap` gives has a plain one for it."""
+MAX_PLACES = 8
+"""Places of a screen at which a text is looked for that stands there but for its blanks."""
 _WORD = re.compile(r"[^ ]+ *| +")
 
 
@@ -100,11 +102,20 @@ def holds(shown: Sequence[str], text: str) -> bool:
     A line may be broken anywhere for want of width, and columns stand farther apart; where the text
     has a line break, the screen has one.
     """
-    screen = "\n".join(shown)
-    if sum(map(len, text.split())) > len(screen):
-        return False
-    lines = [r"\s+".join(map(_breakable, one.split())) for one in text.split("\n")]
-    return re.search(r"[ \xa0]*\n\s*".join(lines), screen) is not None
+    screen, wanted = "\n".join(shown), "".join(text.split())
+    bare = "".join(screen.split())
+    if not wanted or wanted not in bare:
+        return not wanted
+    places = [at for at, char in enumerate(screen) if not char.isspace()]
+    lines = [r"\s+".join(map(_breakable, one.split())) for one in text.strip().split("\n")]
+    pattern, at = re.compile(r"[ \xa0]*\n\s*".join(lines)), -1
+    for _ in range(MAX_PLACES):
+        at = bare.find(wanted, at + 1)
+        if at < 0:
+            return False
+        if pattern.match(screen, places[at]):
+            return True
+    return False
 
 
 def _breakable(word: str) -> str:
