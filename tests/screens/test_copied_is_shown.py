@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from textual.widgets import Input
 
+import hangtop
 from hangtop import clipboard
 from hangtop.cli.opening import opened
 from hangtop.screens.dialogs import Reader
@@ -21,7 +24,6 @@ from support.record import capture as captured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from textual.pilot import Pilot
 
@@ -137,3 +139,23 @@ async def test_what_the_terminal_gets_is_read_in_the_panel(
         await app.workers.wait_for_complete()
         assert OSC52.findall("".join(written)) == [told, told]
         assert len(app.screen_stack) == 2, "it is read already"
+
+
+async def test_what_is_cut_from_a_line_that_is_typed_goes_the_same_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = app_on(captured("stopped"))
+    copied: list[str] = []
+    monkeypatch.setattr(app, "_to_clipboard", copied.append)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("slash", *"rank", "shift+home", "ctrl+x", "ctrl+v")
+        assert copied == ["rank"]
+        assert app.query_one(Input).value == "rank", "it was pasted again"
+
+
+def test_one_function_alone_writes_to_the_clipboard() -> None:
+    package = Path(hangtop.__file__).parent
+    users = {
+        path.name for path in package.rglob("*.py") if "clipboard.copy(" in path.read_text("utf-8")
+    }
+    assert users == {"handlers.py"}

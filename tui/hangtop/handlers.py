@@ -281,7 +281,8 @@ class Handlers(Stopping):
 
     def copy_to_clipboard(self, text: str) -> None:
         """Copy what is selected in a line that is typed in: Textual's own way goes through ours."""
-        self.copy_text(text)
+        self._app._clipboard = text  # which Textual pastes
+        self.copy_text(text, read=True)
 
     def copy_text(self, text: str, pane: LinePane | None = None, *, read: bool = False) -> None:
         """Copy a text in the characters that a screen shows, and show it where no pane does.
