@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 import time
 from datetime import datetime
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from hangtop.cli import redacting
 from hangtop.cli.fromfile import only
 from hangtop.cli.output import StatusLine, coloured, width
+from hangtop_core.commands import operand, spelt_or_why
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoLogError, UsageError
 from hangtop_core.logreport import document, logs_text
@@ -107,8 +107,8 @@ def tell_recorders(paths: Iterable[str]) -> None:
     """Say on stderr which of some folders hold recorders that ranks left when they ended."""
     for path in paths:
         if any(Path(path).glob("flight/ended_rank_*")):
-            command = f"hangtop flight {shlex.quote(path)}"
-            print(f"hangtop: which rank waited for which: {clean(command, 300)}", file=sys.stderr)
+            command = spelt_or_why(("hangtop", "flight", operand(path)))
+            print(f"hangtop: which rank waited for which: {command}", file=sys.stderr)
 
 
 def chosen(arguments: argparse.Namespace) -> Choice:

@@ -29,7 +29,7 @@ from hangtop.cli.straceargs import add_files, add_strace
 from hangtop.cli.streams import check_stdout, drop_stdout, open_standard_streams
 from hangtop.cli.toolargs import add_completion, add_config, add_doctor
 from hangtop.cli.watchargs import add_watch
-from hangtop_core.commands import spelt_or_why
+from hangtop_core.commands import operand, spelt_or_why
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if words and words[0] not in MODULES and os.path.isfile(words[0]):
         file = ascii(words[0])[1:-1]
-        opens = OPENS.format(file=spelt_or_why((file,)))
+        opens = OPENS.format(file=spelt_or_why((operand(words[0]),)))
         parser.exit(2, f"hangtop: {file} is no command, but a file: {opens}\n")
     arguments = parser.parse_args(argv)
     if arguments.version_verbose and not arguments.version:

@@ -12,7 +12,7 @@ from hangtop_core.analysis.flight.ways import unread
 from hangtop_core.analysis.gpus import Slots
 from hangtop_core.analysis.layout import seats
 from hangtop_core.analysis.verdict.steps import on_node, spelt
-from hangtop_core.commands import Spelt, quoting
+from hangtop_core.commands import Spelt, quoting, spelt_or_why
 from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.joining import size_name
 from hangtop_core.kernelline import deaths
@@ -118,7 +118,7 @@ def _absent(snapshot: Snapshot, job: Job, empty: Iterable[Seat]) -> Iterator[Bli
             yield _spot("ranks", nodes, ranks, text, fix + "left")
             continue
         text += f"should be on {nodesets.fold(nodes)}, which was not observed: {reason}"
-        fix = f"name it, too: -w {nodesets.fold((*named, *nodes))}"
+        fix = f"name it, too: {spelt_or_why(('-w', nodesets.fold((*named, *nodes))))}"
         if nodes and nodes[0] in named:
             fix = named[nodes[0]].fix or "see why the node cannot be observed"
         yield _spot("ranks", nodes, ranks, text, fix)
