@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.diagnosis import Evidence
 from hangtop_core.logs.ended import TOLD_TO
+from hangtop_core.logs.finished import of_finished
 from hangtop_core.logs.firstranks import MAX_DIGITS
 from hangtop_core.logs.infiniband import ends_of, unconnected
 from hangtop_core.logs.known import LAUNCHERS
@@ -293,7 +294,10 @@ def _of_silence(judged: Judged, one: Fold) -> Iterator[Verdict]:
         facts = [evidence(left), *(evidence(f) for f in wakes[:2])]
         yield verdict("rank-exited", 0.8, left.ranks, lost, text, facts)
         return
-    silent = sorted(set(judged.ranks) - lost)
+    if finished := of_finished(judged, one, lost):
+        yield finished
+        return
+    silent = sorted(set(judged.ranks) - lost - judged.finished)
     if silent and len(silent) * 2 <= len(judged.ranks):
         last = _last_lines(judged, silent)
         text = f"{names(silent)} ended without a word; {names(sorted(lost))} lost the connection"
