@@ -144,7 +144,9 @@ def _missing(
         text += f"; {name(behind)} {verb(behind, 'waits', 'wait')} behind those"
     if shift is not None:
         found.insert(0, shift_fact(world, main.node.group, shift))
-    steps = [_stack_step(ranks)] if end is None else [_end_step(ranks)]
+    steps = [_stack_step(ranks) if end is None else _end_step(ranks)]
+    if any(trace.ended == "running" for rank, trace in world.traces.items() if rank in ranks):
+        steps = [_log_step(ranks)]
     if shift is None and (place := main.entry.site) is not None:
         steps.insert(0, f"look for a condition that differs between ranks around {where(place)}")
     return verdict(pattern, text, ranks, victims, found, steps)
@@ -209,6 +211,10 @@ def _chain(
 
 def _end_step(ranks: Sequence[int]) -> str:
     return f"read the end of the log of {name(ranks)}: why {verb(ranks, 'it', 'they')} ended there"
+
+
+def _log_step(ranks: Sequence[int]) -> str:
+    return f"read in the log of {name(ranks)} where {verb(ranks, 'it', 'they')} came last"
 
 
 def _stack_step(ranks: Sequence[int]) -> str:
