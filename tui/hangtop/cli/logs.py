@@ -99,16 +99,26 @@ def run(arguments: argparse.Namespace) -> int:
                 status.show(f"reading logs: {count} of {total}")
 
         files = read_all(found, everything=arguments.all, told=told)
-    tell_recorders(arguments.path)
-    return report(files, arguments)
+    runs = [one for one in arguments.path if any(Path(one).glob("flight/ended_rank_*"))]
+    tell_recorders(runs)
+    return report(files, arguments, finished=finished_in(runs))
 
 
-def tell_recorders(paths: Iterable[str]) -> None:
-    """Say on stderr which of some folders hold recorders that ranks left when they ended."""
-    for path in paths:
-        if any(Path(path).glob("flight/ended_rank_*")):
-            command = spelt_or_why(("hangtop", "flight", operand(path)))
-            print(f"hangtop: which rank waited for which: {command}", file=sys.stderr)
+def tell_recorders(runs: Iterable[str]) -> None:
+    """Say on stderr which folders hold recorders that ranks left when they ended."""
+    for path in runs:
+        command = spelt_or_why(("hangtop", "flight", operand(path)))
+        print(f"hangtop: which rank waited for which: {command}", file=sys.stderr)
+
+
+def finished_in(runs: Sequence[str]) -> set[int]:
+    """Return the ranks of some runs that say in their recorders that they finished."""
+    if not runs:
+        return set()
+    from hangtop_core.dumps.load import load
+
+    traces = load([str(Path(one, "flight")) for one in runs]).traces
+    return {one.rank for one in traces if one.ended == "finished"}
 
 
 def chosen(arguments: argparse.Namespace) -> Choice:
@@ -134,13 +144,14 @@ def report(
     arguments: argparse.Namespace,
     alive: Collection[int | None] = (),
     more: str = "--all reads it",
+    finished: Collection[int] = (),
 ) -> int:
     """Print what logs say, of a job of which these ranks live; returns the exit status.
 
-    ``more`` says how to read what was not read.
+    ``more`` says how to read what was not read; ``finished`` ranks left without an error.
     """
     files = renamer(arguments, files).several(list(files), FileLog)
-    judged = judge(files, alive=alive)
+    judged = judge(files, alive=alive, finished=finished)
     verdicts = conclude(judged)
     if arguments.json:
         print(to_json(document(judged, verdicts, files)).decode())

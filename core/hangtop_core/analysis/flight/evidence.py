@@ -101,7 +101,7 @@ def _fact_text(one: Operation) -> str:
 def end_of(world: World, ranks: Sequence[int]) -> str | None:
     """How ranks ended that others waited for: `finished`; None where one of them did not end."""
     ends = {world.traces[rank].ended if rank in world.traces else "" for rank in ranks}
-    if not ranks or "" in ends:
+    if not ranks or ends & {"", "running"}:
         return None
     if ends == {"finished"}:
         return "finished without an exception"

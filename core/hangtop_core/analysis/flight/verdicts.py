@@ -145,7 +145,9 @@ def _missing(
         text += f"; {name(behind)} {verb(behind, 'waits', 'wait')} behind those"
     if shift is not None:
         found.insert(0, shift_fact(world, main.node.group, shift))
-    steps = [_stack_step(ranks)] if end is None else [_end_step(ranks)]
+    steps = [_stack_step(ranks) if end is None else _end_step(ranks)]
+    if any(trace.ended == "running" for rank, trace in world.traces.items() if rank in ranks):
+        steps = [_log_step(ranks)]
     if shift is None and (place := main.entry.site) is not None:
         look = f"look for a condition that differs between ranks around {where(place)}"
         steps.insert(0, Advice(look))
@@ -212,6 +214,10 @@ def _chain(
 def _end_step(ranks: Sequence[int]) -> Advice:
     why = f"why {verb(ranks, 'it', 'they')} ended there"
     return Advice(f"read the end of the log of {name(ranks)}: {why}")
+
+
+def _log_step(ranks: Sequence[int]) -> Advice:
+    return Advice(f"read in the log of {name(ranks)} where {verb(ranks, 'it', 'they')} came last")
 
 
 def _stack_step(ranks: Sequence[int]) -> Advice:
