@@ -9,7 +9,8 @@ and pid, that is never shown. `rank_name` calls it `rank ? (pid 4711)`; in a set
 from __future__ import annotations
 
 import re
-from itertools import groupby
+from bisect import bisect_right
+from itertools import pairwise
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -83,33 +84,41 @@ def rank_label(rank: int) -> str:
 
 def fold(ranks: Iterable[int]) -> str:
     """Return the canonical text of a set of ranks: ascending, runs joined, ``""`` when empty."""
-    numbers = set(ranks)
-    keys = {one for one in numbers if is_key(one)}
-    pids = [f"pid{piece}" for piece in _runs(map(pid_of, keys))]
-    return ",".join([*_runs(numbers - keys), *pids])
+    keys, numbers = _apart(ranks)
+    pids = [f"pid{run}" for run in _runs(map(pid_of, keys))]
+    return ",".join([*_runs(numbers), *pids])
 
 
 def names(ranks: Iterable[int]) -> str:
     """`rank 2`, `ranks 0-1,3`, `ranks 0-1,? (pid 4711)`, or `processes 4711-4712`."""
-    numbers = set(ranks)
-    if len(numbers) == 1:
-        return rank_name(numbers.pop())
-    keys = {one for one in numbers if is_key(one)}
-    programs = {one for one in keys if is_program(one)}
-    parts = list(_runs(numbers - keys))
-    if pids := ",".join(_runs(map(pid_of, keys - programs))):
-        parts.append(f"? (pid{'s' * (len(keys - programs) > 1)} {pids})")
+    keys, numbers = _apart(ranks)
+    if len(keys) + len(numbers) == 1:
+        return rank_name((keys + numbers)[0])
+    programs = [pid_of(one) for one in keys if is_program(one)]
+    pids = [pid_of(one) for one in keys if not is_program(one)]
+    parts = [*_runs(numbers)]
+    if pids:
+        parts.append(f"? (pid{'s' * (len(pids) > 1)} {','.join(_runs(pids))})")
     found = [f"ranks {','.join(parts)}"] if parts or not programs else []
     if programs:
-        found.append(f"processes {','.join(_runs(map(pid_of, programs)))}")
+        found.append(f"process{'es' * (len(programs) > 1)} {','.join(_runs(programs))}")
     return " and ".join(found)
 
 
+def _apart(ranks: Iterable[int]) -> tuple[list[int], list[int]]:
+    """Return the keys among ranks, and the numbers, each in their order."""
+    ordered = sorted(set(ranks))
+    first = bisect_right(ordered, -_KEYS)
+    return ordered[:first], ordered[first:]
+
+
 def _runs(numbers: Iterable[int]) -> Iterator[str]:
-    ordered = enumerate(sorted(set(numbers)))
-    for _, run in groupby(ordered, key=lambda one: one[1] - one[0]):
-        each = [number for _, number in run]
-        yield str(each[0]) if len(each) == 1 else f"{each[0]}-{each[-1]}"
+    """Give `3`, `5-7`: numbers that follow one another."""
+    ordered = sorted(set(numbers))
+    breaks = [at for at, one in enumerate(ordered) if at and ordered[at - 1] != one - 1]
+    for first, end in pairwise([0, *breaks, len(ordered)]) if ordered else ():
+        low, high = ordered[first], ordered[end - 1]
+        yield str(low) if low == high else f"{low}-{high}"
 
 
 def parse(text: str) -> frozenset[int]:

@@ -97,9 +97,9 @@ def absent(job: Job, most: int = MAX_WORLD) -> tuple[int, ...]:
     """
     if job.world_size is None or job.world_size > MAX_WORLD:
         return ()
-    if any(is_key(rank.rank) for rank in job.ranks):
-        return ()
     here = {rank.rank for rank in job.ranks}
+    if is_key(min(here, default=0)):
+        return ()
     return tuple(islice((one for one in range(job.world_size) if one not in here), most))
 
 
