@@ -161,7 +161,7 @@ class Process(Struct, frozen=True, gc=False):
 
     @property
     def about(self) -> str:
-        """What one without a number is told from others by: title or GPU; of a program its script."""
+        """What tells one without a number from others: title or GPU; of a program its script."""
         if len(self.cmdline) == 1 and self.cmdline[0] != self.exe:
             return clean(self.cmdline[0], _MAX_ABOUT)
         if self.is_program:

@@ -15,7 +15,7 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.frames import place
 from hangtop_core.analysis.layout import absent
 from hangtop_core.analysis.stacks import Merged, Row, flatten
-from hangtop_core.rankset import fold, names, rank_label, rank_name
+from hangtop_core.rankset import fold, is_program, names, rank_label, rank_name
 from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
@@ -145,6 +145,8 @@ def _job_text(job: JobSummary | None) -> str:
     where = f" on {shorten(nodesets.fold(job.nodes), 60)}" if job.nodes else ""
     twice = f" ({fold(job.twice)} by more than one process)" if job.twice else ""
     unread = f", {plural(job.unnumbered, 'rank')} that cannot be read" if job.unnumbered else ""
+    if job.ranks_seen and all(map(is_program, job.ranks_seen)):
+        return f": {names(job.ranks_seen)}{where}"
     return f": {len(job.ranks_seen)}{size} ranks seen{twice}{unread}{where}{by}"
 
 

@@ -55,8 +55,7 @@ class Candidate(NamedTuple):
     """What a frame of its program calls its rank, found in its stack."""
     told_rank: Optional[int] = None
     """What it was seen to join its process group with."""
-    known: numbering.Numbered = (None, None)
-    """The number that it was given before."""
+    known: numbering.Numbered = (None, None)  # the number that it was given before
     has_torch: bool = False
     """Whether torch is known to be loaded into it."""
     is_exiting: bool = False

@@ -91,4 +91,5 @@ def joins(rows: Sequence[Row]) -> bool:
 
 
 def _is(row: Row, frame: Tuple[str, str]) -> bool:
-    return bool(row[0] == frame[0] and row[1].endswith(frame[1]))
+    # From Python 3.11 on py-spy names classes, too.
+    return bool(row[0].rpartition(".")[2] == frame[0] and row[1].endswith(frame[1]))
