@@ -53,8 +53,13 @@ class Candidate(NamedTuple):
     """Index of an mp.spawn child, found in its stack."""
     local_rank: Optional[int] = None
     """What a frame of its program calls its rank, found in its stack."""
+    told_rank: Optional[int] = None
+    """What it was seen to join its process group with."""
+    known: numbering.Numbered = (None, None)  # the number that it was given before
+    has_torch: bool = False
+    """Whether torch is known to be loaded into it."""
     is_exiting: bool = False
-    """A stack sample found it at the end of a child of multiprocessing."""
+    """A stack sample found it at the end of a child of multiprocessing, or leaving its group."""
     is_worker: bool = False
     """A stack sample found `_worker_loop` in it."""
     worker_id: Optional[int] = None
@@ -75,6 +80,8 @@ class Attribution(NamedTuple):
     launcher_pid: Optional[int] = None
     launcher: Optional[str] = None
     worker_id: Optional[int] = None
+    rank_disputed: Optional[str] = None
+    """What says another number than its own, and which."""
 
 
 Table = Mapping[int, Candidate]
@@ -222,15 +229,30 @@ class _Discovery:
     def _add_families(self) -> None:
         """Number processes in a process group that no variable numbers, by what else tells it."""
         families: Dict[object, List[Candidate]] = {}
+        apart = self._told_apart()
         for c in sorted(self.table.values(), key=lambda c: (c.start, c.pid)):
             readable = c.environ is not None and c.pid not in self.ranks
-            if readable and self._may_be_rank(c) and (_in_group(c) or self._left_group(c)):
+            joined = _in_group(c) or self._left_group(c) or c.pid in apart
+            if readable and joined and self._may_be_rank(c):
                 families.setdefault(self._family(c), []).append(c)
         for key, members in families.items():
             kin = (pid for pid in self.ranks if self._family(self.table[pid]) == key)
             taken = [number for pid in kin for number in self.ranks[pid][:1] if number is not None]
             self.ranks.update(numbering.of_family([_unnumbered(c) for c in members], taken))
             self._note_parent(members)
+
+    def _told_apart(self) -> Set[int]:
+        """Return programs of torch that one parent started, and titles or arguments tell apart."""
+        siblings: Dict[int, List[Candidate]] = {}
+        for c in self.table.values():
+            if c.has_torch and numbering.says_rank(c.cmdline) and self._may_be_rank(c):
+                siblings.setdefault(c.ppid, []).append(c)
+        return {
+            c.pid
+            for some in siblings.values()
+            if numbering.are_told_apart([_unnumbered(c) for c in some])
+            for c in some
+        }
 
     def _left_group(self, c: Candidate) -> bool:
         """Whether it seems to have left its group and is no child of a rank."""
@@ -271,8 +293,7 @@ class _Discovery:
         for pid in sorted(self.named & self.table.keys()):
             apart = members.isdisjoint(a.pid for a in self._ancestors(pid))
             if apart and pid not in members | relatives and self._may_be_rank(self.table[pid]):
-                number = sum(source == numbering.NAMED for _, source in self.ranks.values())
-                self.ranks[pid] = number, numbering.NAMED
+                self.ranks[pid] = None, numbering.NAMED
 
     def _launcher_of(self, pid: int) -> Tuple[Optional[int], Optional[str]]:
         for ancestor in self._ancestors(pid):
@@ -293,8 +314,13 @@ class _Discovery:
         launcher_pid, launcher = self._launcher_of(pid)
         if launcher is None:
             launcher = told_launcher(self.table[pid].environ or {}, source)
-        label = "rank %d" % number if number is not None else "rank ?"
-        self.found[pid] = Attribution("rank", label, number, source, pid, launcher_pid, launcher)
+        label = "rank ?" if number is None else "rank %d" % number
+        label = "process %d" % pid if source == numbering.NAMED else label
+        lines = {other: self.table[other].cmdline for other in self.ranks}
+        disputed = numbering.disputed(pid, self.ranks, lines)
+        self.found[pid] = Attribution(
+            "rank", label, number, source, pid, launcher_pid, launcher, rank_disputed=disputed
+        )
 
     def _add_children(self, rank_pid: int) -> None:
         rank = self.found[rank_pid]
@@ -352,7 +378,9 @@ def _helper(c: Candidate) -> Optional[str]:
 
 
 def _unnumbered(c: Candidate) -> numbering.Unnumbered:
-    return numbering.Unnumbered(c.pid, c.environ or {}, c.cmdline, c.local_rank)
+    return numbering.Unnumbered(
+        c.pid, c.environ or {}, c.cmdline, c.local_rank, c.told_rank, c.known
+    )
 
 
 def _in_group(c: Candidate) -> bool:

@@ -20,6 +20,7 @@ from . import (
     ended,
     facts,
     node,
+    numbering,
     permission,
     procfs,
     runclock,
@@ -61,6 +62,9 @@ class Table:
         """Files that its processes print to, also those that have left, and as which user."""
         self._kernel: Set[int] = set()
         self._learned: Dict[Identity, Learned] = {}
+        self._with_torch: Set[Identity] = set()
+        self._numbered: Dict[Identity, numbering.Numbered] = {}
+        """Numbers by what may change or be left: titles, frames."""
         self._guard = Guard()
         self._file_guard, self._memory_guard = Guard(limit=1), Guard(limit=1)
         """For files and memory of the job: a server that is gone must not use up the other one."""
@@ -159,6 +163,8 @@ class Table:
         if self._pass % 60 == 0:
             alive = {entry.identity for entry in self.entries.values()}
             self._learned = {k: v for k, v in self._learned.items() if k in alive}
+            self._numbered = {k: v for k, v in self._numbered.items() if k in alive}
+            self._with_torch &= alive
 
     def learn(self, identity: Identity, what: Learned) -> None:
         """Take in what a stack sample told."""
@@ -178,6 +184,12 @@ class Table:
                 self._learned[identity] = merged
                 self._dirty = True
 
+    def note_torch(self, identity: Identity) -> None:
+        """Note that torch is loaded into a process."""
+        with self._lock:
+            self._dirty = self._dirty or identity not in self._with_torch
+            self._with_torch.add(identity)
+
     def lead(self, identity: Identity, tid: Optional[int]) -> None:
         """Note which thread of a rank runs its program: None for the main thread."""
         with self._lock:
@@ -190,6 +202,9 @@ class Table:
         ended.fill(self.entries)
         table = {pid: self._candidate(entry) for pid, entry in self.entries.items() if entry.mine}
         self.roles = discovery.attribute(table, own_processes(self.entries), self._named())
+        for pid, role in self.roles.items():
+            if role.role == "rank" and role.rank is not None:
+                self._numbered[self.entries[pid].identity] = role.rank, role.rank_source
         if self.only is not None:
             self.roles = scoping.restrict(self.roles, table, self.only)
         if self.slurm is not None:
@@ -217,6 +232,9 @@ class Table:
             threads=entry.threads,
             wrap_rank=known.wrap_rank,
             local_rank=known.local_rank,
+            told_rank=known.told[0] if known.told else None,
+            known=self._numbered.get(entry.identity, (None, None)),
+            has_torch=entry.identity in self._with_torch,
             is_exiting=known.is_exiting,
             is_worker=known.is_worker,
             worker_id=known.worker_id,

@@ -9,11 +9,12 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import hangtop_hook
-from hangtop_hook import importing, logs, permit, server, tee, terminal
+from hangtop_hook import importing, logs, permit, recorder, server, tee, terminal
 from support.processes import all_pids
 
 OLD = 1_600_000_000
@@ -203,3 +204,14 @@ def test_a_process_whose_name_is_cut_within_a_letter_is_looked_at(tmp_path: Path
         assert terminal._ran(os.getpid()) is not None
     finally:
         own.write_bytes(before)
+
+
+def test_a_rank_that_joined_tells_its_number_in_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where no variable does: hangtop reads it there."""
+    monkeypatch.setattr(hangtop_hook, "become_rank", lambda *_: None)
+    monkeypatch.setattr(recorder, "keep", lambda *_: None)
+    monkeypatch.setenv("HANGTOP_RANK", "")
+    importing.joined(SimpleNamespace(get_rank=lambda: 3), "/runs/7")
+    assert os.environ["HANGTOP_RANK"] == "3"

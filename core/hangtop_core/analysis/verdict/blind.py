@@ -17,7 +17,7 @@ from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.joining import size_name
 from hangtop_core.kernelline import deaths
 from hangtop_core.nodestates import UNSEEN
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, is_key
 from hangtop_core.text import SAID, clean, duration, from_afar, name_pids, plural
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ _STALE = 10.0
 _STALE_FIX = "look at the node: load, memory, processes in state D (ps -eo pid,state,wchan,cmd)"
 _RAS_NOT_ASKED = "it was not asked: its threads in all ranks would have to talk to one another"
 _RAS_FIX = "`hangtop diagnose --ras` asks it once, when the job hangs"
+_ONE_NUMBER = "compare RANK, the title and the arguments of its process: all should say one number"
 _NO_FIX = "none is known; the reason is all there is to go by"
 
 
@@ -48,10 +49,11 @@ def blind_spots(snapshot: Snapshot, job: Job | None) -> tuple[BlindSpot, ...]:
             *found,
             *_capabilities(_bereft(snapshot, job, empty), ("kernel log",)),
             *_gpus(snapshot, job),
-            *unread(job.ranks),
+            *unread([rank for rank in job.ranks if not rank.process.is_program]),
             *_ras(job),
             *_absent(snapshot, job, empty),
             *_unnumbered(job),
+            *_disputed(job),
         ]
     else:
         found += _nothing(snapshot)
@@ -140,6 +142,18 @@ def _unnumbered(job: Job) -> Iterator[BlindSpot]:
             f"read: {why or 'the environment holds none'}",
             fix or "name processes that have RANK and WORLD_SIZE, or their launcher",
         )
+
+
+def _disputed(job: Job) -> Iterator[BlindSpot]:
+    """Ranks of which two sources say different numbers, or two ranks the same."""
+    for rank in job.ranks:
+        odd, source = rank.process.rank_disputed, rank.process.rank_source
+        if odd is None:
+            continue
+        why = f"{rank.place} is numbered by {source}, which is used; its {odd}"
+        if is_key(rank.rank):
+            why = f"{rank.place} has no number: its {odd}"
+        yield _spot("rank number", (rank.node,), (rank.rank,), why, _ONE_NUMBER)
 
 
 def _nodes(nodes: tuple[Node, ...], at: float) -> Iterator[BlindSpot]:
