@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.diagnosis import MAKES_PROGRESS, Ended, PastAttempt
-from hangtop_core.following import follow, live_pids
+from hangtop_core.following import attempt_pids, follow
 from hangtop_core.lastverdict import Hang, outlived
 from hangtop_core.nodestates import UNSEEN
 
@@ -42,7 +42,7 @@ class _Followed:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.ranks: frozenset[Identity] = frozenset()
-        """Those that were alive when it last had some."""
+        """Those of its newest attempt."""
         self.hang: Hang | None = None
         self.progress_since: float | None = None
         """When it was first seen to make progress after that."""
@@ -104,18 +104,18 @@ class PastHangs:
                 followed.append(one)
         for job in left.values():
             followed.append(new := _Followed(job))
-            new.ranks = live_pids(job)
+            new.ranks = attempt_pids(job)
         return followed
 
 
 def _note_ranks(one: _Followed, at: float) -> None:
-    """Note which ranks live; where none of those before does, an attempt has begun anew."""
-    alive = live_pids(one.job)
-    if alive and one.ranks and not alive & one.ranks:
+    """Note which ranks there are; where none of those before is, an attempt has begun anew."""
+    ranks = attempt_pids(one.job)
+    if ranks and one.ranks and not ranks & one.ranks:
         one.past = (*one.past, _past_attempt(one, at))[-MOST_ATTEMPTS:]
         one.past_sources = (*one.past_sources, one.own_sources)[-MOST_ATTEMPTS:]
         one.hang = one.progress_since = one.last = None
-    one.ranks = alive or one.ranks
+    one.ranks = ranks or one.ranks
 
 
 def _past_attempt(one: _Followed, at: float) -> PastAttempt:

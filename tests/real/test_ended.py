@@ -57,7 +57,6 @@ def test_the_attempt_that_hung_is_told_by_what_it_hung_by(history: History) -> N
     assert [culprit.rank for culprit in first.verdicts[0].culprits] == [1]
 
 
-@pytest.mark.xfail(reason="a short second attempt is at times lost from the capture", strict=False)
 def test_a_capture_taken_then_tells_the_same(
     history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -271,6 +271,38 @@ def test_only_so_many_attempts_are_kept() -> None:
     assert [past.number for past in told.past_attempts] == list(range(3, MOST_ATTEMPTS + 3))
 
 
+def with_launcher(snapshot: Snapshot) -> Snapshot:
+    launcher = Process(99, 1, 5, 0.0, "launcher", "torchrun", "S", node="n1")
+    return replace(snapshot, jobs=(replace(snapshot.jobs[0], launchers=(launcher,)),))
+
+
+FAILS: dict[int, int | None] = {0: 1, 1: -15, 2: -15, 3: -15}
+
+
+def short(begun: Snapshot, after: float, attempt: int, key: str) -> Snapshot:
+    """An attempt that was over before anybody saw its ranks alive."""
+    return with_gone(started_again(begun, after, attempt, key), 0.5, FAILS)
+
+
+@pytest.mark.parametrize("first_is_short", [True, False])
+@pytest.mark.parametrize("keys", [["k"] * 9, [f"k{n}" for n in range(9)]])
+def test_attempts_of_which_only_the_end_was_seen_are_told_each_for_itself(
+    keys: list[str], first_is_short: bool
+) -> None:
+    watched, begun = Watched(), with_launcher(hanging())
+    if first_is_short:
+        watched.see(short(begun, 0.0, 1, keys[1]))
+    else:
+        watched.see(started_again(begun, 0.0, 1, keys[1]))
+    watched.see(short(begun, 5.0, 2, keys[2]))
+    watched.see(short(begun, 10.0, 3, keys[3]))
+    told = watched.see(started_again(begun, 15.0, 4, keys[4]))
+    assert [past.number for past in told.past_attempts] == [1, 2, 3]
+    by = [past.ended.by for past in told.past_attempts]
+    assert by[1:] == ["rank 0 exited with status 1"] * 2
+    assert (by[0] == by[1]) == first_is_short
+
+
 def lost(snapshot: Snapshot, after: float) -> Snapshot:
     node = Node("n1", "lost", reason="the connection ended", last_seen=snapshot.at + 1)
     return replace(snapshot, at=snapshot.at + after, nodes=(node,))
@@ -359,3 +391,45 @@ def test_the_picture_that_a_kept_verdict_is_of_stays_in_the_history() -> None:
             history = History([first, *history.pictures])
     assert len(history) <= MOST + 1
     assert snapshot.at in [one.snapshot.at for one in history.pictures]
+
+
+def restarting(keys: list[str]) -> Watched:
+    """Three attempts: one that hangs, one over at once, one that fails; each on few pictures."""
+    watched, begun = Watched(), with_launcher(hanging())
+    first = started_again(begun, 0.0, 1, keys[0])
+    processes = zip(begun.jobs[0].ranks, first.jobs[0].ranks, strict=True)
+    ranks = tuple(replace(old, process=new.process) for old, new in processes)
+    hung = replace(first, jobs=(replace(first.jobs[0], ranks=ranks),))
+    watched.see(hung)
+    watched.see(short(begun, 10.0, 2, keys[1]))
+    third = started_again(begun, 20.0, 3, keys[2])
+    watched.see(third)
+    watched.see(with_gone(third, 2.0, FAILS))
+    return watched
+
+
+@pytest.mark.parametrize("keys", [["k", "k", "k"], ["k1", "k2", "k3"]])
+def test_a_capture_of_any_moment_tells_the_attempts_that_were_seen(keys: list[str]) -> None:
+    updates = restarting(keys).updates
+    numbers = []
+    for count in range(1, len(updates) + 1):
+        (live,) = updates[count - 1].diagnoses.values()
+        again = newest(rejudge(updates[:count], HANG_AFTER))
+        assert again.past_attempts == live.past_attempts
+        assert (again.state, again.ended) == (live.state, live.ended)
+        numbers.append([past.number for past in again.past_attempts])
+    assert numbers == [[], [1], [1, 2], [1, 2]]
+    assert again.past_attempts[0].ended.after_hanging_s is not None
+
+
+def test_an_attempt_that_is_on_one_picture_stays_in_the_history() -> None:
+    watched, history = restarting(["k1", "k2", "k3"]), History()
+    last = watched.updates[-1].snapshot
+    for after in range(1, MOST * 6):
+        watched.see(replace(last, at=last.at + after))
+    for one in watched.updates:
+        history.add(one)
+    assert len(history) <= MOST
+    again = newest(rejudge(history.pictures, HANG_AFTER))
+    assert [past.number for past in again.past_attempts] == [1, 2]
+    assert again.past_attempts == newest(tuple(watched.updates)).past_attempts
