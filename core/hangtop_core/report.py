@@ -120,8 +120,8 @@ def past_attempt_text(past: PastAttempt) -> str:
     which = f"attempt {past.number}" if past.number is not None else "the attempt before"
     hung = past.ended.after_hanging_s
     lasted = f" after hanging {duration(hung)}" if hung is not None else ""
-    by = f": {past.ended.by}" if past.ended.by else ""
-    return f"{which} ended{lasted} at {_clock(past.ended.at)}{by}"
+    by = past.ended.by or "what ended it is not known"
+    return f"{which} ended{lasted} at {_clock(past.ended.at)}: {by}"
 
 
 def _clock(at: float) -> str:

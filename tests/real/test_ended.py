@@ -38,9 +38,19 @@ def history() -> History:
         with Session(options, diagnose) as session:
             session.subscribe(kept.add)
             seen = session.wait(is_over, PATIENCE)
-            assert seen is not None, session.latest and session.latest.diagnoses
+            assert seen is not None, states(session.latest)
             kept.add(seen)
     return kept
+
+
+def states(update: Update | None) -> list[object]:
+    """What a failure shows: the states of ranks and jobs."""
+    if update is None:
+        return []
+    ranks = [rank.state for job in update.snapshot.jobs for rank in job.ranks]
+    return [
+        (one.state, one.attempt, one.past_attempts != ()) for one in update.diagnoses.values()
+    ] + ranks
 
 
 def told(history: History) -> Any:

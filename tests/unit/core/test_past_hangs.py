@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from hangtop.cli.diagnose import exit_status
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.history import MOST, History
-from hangtop_core.model import Node, Process, Snapshot
+from hangtop_core.logs.output import Output
+from hangtop_core.model import Left, Node, Process, Snapshot
 from hangtop_core.pasthangs import MOST_ATTEMPTS, RECOVERED_S, PastHangs
 from hangtop_core.rejudging import rejudge
-from hangtop_core.report import diagnosis_text, headline
+from hangtop_core.report import diagnosis_text, headline, past_attempt_text
 from hangtop_core.updates import Update
 from support.build import HUNG_SINCE, NOW
 from support.ends import (
@@ -123,6 +124,18 @@ def test_a_hang_is_over_once_the_job_has_made_progress(
         assert watched.see(moved).state == "progressing"
     told = watched.see(with_gone(moved, 1.0, dict.fromkeys(range(4), code)))
     assert (told.state, told.hung_until_end) == ("exited", hung)
+
+
+@pytest.mark.parametrize(("gone", "hung"), [(False, False), (True, True)])
+def test_a_hang_is_over_once_all_were_seen_to_work_however_soon_they_end(
+    gone: bool, hung: bool
+) -> None:
+    watched = Watched()
+    moved = moving(watched.hang(), 0.6)
+    if gone:  # a rank that fails takes the others down, which run once more for that
+        moved = with_gone(moved, 0.0, {0: None})
+    watched.see(moved)
+    assert watched.see(with_gone(moved, 1.5, ALL)).hung_until_end == hung
 
 
 def test_who_moves_only_to_give_up_has_not_ended_the_hang() -> None:
@@ -433,3 +446,70 @@ def test_an_attempt_that_is_on_one_picture_stays_in_the_history() -> None:
     again = newest(rejudge(history.pictures, HANG_AFTER))
     assert [past.number for past in again.past_attempts] == [1, 2]
     assert again.past_attempts == newest(tuple(watched.updates)).past_attempts
+
+
+# What ended an earlier attempt
+
+
+def left(snapshot: Snapshot, codes: dict[int, int | None]) -> tuple[Left, ...]:
+    """The ranks of a snapshot as a later attempt lists them."""
+    at = snapshot.at + 1.0
+    return tuple(
+        Left(*one.process.identity, one.rank, at, codes[one.rank]) for one in snapshot.jobs[0].ranks
+    )
+
+
+@pytest.mark.parametrize(
+    ("codes", "by"),
+    [
+        (FAILS, "rank 0 exited with status 1"),
+        ({0: -6, 1: -6, 2: -15, 3: -15}, "ranks 0-1 were killed by SIGABRT"),
+        ({0: -15, 1: -15, 2: -9, 3: -15}, "rank 2 was killed by SIGKILL"),
+        (dict.fromkeys(range(4), -15), "ranks 0-3 were killed by SIGTERM"),
+        (ALL, ""),
+    ],
+)
+@pytest.mark.parametrize("known_later", [True, False])
+def test_what_ended_an_attempt_is_told_by_how_its_ranks_left(
+    codes: dict[int, int | None], by: str, known_later: bool
+) -> None:
+    watched, snapshot = Watched(), with_launcher(hanging())
+    watched.see(snapshot)
+    second = started_again(snapshot, 4.0, 2, "k2")
+    if known_later:
+        (past,) = watched.see(second).past_attempts
+        assert (past.ended.by, "what ended it is not known" in past_attempt_text(past)) == (
+            "",
+            True,
+        )
+        second = replace(second, at=second.at + 1.0)
+    job = replace(second.jobs[0], former=left(snapshot, codes))
+    (past,) = watched.see(replace(second, jobs=(job,))).past_attempts
+    assert past.ended.by == by
+    assert past.ended.after_hanging_s is not None
+
+
+def test_what_ended_an_attempt_is_told_by_what_its_launcher_printed() -> None:
+    watched, snapshot = Watched(), with_launcher(hanging())
+    watched.see(snapshot)
+    second = started_again(snapshot, 4.0, 2, "k2")
+    pid = snapshot.jobs[0].ranks[2].process.pid
+    text = (
+        f"E1121 11:18:02.8 24301 torch/x.py:1] failed (exitcode: -9) local_rank: 2 (pid: {pid}) of"
+    )
+    job = replace(second.jobs[0], former=left(snapshot, ALL))
+    own, strange = (Output(node, "8:1", "/log", text=text) for node in (job.former[0].node, "n2"))
+    for outputs, by in (((strange,), ""), ((own,), "rank 2 was killed by SIGKILL")):
+        (past,) = watched.see(replace(second, jobs=(job,), outputs=outputs)).past_attempts
+        assert past.ended.by == by
+
+
+def test_ranks_of_another_attempt_do_not_tell_what_ended_this_one() -> None:
+    watched, snapshot = Watched(), with_launcher(hanging())
+    watched.see(snapshot)
+    second = started_again(snapshot, 4.0, 2, "k2")
+    watched.see(second)
+    third = started_again(snapshot, 8.0, 3, "k3")
+    job = replace(third.jobs[0], former=left(second, FAILS))
+    told = watched.see(replace(third, jobs=(job,)))
+    assert [past.ended.by for past in told.past_attempts] == ["", "rank 0 exited with status 1"]
