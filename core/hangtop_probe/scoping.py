@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, Mapping, Optional, Set
+from typing import Dict, FrozenSet, Iterable, Mapping, Optional, Set
 
 from .discovery import Attribution, Table
 from .rankvariables import identity
@@ -37,13 +37,21 @@ def _below(pid: int, roles: Mapping[int, Attribution], table: Table) -> Set[int]
 
 
 def restrict(
-    roles: Mapping[int, Attribution], table: Table, pids: FrozenSet[int]
+    roles: Mapping[int, Attribution],
+    table: Table,
+    pids: FrozenSet[int],
+    before: Iterable[int] = (),
 ) -> Dict[int, Attribution]:
     """Keep the jobs of the processes the user named.
+
+    Where one of these has ended, what was kept ``before`` is kept: a launcher that is killed leaves
+    its ranks behind.
 
     A rank alone would look as if its peers had left. A named process that has no part in a job is
     what started one (`hangtop run`, a script), else taken for a rank without a number.
     """
+    if not pids <= table.keys():
+        pids = pids.union(pid for pid in before if pid in roles)
     starters = {pid: _below(pid, roles, table) for pid in pids if pid not in roles}
     pids = frozenset(pid for pid in pids if not starters.get(pid)).union(*starters.values())
 

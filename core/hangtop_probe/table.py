@@ -189,9 +189,10 @@ class Table:
         self._dirty = False
         ended.fill(self.entries)
         table = {pid: self._candidate(entry) for pid, entry in self.entries.items() if entry.mine}
+        before = self.roles
         self.roles = discovery.attribute(table, own_processes(self.entries), self._named())
         if self.only is not None:
-            self.roles = scoping.restrict(self.roles, table, self.only)
+            self.roles = scoping.restrict(self.roles, table, self.only, before)
         if self.slurm is not None:
             self.roles = scoping.of_slurm(self.roles, table, *self.slurm)
 
