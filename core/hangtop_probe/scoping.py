@@ -44,14 +44,15 @@ def restrict(
 ) -> Dict[int, Attribution]:
     """Keep the jobs of the processes the user named.
 
-    Where one of these has ended, what was kept ``before`` is kept: a launcher that is killed leaves
-    its ranks behind.
+    What was kept ``before`` and has no launcher now is kept: one that is killed leaves its ranks
+    behind.
 
     A rank alone would look as if its peers had left. A named process that has no part in a job is
     what started one (`hangtop run`, a script), else taken for a rank without a number.
     """
-    if not pids <= table.keys():
-        pids = pids.union(pid for pid in before if pid in roles)
+    kept_before = (pid for pid in before if pid in roles)
+    orphans = (pid for pid in kept_before if roles[pid].role == "rank")
+    pids = pids.union(pid for pid in orphans if roles[pid].launcher_pid is None)
     starters = {pid: _below(pid, roles, table) for pid in pids if pid not in roles}
     pids = frozenset(pid for pid in pids if not starters.get(pid)).union(*starters.values())
 

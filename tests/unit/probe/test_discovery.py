@@ -276,6 +276,8 @@ def test_ranks_stay_that_outlive_the_launcher_that_was_named() -> None:
     orphans = table(*(c._replace(ppid=1) for c in (RANK0, RANK1)), other)
     after = restrict(attribute(orphans), orphans, named, before)
     assert sorted(after) == [20, 21]
+    zombie = table(LAUNCHER, *orphans.values())
+    assert sorted(restrict(attribute(zombie), zombie, named, before)) == [10, 20, 21]
     assert sorted(restrict(attribute(orphans), orphans, named, after)) == [20, 21]
     alone = table(RANK1._replace(ppid=1), other)
     assert sorted(restrict(attribute(alone), alone, named, after)) == [21]

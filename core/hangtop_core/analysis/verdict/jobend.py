@@ -10,13 +10,15 @@ from hangtop_core.launchline import number_in
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.model import Left
 from hangtop_core.statuses import by_statuses
-from hangtop_core.text import clean, shorten
+from hangtop_core.text import clean, how_ended, shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.logs.judge import Fold
-    from hangtop_core.model import Job
+    from hangtop_core.model import Job, Process
 
 RESTARTS, MOST_RESTARTS = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
 TEXT_CELLS = 160
@@ -31,7 +33,8 @@ def job_end(case: Case) -> Ended:
     A zombie is only known to have left after it last ran.
     """
     ends = [case.ended_at(one) or case.at for one in case.subjects]
-    by = _by_logs(case) or by_statuses(_left(case, one) for one in case.subjects)
+    by = _by_logs(case) or _by_launchers(case.job.launchers)
+    by = by or by_statuses(_left(case, one) for one in case.subjects)
     return Ended(round(max(ends, default=case.at), 3), clean(by, 300))
 
 
@@ -59,6 +62,13 @@ def _told(fold: Fold) -> str:
     if record.part == "timeout":
         return f"{name_ranks(fold.ranks)} timed out: {record.means or text}"
     return f"{name_ranks(fold.ranks)} failed: {text}"
+
+
+def _by_launchers(launchers: Sequence[Process]) -> str:
+    """`torchrun was killed by SIGKILL`: a launcher that a rank ends exits with a status."""
+    killed = [one for one in launchers if one.ended and (one.exit_code or 0) < 0]
+    first = min(killed, key=lambda one: one.gone_at or 0.0, default=None)
+    return f"{first.launcher or first.comm} {how_ended(first.exit_code or 0)}" if first else ""
 
 
 def _left(case: Case, one: Subject) -> Left:
