@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from hangtop.cli.diagnose import exit_status
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.diagnosis import Attempt, Ended, PastAttempt
 from hangtop_core.history import MOST, History
 from hangtop_core.logs.output import Output
 from hangtop_core.model import Left, Node, Process, Snapshot
@@ -513,3 +514,25 @@ def test_ranks_of_another_attempt_do_not_tell_what_ended_this_one() -> None:
     job = replace(third.jobs[0], former=left(second, FAILS))
     told = watched.see(replace(third, jobs=(job,)))
     assert [past.ended.by for past in told.past_attempts] == ["", "rank 0 exited with status 1"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "number", "text"),
+    [
+        ([1], 2, ""),
+        ([], 1, ""),
+        ([], 2, "What ended attempt 1 is not known: hangtop saw no rank of it."),
+        ([1], 4, "What ended attempts 2-3 is not known: hangtop saw no rank of them."),
+        (list(range(4, 12)), 12, ""),
+        ([], 10**9, "What ended attempts 999999936-999999999 is not known:"),
+    ],
+)
+def test_attempts_that_nobody_saw_are_told_to_be_unknown(
+    seen: list[int], number: int, text: str
+) -> None:
+    past = tuple(PastAttempt(one, Ended(NOW)) for one in seen)
+    snapshot = hanging()
+    diagnosis = diagnose(snapshot, snapshot.jobs[0], HANG_AFTER)
+    now = replace(diagnosis, attempt=Attempt(number), past_attempts=past)
+    assert ("What ended" in diagnosis_text(now)) == bool(text)
+    assert text in " ".join(diagnosis_text(now).split())
