@@ -44,6 +44,8 @@ _NO_RUN_ID = frozenset({"", "none"})
 _NOWHERE = Places()
 AGENT = "elastic agent"
 """The launcher of `hangtop_probe.commands` whose command line is the user's, and has no options."""
+MOST_FORMER = 256
+"""Ranks of earlier attempts that a job lists, the last of them."""
 CLOCKS_S = 2.0
 """Seconds by which the clocks of two nodes may differ."""
 
@@ -63,6 +65,8 @@ class Group(Struct, frozen=True):
     unnumbered: tuple[Member, ...] = ()
     hosts: tuple[str, ...] = ()
     """Its nodes by node rank, as the environment of a Slurm step names them."""
+    former: tuple[Member, ...] = ()
+    """Ranks of earlier attempts that have left, in the order in which they did."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -92,6 +96,7 @@ def group(members: Iterable[Member], places: Places = _NOWHERE) -> tuple[Group, 
     ranks = without_older(without_earlier(by_key))
     of_job, free = _attach(launchers, ranks, places)
     parents = _parents(ranks, of_job)
+    former = _former((one for some in by_key.values() for one in some), ranks, parents)
     nameless: dict[str, list[Member]] = defaultdict(list)
     for member in unnumbered:
         nameless[_key_of_nameless(member, parents)].append(member)
@@ -106,7 +111,9 @@ def group(members: Iterable[Member], places: Places = _NOWHERE) -> tuple[Group, 
         parts[home].ranks.extend(part.ranks)
         parts[home].launchers.extend(part.launchers)
         parts[home].unnumbered.extend(part.unnumbered)
-    return tuple(sorted((_group(key, part) for key, part in parts.items()), key=_order))
+        former[home] += former.pop(key, [])
+    groups = (_group(key, part, former.get(key, ())) for key, part in parts.items())
+    return tuple(sorted(groups, key=_order))
 
 
 def _is_unread(process: Process) -> bool:
@@ -166,6 +173,22 @@ def _parents(
     for key, members in launchers.items():
         for member in members:
             found[member.node, member.process.pid] = key
+    return found
+
+
+def _former(
+    members: Iterable[Member],
+    ranks: dict[str, list[Member]],
+    parents: dict[tuple[str, int], str],
+) -> defaultdict[str, list[Member]]:
+    """Return by job the ranks that left before those were started that it has now."""
+    now = {one.process.identity for some in ranks.values() for one in _newest(some)}
+    found: defaultdict[str, list[Member]] = defaultdict(list)
+    for one in members:
+        process = one.process
+        key = parents.get((one.node, one.starter)) if process.gone_at is not None else None
+        if key is not None and process.identity not in now:
+            found[key].append(one)
     return found
 
 
@@ -259,7 +282,7 @@ def _newest(members: list[Member]) -> list[Member]:
     ]
 
 
-def _group(key: str, parts: Parts) -> Group:
+def _group(key: str, parts: Parts, former: Sequence[Member] = ()) -> Group:
     ranks, launchers, unnumbered = parts.ranks, parts.launchers, parts.unnumbered
     everybody = parts.everybody
     some = [m.process for m in everybody]
@@ -278,6 +301,7 @@ def _group(key: str, parts: Parts) -> Group:
         launchers=tuple(sorted(launchers, key=lambda m: (m.node, m.process.pid))),
         unnumbered=tuple(sorted(unnumbered, key=lambda m: (m.node, m.process.pid))),
         hosts=_hosts(some),
+        former=tuple(sorted(former, key=lambda m: m.process.gone_at or 0.0))[-MOST_FORMER:],
     )
 
 

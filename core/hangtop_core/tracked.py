@@ -318,7 +318,7 @@ class Tracked:
         self._home = home, since, met + (home == own), count + 1
         if met < IN_PASSING * count or since >= (sample.same_functions_since or since):
             return sample
-        return msgspec.structs.replace(sample, same_functions_since=since)
+        return msgspec.structs.replace(sample, same_functions_since=since, in_passing=home != own)
 
     def still_since(self, at: float) -> bool:
         """Whether the main thread is known not to have run since ``at``."""

@@ -201,12 +201,13 @@ class Table:
         self._dirty = False
         ended.fill(self.entries)
         table = {pid: self._candidate(entry) for pid, entry in self.entries.items() if entry.mine}
+        before = self.roles
         self.roles = discovery.attribute(table, own_processes(self.entries), self._named())
         for pid, role in self.roles.items():
             if role.role == "rank" and role.rank is not None:
                 self._numbered[self.entries[pid].identity] = role.rank, role.rank_source
         if self.only is not None:
-            self.roles = scoping.restrict(self.roles, table, self.only)
+            self.roles = scoping.restrict(self.roles, table, self.only, before)
         if self.slurm is not None:
             self.roles = scoping.of_slurm(self.roles, table, *self.slurm)
 

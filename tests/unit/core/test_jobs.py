@@ -321,6 +321,20 @@ def test_ranks_that_torchrun_has_ended_do_not_count_any_more(port: int) -> None:
 
 
 @pytest.mark.parametrize("port", [29500, 41000])
+def test_ranks_of_earlier_attempts_are_listed_in_the_order_in_which_they_left(port: int) -> None:
+    first, second = attempt(0, 29500, 100, gone_at=EPOCH + 9), attempt(1, port, 200)
+    second = [one for n, old in enumerate(second) for one in [ended(old, EPOCH + 19 - n)]]
+    stranger = rank(300, 0, "n2", env=env(1), gone_at=EPOCH)
+    jobs = group([*first, *second, *attempt(2, port, 400), member(launcher(99)), stranger], NODES)
+    job = next(one for one in jobs if one.launchers)
+    assert [m.process.pid for m in job.former] == [100, 101, 201, 200]
+
+
+def ended(one: Member, at: float) -> Member:
+    return Member(one.node, msgspec.structs.replace(one.process, gone_at=at), one.starter)
+
+
+@pytest.mark.parametrize("port", [29500, 41000])
 def test_a_rank_that_outlives_its_attempt_is_a_job_of_its_own(port: int) -> None:
     old = attempt(0, 29500, 100)
     jobs = group([*old[:1], *attempt(1, port, 200), member(launcher(99))], NODES)

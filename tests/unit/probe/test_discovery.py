@@ -269,6 +269,20 @@ def test_named_pids_bring_their_whole_jobs_and_no_other() -> None:
     assert sorted(restrict(attribute(orphans), orphans, frozenset([20]))) == [20, 21]
 
 
+def test_ranks_stay_that_outlive_the_launcher_that_was_named() -> None:
+    other = process(40, 1, environ=job_env(0, MASTER_PORT="29511"))
+    everything, named = table(LAUNCHER, RANK0, RANK1, other), frozenset([10])
+    before = restrict(attribute(everything), everything, named)
+    orphans = table(*(c._replace(ppid=1) for c in (RANK0, RANK1)), other)
+    after = restrict(attribute(orphans), orphans, named, before)
+    assert sorted(after) == [20, 21]
+    zombie = table(LAUNCHER, *orphans.values())
+    assert sorted(restrict(attribute(zombie), zombie, named, before)) == [10, 20, 21]
+    assert sorted(restrict(attribute(orphans), orphans, named, after)) == [20, 21]
+    alone = table(RANK1._replace(ppid=1), other)
+    assert sorted(restrict(attribute(alone), alone, named, after)) == [21]
+
+
 def test_what_started_the_launcher_brings_its_job() -> None:
     run = process(8, 1, cmdline=("python", "-m", "hangtop", "run", "--", "torchrun", "t.py"))
     shell = process(7, 1, comm="bash", cmdline=("bash", "train.sh"))
