@@ -42,8 +42,6 @@ _HOST = r"[A-Za-z0-9_.-]+(?:\[[0-9,-]+\][A-Za-z0-9_.-]*)?"
 _HOST_LIST = re.compile(rf"{_HOST}(?:,{_HOST})*")
 _NO_RUN_ID = frozenset({"", "none"})
 _NOWHERE = Places()
-AGENT = "elastic agent"
-"""The launcher of `hangtop_probe.commands` whose command line is the user's, and has no options."""
 MOST_FORMER = 256
 """Ranks of earlier attempts that a job lists, the last of them."""
 CLOCKS_S = 2.0
@@ -228,7 +226,7 @@ def _attach(
 
 
 def _step_of(member: Member, ranks: dict[str, list[Member]]) -> str | None:
-    """The job of the ranks that an srun has started: the next of its Slurm job after it.
+    """Return the job of the ranks that an srun has started: the next of its Slurm job after it.
 
     It is no parent of them: slurmd starts them, on the node of srun, too.
     """
@@ -263,7 +261,7 @@ def _told_names(rank: Member, places: Places) -> set[str]:
 
 
 def _key_alone(member: Member, meets: str | None) -> str:
-    if member.process.launcher == AGENT:
+    if member.process.launcher == launchline.AGENT:
         return f"agents {' '.join(member.process.cmdline)}"  # what else they share is inside them
     if meets is None or not launchline.spans_nodes(member.process.cmdline):
         return f"{member.node} pid {member.process.pid}"
@@ -293,7 +291,8 @@ def _group(key: str, parts: Parts, former: Sequence[Member] = ()) -> Group:
     return Group(
         key=key,
         name=_name(rank_processes, [m.process for m in launchers], some),
-        launcher=_most([p.launcher for p in some]),
+        launcher=launchline.most_specific(p.launcher for p in rank_processes)
+        or launchline.most_specific(p.launcher for p in some),
         id=run_id if run_id and run_id not in _NO_RUN_ID else slurm,
         world_size=_most([m.size for m in ranks]) or (None if ranks else _announced(launchers)),
         master=None if master is None else ":".join(master),
@@ -330,7 +329,7 @@ def _most(values: Sequence[T | None]) -> T | None:
 def _announced(launchers: Sequence[Member]) -> int | None:
     """World size of a job that has no ranks yet."""
     # How many ranks mp.spawn starts is an argument of a function.
-    lines = (m.process.cmdline for m in launchers if m.process.launcher != "mp.spawn")
+    lines = (m.process.cmdline for m in launchers if m.process.launcher != launchline.SPAWN)
     sizes = (launchline.announced_world_size(line) for line in lines)
     return next((size for size in sizes if size is not None), None)
 

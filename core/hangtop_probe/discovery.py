@@ -8,7 +8,6 @@ launcher. `mp.spawn` ranks come in through `Candidate.wrap_rank`, which a stack 
 
 from __future__ import annotations
 
-import os
 from typing import (
     Dict,
     FrozenSet,
@@ -22,8 +21,8 @@ from typing import (
     Tuple,
 )
 
-from . import commands, numbering, procfs
-from .rankvariables import identity, rank_number, told_launcher
+from . import commands, launchers, naming, numbering, procfs
+from .rankvariables import identity, rank_number, task_number
 
 RANK_THREADS = (
     "gloo_tcp_loop",
@@ -67,6 +66,8 @@ class Candidate(NamedTuple):
     is_debug_server: bool = False
     is_agent: bool = False
     """A stack sample found it in torchrun's rendezvous, whatever program it is."""
+    framework: Optional[str] = None
+    """The launcher whose frames a stack sample found in it."""
 
 
 class Attribution(NamedTuple):
@@ -138,7 +139,7 @@ class _Discovery:
         for c in self.table.values():
             kind = commands.launcher_kind(c.comm, c.cmdline)
             if c.is_agent or (kind and not self._is_copy(c)):
-                found[c.pid] = kind or commands.AGENT
+                found[c.pid] = kind or launchers.AGENT
         return found
 
     def _is_copy(self, c: Candidate) -> bool:
@@ -171,11 +172,9 @@ class _Discovery:
         if number is None and _in_group(c):
             alone = procfs.decimal(environ.get("RANK", ""))
             number = None if alone is None else (alone, "RANK")
-        slurm = procfs.decimal(environ.get("SLURM_PROCID", ""))
-        if number is None and slurm is not None:
-            under_slurm = any(a.comm in ("slurmstepd", "srun") for a in self._ancestors(c.pid))
-            if c.threads.intersection(RANK_THREADS) or under_slurm:
-                number = slurm, "SLURM_PROCID"
+        task = task_number(environ) if number is None else None
+        if task and (_in_group(c) or any(naming.of_parent(a.comm) for a in self._ancestors(c.pid))):
+            number = task
         return number
 
     def _numbered(self) -> Dict[int, Tuple[Optional[int], Optional[str]]]:
@@ -215,10 +214,10 @@ class _Discovery:
     def _add_spawned(self) -> None:
         for c in self.table.values():
             if c.wrap_rank is not None and self._may_be_rank(c) and c.pid not in self.ranks:
-                self.ranks[c.pid] = c.wrap_rank, "mp.spawn"
+                self.ranks[c.pid] = c.wrap_rank, launchers.SPAWN
                 parent = self._spawn_parent(c)
-                if parent is not None and self.launchers.get(parent) in (None, commands.AGENT):
-                    self.launchers[parent] = "mp.spawn"
+                if parent is not None and self.launchers.get(parent) in (None, launchers.AGENT):
+                    self.launchers[parent] = launchers.SPAWN
 
     def _spawn_parent(self, c: Candidate) -> Optional[int]:
         parent = self.table.get(c.ppid)
@@ -274,7 +273,7 @@ class _Discovery:
                 and parent not in self.ranks
                 and not _in_group(self.table[parent])
             ):
-                self.launchers.setdefault(parent, "multiprocessing")
+                self.launchers.setdefault(parent, launchers.MULTIPROCESSING)
 
     def _add_unnumbered(self) -> None:
         """Processes in a process group, or below a launcher, whose number cannot be read."""
@@ -299,21 +298,21 @@ class _Discovery:
         for ancestor in self._ancestors(pid):
             if ancestor.pid in self.launchers:
                 return ancestor.pid, self.launchers[ancestor.pid]
-            if ancestor.comm == "slurmstepd":
-                return None, "srun"
+            if naming.of_parent(ancestor.comm):
+                return None, naming.of_parent(ancestor.comm)
         return None, None
 
     def _add_launchers(self) -> None:
         for pid, kind in self.launchers.items():
-            name = os.path.basename(self.table[pid].cmdline[0]) if kind == "mpirun" else kind
+            name = naming.of_process(kind, self.table[pid].cmdline)
             above = self._launcher_of(pid)[0]
             self.found[pid] = Attribution("launcher", name, launcher_pid=above, launcher=kind)
 
     def _add_rank(self, pid: int) -> None:
         number, source = self.ranks[pid]
         launcher_pid, launcher = self._launcher_of(pid)
-        if launcher is None:
-            launcher = told_launcher(self.table[pid].environ or {}, source)
+        c = self.table[pid]
+        launcher = naming.of_rank(launcher, c.environ or {}, source, c.cmdline, c.framework)
         label = "rank ?" if number is None else "rank %d" % number
         label = "process %d" % pid if source == numbering.NAMED else label
         lines = {other: self.table[other].cmdline for other in self.ranks}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from . import procfs
+from . import launchers, procfs
 
 Numbered = Tuple[Optional[int], Optional[str]]
 """A number, and what says so; None where nothing does."""
@@ -36,9 +36,9 @@ NAMED = "--pid"
 Numbers = Dict[int, Numbered]
 """By pid."""
 
-_LOCAL = ("LOCAL_RANK", "SLURM_LOCALID")
-_NODE = ("NODE_RANK", "GROUP_RANK", "SLURM_NODEID")
-_LOCAL_SIZE = ("LOCAL_WORLD_SIZE",)
+_LOCAL = launchers.every("local_ranks")
+_NODE = launchers.every("nodes")
+_LOCAL_SIZE = launchers.every("local_sizes")
 _AXES = ("DP", "PP", "TP")
 """The outermost first, as vLLM and SGLang number their workers (vllm/distributed/parallel_state.py
 `initialize_model_parallel`, sglang/srt/distributed/parallel_state.py)."""

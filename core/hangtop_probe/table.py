@@ -19,6 +19,7 @@ from . import (
     discovery,
     ended,
     facts,
+    launchers,
     node,
     numbering,
     permission,
@@ -179,6 +180,7 @@ class Table:
                 what.told or known.told,
                 known.local_rank if what.local_rank is None else what.local_rank,
                 known.is_exiting or what.is_exiting,
+                what.framework or known.framework,
             )
             if merged != known:
                 self._learned[identity] = merged
@@ -241,6 +243,7 @@ class Table:
             worker_id=known.worker_id,
             is_debug_server=known.is_debug_server,
             is_agent=known.is_agent,
+            framework=known.framework,
         )
 
     def scope(
@@ -357,7 +360,7 @@ class Table:
                 if entry.mine or not entry.facts.python:
                     continue
                 parent = self.entries.get(entry.stat.ppid)
-                launched = parent is not None and parent.stat.comm == commands.ELASTIC_COMM
+                launched = parent is not None and launchers.owner("comms", parent.stat.comm)
                 if launched or entry.threads.intersection(discovery.RANK_THREADS):
                     name = permission.user_name(entry.facts.uid)
                     counts[name] = counts.get(name, 0) + 1
@@ -367,7 +370,12 @@ class Table:
         """Return processes that may be mp.spawn ranks, or agents of torchrun, not yet confirmed."""
         with self._lock:
             may = unconfirmed.Unconfirmed(self.entries, self.roles, self.only)
-            return [one for one in may.identities() if one not in self._learned]
+            return [one for one in may.identities() if not self._is_confirmed(one)]
+
+    def _is_confirmed(self, identity: Identity) -> bool:
+        """Whether a stack has told what a process is; frames of a framework do not."""
+        known = self._learned.get(identity, Learned())
+        return known._replace(framework=None) != Learned()
 
     def identity(self, pid: int) -> Optional[Identity]:
         """Return pid and start time of a live process."""

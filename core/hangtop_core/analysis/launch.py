@@ -11,7 +11,7 @@ from hangtop_core import launchline, nodesets
 from hangtop_core.analysis.layout import absent, node_rank
 from hangtop_core.commands import Advice
 from hangtop_core.joining import master, world_size
-from hangtop_core.launchline import WORLD_SIZES, number_in
+from hangtop_core.launchline import NUMBERING, WORLD_SIZES, number_in
 from hangtop_core.model import Rank
 from hangtop_core.places import Places, is_address, is_loopback
 from hangtop_core.rankset import names, rank_name
@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from hangtop_core.model import Job, Process, Snapshot
 
 SHOWN = 4
-_STARTERS = (
-    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun"),
-    ("PMI_SIZE", "PMI_RANK", "mpiexec"),
-    ("SLURM_NTASKS", "SLURM_PROCID", "srun"),
-)
-"""Variables of launchers that start every rank themselves."""
 _TOLD = ("MASTER_ADDR", "MASTER_PORT", "GROUP_WORLD_SIZE", *WORLD_SIZES)
 
 
@@ -178,7 +172,7 @@ def _sizes(ranks: Sequence[Rank], each: Collection[Rank]) -> Contradiction | Non
 def _started(ranks: Sequence[Rank], each: Iterable[Rank]) -> Contradiction | None:
     """WORLD_SIZE is another number than the launcher that numbered all of them has started."""
     some = [rank.process.env for rank in each]
-    for size, number, launcher in _STARTERS:
+    for size, number, launcher in NUMBERING:
         told = {tuple(number_in(env, (name,)) for name in (size, "WORLD_SIZE")) for env in some}
         (count, wanted), *others = told or {(None, None)}
         if others or count is None or wanted in (None, count) or len(ranks) < 2:

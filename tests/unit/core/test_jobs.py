@@ -91,6 +91,16 @@ def test_how_many_ranks_mp_spawn_starts_is_not_known() -> None:
     assert (len(job.ranks), job.world_size) == (2, None)
 
 
+def test_a_job_is_named_by_the_launcher_that_comes_first_in_the_table() -> None:
+    kinds = ["multiprocessing", "multiprocessing", "Fabric"]
+    ranks = [rank(100 + r, r, launcher=kind) for r, kind in enumerate(kinds)]
+    (job,) = group([*ranks, member(launcher(99, launcher="srun"))])
+    assert job.launcher == "Fabric"  # one was in a frame of it when it was looked at
+    unnamed = [rank(100 + r, r, launcher=None) for r in range(2)]
+    (job,) = group([*unnamed, member(launcher(99, launcher="torchrun"))])
+    assert job.launcher == "torchrun"
+
+
 def test_orphans_stay_together_and_with_their_dead_launcher() -> None:
     ranks = [
         member(process(100 + r, r, env={}, ppid=1, launcher_pid=None), parent=99) for r in range(2)

@@ -16,6 +16,7 @@ from hangtop_core.commands import Spelt, quoting, spelt_or_why
 from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.joining import size_name
 from hangtop_core.kernelline import deaths
+from hangtop_core.launchline import LOOKED_FOR
 from hangtop_core.nodestates import UNSEEN
 from hangtop_core.rankset import fold, is_key
 from hangtop_core.text import SAID, clean, duration, from_afar, name_pids, plural
@@ -273,9 +274,8 @@ def _others(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
 def _nothing(snapshot: Snapshot) -> Iterator[BlindSpot]:
     """What was looked for when no training job was found, and what was there instead."""
     looked = (
-        "no Python process is in a process group of torch, has a rank in its environment (RANK "
-        "with a world size, OMPI_COMM_WORLD_RANK, SLURM_PROCID), or is a launcher (torchrun, "
-        "accelerate, deepspeed)"
+        "no Python process is in a process group of torch, has a rank in its environment "
+        f"({LOOKED_FOR}), or is a launcher"
     )
     for node in snapshot.nodes:
         if node.state in UNSEEN:
