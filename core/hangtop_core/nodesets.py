@@ -102,7 +102,7 @@ def _fold(names: tuple[str, ...]) -> str:
 
 
 def _fold_each_number(names: Iterable[str]) -> Iterator[str]:
-    """Fold names by one of their numbers after the other, from the last: as long as there are names."""
+    """Fold names by one of their numbers after the other, from the last."""
     folded = [tuple(_DIGIT_RUN.split(name)) for name in names]
     for place in range(max(map(len, folded)) - 2, 0, -2):
         alike: dict[tuple[str, ...], list[str]] = {}
