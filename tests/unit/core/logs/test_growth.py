@@ -41,7 +41,14 @@ NO_ANSWER = (
 
 @pytest.mark.parametrize(
     ("part", "size"),
-    [(NO_ANSWER, 150), (EXPIRED, 400), (RAISED, SIZE), (LOGGED, SIZE), (LEFT, SIZE), (CAME_UP, SIZE)],
+    [
+        (NO_ANSWER, 150),
+        (EXPIRED, 400),
+        (RAISED, SIZE),
+        (LOGGED, SIZE),
+        (LEFT, SIZE),
+        (CAME_UP, SIZE),
+    ],
 )
 def test_cost_is_linear(part: str, size: int) -> None:
     first = 10_000
