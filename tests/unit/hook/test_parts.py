@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import socket
@@ -203,3 +204,11 @@ def test_a_process_whose_name_is_cut_within_a_letter_is_looked_at(tmp_path: Path
         assert terminal._ran(os.getpid()) is not None
     finally:
         own.write_bytes(before)
+
+
+def test_no_more_control_groups_are_asked_than_there_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = io.StringIO("".join(f"{n}:pids:/a{n}\n" for n in range(9999)))
+    monkeypatch.setattr(server, "open", lambda *_, **__: lines, raising=False)
+    assert len(list(server._pids_groups())) == 1 + server._MAX_GROUPS
