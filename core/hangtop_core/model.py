@@ -237,6 +237,8 @@ class Job(Struct, frozen=True):
     launchers: tuple[Process, ...] = ()
     launcher_samples: Mapping[str, StackSample] = field(default_factory=dict)
     """By `NODE:PID`; see `launcher_sample`."""
+    launcher_descriptors: Mapping[str, DescriptorTable] = field(default_factory=dict)
+    """What launchers have open, as far as that was read: likewise."""
     unnumbered: tuple[Process, ...] = ()
     """Processes that are ranks but whose number could not be read, with `denied`."""
     nodes: tuple[Text, ...] = ()
@@ -250,6 +252,10 @@ class Job(Struct, frozen=True):
     def launcher_sample(self, launcher: Process) -> StackSample | None:
         """What was sampled of one of its launchers."""
         return self.launcher_samples.get(f"{launcher.node}:{launcher.pid}")
+
+    def launcher_table(self, launcher: Process) -> DescriptorTable | None:
+        """What one of its launchers has open."""
+        return self.launcher_descriptors.get(f"{launcher.node}:{launcher.pid}")
 
 
 class Snapshot(Struct, frozen=True):

@@ -22,7 +22,7 @@ from typing import (
     Tuple,
 )
 
-from . import commands, numbering, procfs
+from . import commands, controllers, numbering, procfs
 from .rankvariables import identity, rank_number, told_launcher
 
 RANK_THREADS = (
@@ -109,6 +109,8 @@ class _Discovery:
             for role in [_helper(c)]
             if role is not None and c.pid not in self.launchers
         }
+        self.beside: Dict[int, int] = {}
+        """Controllers that started no rank: by pid, the launcher that started each."""
         self.ranks: Dict[int, Tuple[Optional[int], Optional[str]]] = {}
         self.found: Dict[int, Attribution] = {}
 
@@ -118,6 +120,7 @@ class _Discovery:
         self._add_families()
         self._add_unnumbered()
         self._add_named()
+        self._note_controllers()
         self._add_launchers()
         for pid in self.ranks:
             self._add_rank(pid)
@@ -254,6 +257,16 @@ class _Discovery:
             ):
                 self.launchers.setdefault(parent, "multiprocessing")
 
+    def _note_controllers(self) -> None:
+        """Note what is above and beside the programs that started ranks."""
+        may = {c.pid for c in self.table.values() if self._may_be_rank(c)}.difference(self.ranks)
+        of_ray = [pid for pid in self.ranks if controllers.RAY_THREAD in self.table[pid].threads]
+        starters = [pid for pid, kind in self.launchers.items() if kind in controllers.STARTERS]
+        tree = controllers.Tree(self.table, self.children, may)
+        for pid, kind in controllers.above(tree, starters, of_ray).items():
+            self.launchers.setdefault(pid, kind)
+        self.beside = controllers.beside(tree, self.launchers)
+
     def _add_unnumbered(self) -> None:
         """Processes in a process group, or below a launcher, whose number cannot be read."""
         for c in self.table.values():
@@ -285,8 +298,14 @@ class _Discovery:
     def _add_launchers(self) -> None:
         for pid, kind in self.launchers.items():
             name = os.path.basename(self.table[pid].cmdline[0]) if kind == "mpirun" else kind
+            if kind in controllers.NAMED:
+                name = controllers.title(self.table[pid].cmdline) or name
             above = self._launcher_of(pid)[0]
             self.found[pid] = Attribution("launcher", name, launcher_pid=above, launcher=kind)
+        for pid, parent in self.beside.items():
+            name = controllers.title(self.table[pid].cmdline) or self.table[pid].comm
+            kind = self.launchers[parent]
+            self.found[pid] = Attribution("launcher", name, launcher_pid=parent, launcher=kind)
 
     def _add_rank(self, pid: int) -> None:
         number, source = self.ranks[pid]

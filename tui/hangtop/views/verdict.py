@@ -78,10 +78,10 @@ def full_lines(
             )
         )
     for culprit in best.culprits[:SHOWN_CULPRITS]:
-        rank = "?" if culprit.rank is None else str(culprit.rank)
+        who = culprit.role or f"rank {'?' if culprit.rank is None else culprit.rank}"
         pid = "" if culprit.pid is None else f"  pid {culprit.pid}"
         where = f"  on {culprit.node}{pid}" if culprit.node else ""
-        text = line((f"rank {rank}", "culprit"), where)
+        text = line((who, "culprit"), where)
         lines.append(labelled("culprit" if best.confidence >= SUSPECTED else "suspect", text))
     if len(best.culprits) > SHOWN_CULPRITS:
         rest = [c.rank for c in best.culprits[SHOWN_CULPRITS:] if c.rank is not None]
@@ -95,7 +95,8 @@ def full_lines(
 
 def _named(verdict: Verdict) -> str:
     ranks = [c.rank for c in verdict.culprits if c.rank is not None]
-    return name_ranks(ranks) if ranks else "no rank"
+    roles = [c.role for c in verdict.culprits if c.role]
+    return name_ranks(ranks) if ranks else ", ".join(roles) or "no rank"
 
 
 def evidence_items(
