@@ -266,7 +266,7 @@ def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:
     if diagnosis.state == "idle":
         waits = [line(part) for part in idle_text(diagnosis.request_waits).split("; ")]
         return [
-            line(("Nobody asks this server for anything; it waits for requests.", "good")),
+            line(("Nobody asks this server for anything: it is idle.", "good")),
             *waits,
         ]
     if diagnosis.state == "starting":

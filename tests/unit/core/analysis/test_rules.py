@@ -51,6 +51,7 @@ ORDER = [
     "file-lock",
     "disk-full",
     "child-process-wait",
+    "long-phase",
     "io-wait",
     "output-pipe-full",
     "controller-stuck",
