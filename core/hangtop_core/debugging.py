@@ -99,7 +99,7 @@ def debugging(
     """
     found = Reader(snapshot.stacks).rank(rank)
     place = f" at {clean(found.at, 200)}" if found.site is not None else ""
-    doing = f"rank {rank.rank} {clean(found.text, 200)}{place}"
+    doing = f"{rank.name} {clean(found.text, 200)}{place}"
     steps = instead(rank, node)
     if rank.ended:
         return Debugging(why="it has exited", doing=doing)
@@ -108,7 +108,7 @@ def debugging(
     if found.kind == "prompt" and _ours(snapshot, rank):
         return Debugging(
             why="hangtop holds a prompt in it already: leave that one, in its terminal, with c",
-            doing=f"rank {rank.rank} stands still",
+            doing=f"{rank.name} stands still",
             steps=steps,
         )
     if found.kind == "prompt":

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis.flight.trace import DONE, RETIRED, STATE, STATES
 from hangtop_core.nodesets import fold as fold_nodes
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, rank_name
 from hangtop_core.report import blind_lines, frame_text, verdict_lines
 from hangtop_core.text import clean, duration, plural, shorten, shorten_middle, shorten_path
 
@@ -208,7 +208,7 @@ def _files(problems: Sequence[FileProblem], width: int) -> Iterator[str]:
     yield "Files"
     for one in problems[:SHOWN_PROBLEMS]:
         path = shorten_path(clean(one.path, 400), width // 2)
-        whose = f" (rank {one.rank})" if one.rank is not None else ""
+        whose = f" ({rank_name(one.rank)})" if one.rank is not None else ""
         text = f"{path}{whose} {clean(one.why, 200)}"
         yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
     if len(problems) > SHOWN_PROBLEMS:

@@ -87,7 +87,7 @@ def group(members: Iterable[Member], places: Places = _NOWHERE) -> tuple[Group, 
     for member in once(members, places):
         if member.process.role == "launcher":
             launchers.append(member)
-        elif member.process.role == "rank" and member.process.rank is None:
+        elif member.process.role == "rank" and _is_unread(member.process):
             unnumbered.append(member)
         elif member.process.role == "rank":
             by_key[key_of(member)].append(member)
@@ -109,6 +109,11 @@ def group(members: Iterable[Member], places: Places = _NOWHERE) -> tuple[Group, 
         parts[home].launchers.extend(part.launchers)
         parts[home].unnumbered.extend(part.unnumbered)
     return tuple(sorted((_group(key, part) for key, part in parts.items()), key=_order))
+
+
+def _is_unread(process: Process) -> bool:
+    """Whether nothing tells a process for a rank but who started it, or that it was named."""
+    return process.rank is None and (bool(process.denied) or process.label == f"pid {process.pid}")
 
 
 def job_key(member: Member, places: Places) -> str:
@@ -249,12 +254,12 @@ def _key_alone(member: Member, meets: str | None) -> str:
 
 def _newest(members: list[Member]) -> list[Member]:
     """Leave out ranks that left and were started again under the same number."""
-    live = {m.process.rank: m.process.started_at for m in members if m.process.gone_at is None}
+    live = {m.process.number: m.process.started_at for m in members if m.process.gone_at is None}
     return [
         m
         for m in members
         if m.process.gone_at is None
-        or m.process.started_at > live.get(m.process.rank, float("-inf"))
+        or m.process.started_at > live.get(m.process.number, float("-inf"))
     ]
 
 
@@ -273,7 +278,7 @@ def _group(key: str, parts: Parts) -> Group:
         id=run_id if run_id and run_id not in _NO_RUN_ID else slurm,
         world_size=_most([m.size for m in ranks]) or (None if ranks else _announced(launchers)),
         master=None if master is None else ":".join(master),
-        ranks=tuple(sorted(ranks, key=lambda m: (m.process.rank or 0, m.node, m.process.pid))),
+        ranks=tuple(sorted(ranks, key=lambda m: (m.process.number, m.node, m.process.pid))),
         launchers=tuple(sorted(launchers, key=lambda m: (m.node, m.process.pid))),
         unnumbered=tuple(sorted(unnumbered, key=lambda m: (m.node, m.process.pid))),
         hosts=_hosts(some),

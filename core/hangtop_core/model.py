@@ -28,6 +28,7 @@ from hangtop_core.numerics import Numerics
 from hangtop_core.process import Process as Process
 from hangtop_core.process import Role as Role
 from hangtop_core.process import Thread as Thread
+from hangtop_core.rankset import is_key, rank_name
 from hangtop_core.ras import Ras
 from hangtop_core.recorder import Recorder as Recorder
 from hangtop_core.recorder import RecorderWay as RecorderWay
@@ -36,7 +37,7 @@ from hangtop_core.room import FullQuota
 from hangtop_core.samples import Local as Local
 from hangtop_core.samples import StackSample as StackSample
 from hangtop_core.samples import ThreadStack as ThreadStack
-from hangtop_core.text import Text
+from hangtop_core.text import Text, clean
 
 NodeState = Literal[
     "connecting", "ready", "slow", "unreachable", "denied", "no-python", "incompatible", "lost"
@@ -138,6 +139,7 @@ class Rank(Struct, frozen=True, gc=False):
     """One rank: its process, what it is made of, and what was sampled of it."""
 
     rank: int
+    """The global rank; below any where nothing tells it: see `rankset.rank_key`."""
     node: Text
     state: RankState
     process: Process
@@ -193,6 +195,27 @@ class Rank(Struct, frozen=True, gc=False):
     """The same, and how often it left its wait, over several steps."""
 
     @property
+    def name(self) -> str:
+        """`rank 2`, `rank ? (pid 4711, VLLM::Worker_TP1)`, or `process 4711 (web.py)`."""
+        return rank_name(self.rank, self.about)
+
+    @property
+    def place(self) -> str:
+        """The same with where it is: `rank 2 (gpu03, pid 4711)`."""
+        process = self.process
+        return rank_name(self.rank, self.about, node=clean(self.node), pid=process.pid)
+
+    @property
+    def about(self) -> str:
+        """What tells it from others where it has no number: its title, GPU or script."""
+        return self.process.about if is_key(self.rank) else ""
+
+    @property
+    def number(self) -> int | None:
+        """The global rank; None where nothing tells it."""
+        return None if is_key(self.rank) else self.rank
+
+    @property
     def ended(self) -> bool:
         """Whether its process has left, or is a zombie."""
         return self.state in ("exited", "zombie")
@@ -240,7 +263,7 @@ class Job(Struct, frozen=True):
     launcher_descriptors: Mapping[str, DescriptorTable] = field(default_factory=dict)
     """What launchers have open, as far as that was read: likewise."""
     unnumbered: tuple[Process, ...] = ()
-    """Processes that are ranks but whose number could not be read, with `denied`."""
+    """Processes that may be ranks, of which nothing can be read, with `denied`."""
     nodes: tuple[Text, ...] = ()
     hosts: tuple[Text, ...] = ()
     """Its nodes by node rank, where the environment of its ranks tells (Slurm)."""

@@ -15,7 +15,7 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.frames import place
 from hangtop_core.analysis.layout import absent
 from hangtop_core.analysis.stacks import Merged, Row, flatten
-from hangtop_core.rankset import fold, names
+from hangtop_core.rankset import fold, names, rank_label, rank_name
 from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _job_text(job: JobSummary | None) -> str:
 
 def numbers_text(seen: Evidence) -> str:
     """`rank 1 saw inf in output of layers.2 (Mlp) at batch 3, 4:02 ago`."""
-    whose = f"rank {seen.rank}" if seen.rank is not None else "a process that is no rank"
+    whose = rank_name(seen.rank) if seen.rank is not None else "a process that is no rank"
     return f"{whose} {seen.text}"
 
 
@@ -199,7 +199,7 @@ def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iter
         yield "  Evidence"
         for one in verdict.evidence:
             label = f"{one.source:<11}"
-            rank = f"rank {one.rank}: " if one.rank is not None else ""
+            rank = f"{rank_name(one.rank)}: " if one.rank is not None else ""
             yield from wrap(f"{label} {rank}{one.text}", width, "    ", " " * 16)
     if verdict.next_steps:
         yield "  What to do"
@@ -209,7 +209,9 @@ def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iter
 
 def need_text(need: Need) -> str:
     """`descriptors of rank 3, which would tell who reads the pipe`."""
-    whose = f"of rank {need.rank}" if need.kind != "kernel log" else f"of {clean(need.node)}"
+    whose = (
+        f"of {names([need.rank or 0])}" if need.kind != "kernel log" else f"of {clean(need.node)}"
+    )
     return f"{need.kind} {whose}, which would tell {need.why}"
 
 
@@ -234,9 +236,7 @@ def timeline_lines(moments: Sequence[Moment]) -> Iterator[str]:
 
 
 def _named(one: Culprit) -> str:
-    where = ", ".join(filter(None, (clean(one.node), f"pid {one.pid}" if one.pid else "")))
-    name = clean(one.role, 60) if one.rank is None and one.role else f"rank {one.rank}"
-    return f"{name} ({where})" if where else name
+    return one.name
 
 
 def blind_lines(spot: BlindSpot, width: int) -> Iterator[str]:
@@ -358,7 +358,7 @@ def each_text(snapshot: Snapshot, job: Job, *, children: bool = False) -> str:
         if children:
             for child in rank.children:
                 sample = rank.child_samples.get(child.pid)
-                at = f"{clean(rank.node)}:{rank.rank}"
+                at = f"{clean(rank.node)}:{rank_label(rank.rank)}"
                 title = f"  {at}  {clean(child.label)}, process {child.pid}"
                 if sample is not None:
                     body = "\n".join(sample_lines(snapshot, sample))
@@ -370,7 +370,7 @@ def _rank_text(snapshot: Snapshot, rank: Rank) -> str:
     process = rank.process
     command = clean(" ".join(process.cmdline), 200)
     lines = [
-        f"{clean(rank.node)}:{rank.rank}  process {process.pid}: {command}",
+        f"{clean(rank.node)}:{rank_label(rank.rank)}  process {process.pid}: {command}",
         f"State {rank.state}",
     ]
     if rank.sample is None:

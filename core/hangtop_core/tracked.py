@@ -340,7 +340,7 @@ class Tracked:
                 [_each(children, name) for name in _OF_CHILDREN] if children else _OF_NONE
             )
             self._built = Rank(
-                rank=self.process.rank if self.process.rank is not None else -1,
+                rank=self.process.number,
                 node=self.node,
                 state=rank_state(self.process),
                 process=self.process,

@@ -284,8 +284,7 @@ class _Discovery:
         for pid in sorted(self.named & self.table.keys()):
             apart = members.isdisjoint(a.pid for a in self._ancestors(pid))
             if apart and pid not in members | relatives and self._may_be_rank(self.table[pid]):
-                number = sum(source == numbering.NAMED for _, source in self.ranks.values())
-                self.ranks[pid] = number, numbering.NAMED
+                self.ranks[pid] = None, numbering.NAMED
 
     def _launcher_of(self, pid: int) -> Tuple[Optional[int], Optional[str]]:
         for ancestor in self._ancestors(pid):
@@ -312,7 +311,8 @@ class _Discovery:
         launcher_pid, launcher = self._launcher_of(pid)
         if launcher is None:
             launcher = told_launcher(self.table[pid].environ or {}, source)
-        label = "rank %d" % number if number is not None else "rank ?"
+        label = "rank ?" if number is None else "rank %d" % number
+        label = "process %d" % pid if source == numbering.NAMED else label
         self.found[pid] = Attribution("rank", label, number, source, pid, launcher_pid, launcher)
 
     def _add_children(self, rank_pid: int) -> None:

@@ -2,7 +2,8 @@
 
 For processes that are in a process group. A step counts for a whole family, the ranks of one
 store or of one parent on this node, and only where it tells all of them apart: a number that two
-have is none. So names of the rank axes mean what they mean to one another, and order comes last.
+have is none. So names of the rank axes mean what they mean to one another. Where no step tells
+them apart they have no number: the order in which they began is none.
 """
 
 from __future__ import annotations
@@ -23,12 +24,10 @@ class Unnumbered(NamedTuple):
     """What a frame of its program calls its rank."""
 
 
-ORDER = "order"
-"""The last step: nothing tells a number, and ranks are counted as they began."""
 NAMED = "--pid"
-"""What is said of a process that is a rank because the user named it."""
-Numbers = Dict[int, Tuple[int, str]]
-"""By pid: the number, and what says so."""
+"""What is said of a process that is no rank, and shown because the user named it."""
+Numbers = Dict[int, Tuple[Optional[int], Optional[str]]]
+"""By pid: the number, and what says so; None where nothing does."""
 
 _LOCAL = ("LOCAL_RANK", "SLURM_LOCALID")
 _NODE = ("NODE_RANK", "GROUP_RANK", "SLURM_NODEID")
@@ -49,8 +48,7 @@ def of_family(family: Sequence[Unnumbered], taken: Sequence[int] = ()) -> Number
         told = [number for number in numbers if number is not None]
         if len(set(told).difference(taken)) == len(family):
             return {one.pid: (number, source) for one, number in zip(family, told)}
-    free = (number for number in range(len(family) + len(taken)) if number not in taken)
-    return {one.pid: (number, ORDER) for one, number in zip(family, free)}
+    return {one.pid: (None, None) for one in family}
 
 
 def _by_local_rank(family: Sequence[Unnumbered]) -> List[Optional[int]]:

@@ -56,8 +56,8 @@ class Unconfirmed:
     def _may_be_spawned(self, entry: Entry) -> bool:
         parent = self._entries.get(entry.stat.ppid)
         role = self._role(entry.stat.pid)
-        if role is not None and role.rank_source == numbering.ORDER:
-            return entry.mine
+        if role is not None and role.role == "rank" and role.rank is None:
+            return entry.mine and entry.facts.python
         if parent is None or not entry.mine or not entry.facts.python or not parent.facts.python:
             return False
         if role is not None and (role.role != "rank" or role.rank is not None):

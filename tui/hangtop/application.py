@@ -279,7 +279,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         rank, snapshot = find_rank(self.state.job, key), self.state.snapshot
         if rank is not None and snapshot is not None:
             text = openers_text(snapshot, rank, int(fd), event.result)
-            self.read("WHO HAS IT OPEN", [line(one) for one in text], f"rank {rank.rank}")
+            self.read("WHO HAS IT OPEN", [line(one) for one in text], rank.name)
 
     def on_calculated(self) -> None:
         """Show what has been worked out apart."""

@@ -13,6 +13,7 @@ from hangtop.terminal import has_shell
 from hangtop.views import diff, texts
 from hangtop.views.common import node_of, rank_key
 from hangtop.views.jobs import job_items
+from hangtop_core.rankset import is_key, rank_name
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
@@ -133,12 +134,12 @@ class Handlers(Stopping):
     def _go_rank(self, number: int) -> None:
         job = self._app.state.job
         for rank in job.ranks if job else ():
-            if rank.rank == number:
+            if number in (rank.rank, rank.process.pid if is_key(rank.rank) else None):
                 self._app.state.rank_key = rank_key(rank)
                 self._app.go("rank")
                 self._app.show()
                 return
-        self._app.tell(f"rank {number} is not there", "warn")
+        self._app.tell(f"{rank_name(number)} is not there", "warn")
 
     def _go_node(self, name: str) -> None:
         """A node with ranks leads to them, another one to Nodes."""
@@ -238,7 +239,7 @@ class Handlers(Stopping):
         """Environment and command line."""
         rank = self._app.state.rank
         if rank is not None:
-            self.read("ENVIRONMENT", texts.environment_lines(rank), f"rank {rank.rank}")
+            self.read("ENVIRONMENT", texts.environment_lines(rank), rank.name)
 
     def do_information(self) -> None:
         """Everything of a rank."""
@@ -247,7 +248,7 @@ class Handlers(Stopping):
             lines = texts.rank_text(
                 state.snapshot, state.job, state.diagnosis, state.rank, self._app.now()
             )
-            self.read("EVERYTHING KNOWN", lines, f"rank {state.rank.rank}")
+            self.read("EVERYTHING KNOWN", lines, state.rank.name)
 
     def do_help(self) -> None:
         """All keys."""

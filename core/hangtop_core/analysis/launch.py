@@ -13,7 +13,7 @@ from hangtop_core.joining import master, world_size
 from hangtop_core.launchline import WORLD_SIZES, number_in
 from hangtop_core.model import Rank
 from hangtop_core.places import Places, is_address, is_loopback
-from hangtop_core.rankset import names
+from hangtop_core.rankset import names, rank_name
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def _twice(ranks: Sequence[Rank], snapshot: Snapshot, job: Job) -> Contradiction
     nodes = next(iter(where)) if len(where) == 1 else ()
     groups = {node_rank(rank) for rank in involved}
     text = f"{names(twice)} {_are(twice)} claimed twice: " + "; ".join(
-        f"rank {n} by " + " and ".join(f"pid {r.process.pid} on {clean(r.node)}" for r in some)
+        f"{rank_name(n)} by "
+        + " and ".join(f"pid {r.process.pid} on {clean(r.node)}" for r in some)
         for n, some in list(twice.items())[:SHOWN]
     )
     text += _counted_otherwise(involved)

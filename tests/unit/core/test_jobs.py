@@ -155,8 +155,11 @@ def test_ranks_without_a_number_join_their_siblings() -> None:
     (job,) = group([rank(100, 0), rank(101, None, env={}, denied="not yours")])
     assert numbers(job) == [0]
     assert [m.process.pid for m in job.unnumbered] == [101]
-    (alone,) = group([rank(101, None, env={})])
+    (alone,) = group([rank(101, None, env={}, denied="not yours")])
     assert [m.process.pid for m in alone.unnumbered] == [101]
+    (readable,) = group([rank(101, None, env={})])
+    assert [m.process.pid for m in readable.ranks] == [101]
+    assert readable.unnumbered == ()
 
 
 def test_a_rank_seen_twice_stands_twice_but_not_its_restarted_self() -> None:

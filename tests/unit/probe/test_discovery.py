@@ -359,7 +359,7 @@ def test_no_environment_keeps_the_others_from_being_found(value: str) -> None:
     odd = process(30, 1, environ=job_env(0, **dict.fromkeys(names, value)), threads=GLOO)
     found = attribute(table(LAUNCHER, RANK0, RANK1, odd))
     assert (found[20].rank, found[21].rank) == (0, 1)
-    assert found[30].rank_source == "order" or found[30].rank == int(value)
+    assert found[30].rank is None or found[30].rank == int(value)
 
 
 def engine(title: str, pid: int, **fields: Any) -> Candidate:
@@ -367,6 +367,8 @@ def engine(title: str, pid: int, **fields: Any) -> Candidate:
     return process(pid, 10, cmdline=(title,), comm=title[:15], python=True, threads=GLOO, **fields)
 
 
+UNTOLD = None, None
+"""Number and source of a rank whose number nothing tells."""
 CORE = process(10, 1, cmdline=("VLLM::EngineCore",), comm="VLLM::EngineCor", python=True)
 
 
@@ -393,7 +395,7 @@ def test_titles_number_ranks_without_variables() -> None:
 def test_titles_that_are_alike_number_nothing() -> None:
     members = [engine("llama TP8", pid, local_rank=pid - 20) for pid in (21, 20)]
     assert numbers(*members) == {20: (0, "local variable"), 21: (1, "local variable")}
-    assert numbers(engine("llama", 20), engine("llama", 21)) == {20: (0, "order"), 21: (1, "order")}
+    assert numbers(engine("llama", 20), engine("llama", 21)) == {20: UNTOLD, 21: UNTOLD}
 
 
 def test_local_ranks_number_those_of_a_node() -> None:
@@ -404,7 +406,7 @@ def test_local_ranks_number_those_of_a_node() -> None:
     ]
     assert numbers(*here)[20] == (7, "LOCAL_RANK")
     inherited = [one._replace(environ={**told, "LOCAL_RANK": "0"}) for one in here]
-    assert numbers(*inherited)[20] == (0, "order")
+    assert numbers(*inherited)[20] == UNTOLD
 
 
 def test_arguments_number_ranks() -> None:
@@ -436,7 +438,7 @@ def test_a_rank_that_started_its_peers_is_no_launcher() -> None:
 
 def test_ranks_that_left_their_group_are_ranks_to_their_end() -> None:
     forked = [process(20 + at, 10, is_exiting=True) for at in range(2)]
-    assert numbers(*forked) == {20: (0, "order"), 21: (1, "order")}
+    assert numbers(*forked) == {20: UNTOLD, 21: UNTOLD}
     worker = process(22, 20, is_exiting=True)
     assert 22 not in numbers(*forked, worker)
 
@@ -446,7 +448,7 @@ def test_a_program_that_is_named_is_a_rank_with_its_children() -> None:
     stranger = process(30, 1)
     programs = table(single, worker, stranger)
     named = attribute(programs, named=frozenset({20}))
-    assert roles(named) == {20: ("rank", 0), 21: ("dataloader-worker", 0)}
+    assert roles(named) == {20: ("rank", None), 21: ("dataloader-worker", None)}
     assert named[20].rank_source == "--pid"
     assert restrict(named, programs, frozenset({20})) == named
     assert attribute(programs) == {}

@@ -169,7 +169,7 @@ def say_stale(snapshot: Snapshot, job: Job, failed: Failed) -> None:
                 why = failed[rank.node, pid]
                 age = duration(snapshot.at - one.at)
                 print(
-                    f"pid {pid} of rank {rank.rank} gave no new stack, what is shown is a "
+                    f"pid {pid} of {rank.name} gave no new stack, what is shown is a "
                     f"{one.mode} one of {age} ago: {clean(why)}",
                     file=sys.stderr,
                 )

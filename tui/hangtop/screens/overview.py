@@ -172,7 +172,7 @@ class OverviewPage(OutlierPage):
         rank = item.rank
         share = None if rank.cpu_share is None else rank.cpu_share * 100
         fields: dict[str, str | float | None] = {
-            "rank": float(rank.rank),
+            "rank": rank.number,
             "node": rank.node,
             "pid": float(rank.process.pid),
             "state": rank.state,
@@ -189,7 +189,7 @@ class OverviewPage(OutlierPage):
         row = self.ranks.current
         if isinstance(row, Group):
             return ["all ranks", row.node or ranks_of(row.rows)]
-        return ["all ranks"] if row is None else ["all ranks", f"rank {row.rank.rank}"]
+        return ["all ranks"] if row is None else ["all ranks", row.rank.name]
 
     def do_open(self) -> None:
         """The verdict opens in full on its own screen."""

@@ -15,7 +15,7 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import NoStack, class_steps, missing
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.nodestates import OBSERVED
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, rank_name
 from hangtop_core.report import end_text, idle_text, numbers_text, past_attempt_text
 from hangtop_core.text import duration, plural
 
@@ -119,7 +119,9 @@ def _mark(blamed: frozenset[int], ranks: Sequence[int]) -> str:
     guilty = sorted(blamed.intersection(ranks))
     if len(guilty) == len(ranks):
         return "◀ culprit"
-    return f"◀ rank {guilty[0]}" if len(guilty) == 1 else f"◀ {len(guilty)} of it" if guilty else ""
+    if len(guilty) == 1:
+        return f"◀ {rank_name(guilty[0])}"
+    return f"◀ {len(guilty)} of it" if guilty else ""
 
 
 def _blamed(job: Job, diagnosis: Diagnosis | None) -> frozenset[int]:

@@ -21,6 +21,7 @@ from hangtop.views.common import (
 from hangtop.views.judged import cause_of, culprits
 from hangtop.views.places import doing
 from hangtop_core.breaks import PART
+from hangtop_core.rankset import rank_label
 from hangtop_core.text import clean, how_ended
 
 if TYPE_CHECKING:
@@ -295,7 +296,7 @@ RANK_COLUMNS: tuple[Column[RankRow], ...] = (
     Column(
         "rank",
         "RANK",
-        lambda row: line((str(row.rank.rank), "bold")),
+        lambda row: line((rank_label(row.rank.rank), "bold")),
         lambda row: row.rank.rank,
         minimum=4,
         align="right",

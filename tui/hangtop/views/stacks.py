@@ -19,7 +19,7 @@ from hangtop.views.common import (
 )
 from hangtop_core.analysis.frames import is_library, place, plain_name
 from hangtop_core.analysis.stacks import Merged, NoStack, Row, flatten, steps_of
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, rank_label
 from hangtop_core.text import plural, shorten
 
 if TYPE_CHECKING:
@@ -154,14 +154,14 @@ def _rank_heading(
         age=None if since is None else now - since,
         name=line(
             "▾ " if is_open else "▸ ",
-            (f"rank {rank.rank}", "bold"),
+            (rank.name, "bold"),
             f"  {rank.node}",
             (f"  {seen(*old)}" if old else "", "bad"),
             (told, "warn"),
         ),
         place=EMPTY,
         ranks=(rank.rank,),
-        who=str(rank.rank),
+        who=rank_label(rank.rank),
         note=line(("sampled ", "label"), ago(sample.at, now)) if sample else EMPTY,
         fix=failure.fix if failure else None,
         is_open=is_open,
@@ -283,7 +283,7 @@ def class_lines(
     """Title and text of the pane about the ranks under the cursor, for which one stands."""
     if row is None or rank is None:
         return line(("THIS CLASS", "title")), [line(("nothing chosen", "dim"))]
-    title = line(("THIS CLASS  ", "title"), f"rank {rank.rank}", f"  {rank.node}")
+    title = line(("THIS CLASS  ", "title"), rank.name, f"  {rank.node}")
     if row.key.startswith("none:"):
         lines = [row.name]
         if row.fix:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.flight.trace import STARTED
 from hangtop_core.analysis.frames import where
 from hangtop_core.diagnosis import Culprit, Evidence, Verdict
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, rank_name
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _fact_text(one: Operation) -> str:
         call = one.entry.call
         text = (
             f"{name(one.entries)}: {clean(call.name, 80)} {clean(call.inputs, 80)} on {one.label}, "
-            f"rank {one.node.source} to rank {one.node.target}{at_site(one.entry)}"
+            f"{rank_name(one.node.source)} to {rank_name(one.node.target)}{at_site(one.entry)}"
         )
     if one.missing:
         text += f"; {name(one.missing)} {verb(one.missing, 'has', 'have')} not"
@@ -159,13 +159,13 @@ def skip_text(shift: Shift) -> str:
         one = f"{clean(shift.expected.call.op, 80)}, one of #{shift.first} to #{shift.seq}{place},"
     if shift.again:
         one += f" (or issued {clean(shift.found.call.op, 80)} once more before it)"
-    return f"rank {shift.rank} skipped {one}"
+    return f"{rank_name(shift.rank)} skipped {one}"
 
 
 def named(one: Operation) -> str:
     """`all_reduce #17 on default_pg`."""
     if one.node.kind == "p2p":
-        way = f"rank {one.node.source} -> rank {one.node.target}"
+        way = f"{rank_name(one.node.source)} -> {rank_name(one.node.target)}"
         return f"{clean(one.entry.call.op, 80)} {way} on {one.label}"
     return f"{one.entry.name} on {one.label}"
 

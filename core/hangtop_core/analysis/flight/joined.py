@@ -22,6 +22,7 @@ from hangtop_core.analysis.flight.letthrough import TIE, let_through
 from hangtop_core.analysis.flight.shift import locate
 from hangtop_core.analysis.flight.unlike import same_bytes, unlike
 from hangtop_core.analysis.flight.waits import all_victims
+from hangtop_core.rankset import rank_name
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -205,7 +206,11 @@ def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: boo
             f"do not get on"
         )
     else:
-        who = f"all {known} ranks of {main.label} have" if known > 1 else f"rank {waiting[0]} has"
+        who = (
+            f"all {known} ranks of {main.label} have"
+            if known > 1
+            else f"{rank_name(waiting[0])} has"
+        )
         through = (
             "alike and none is through" if known > 1 else f"on {main.label} and is not through"
         )

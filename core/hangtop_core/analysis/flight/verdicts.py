@@ -29,6 +29,7 @@ from hangtop_core.analysis.flight.letthrough import TIE, let_through
 from hangtop_core.analysis.flight.shift import locate
 from hangtop_core.analysis.flight.waits import all_victims
 from hangtop_core.analysis.frames import where
+from hangtop_core.rankset import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -192,7 +193,7 @@ def _chain(
     waiter = next(iter(main.entries))
     call = "recv" if main.entry.call.kind == "send" else "send"
     text = (
-        f"{name(ranks)} has posted no {call} for what rank {waiter} waits in: "
+        f"{name(ranks)} has posted no {call} for what {rank_name(waiter)} waits in: "
         f"{named(main)}, and has nothing in flight"
     )
     if hops > 1:
