@@ -349,11 +349,11 @@ def each_text(snapshot: Snapshot, job: Job, *, children: bool = False) -> str:
 
     Args:
         snapshot: where the stacks are.
-        job: whose ranks.
+        job: whose ranks, and controllers.
         children: also the sampled children of each rank.
     """
     blocks = []
-    for rank in job.ranks:
+    for rank in job.members:
         blocks.append(_rank_text(snapshot, rank))
         if children:
             for child in rank.children:
@@ -364,6 +364,12 @@ def each_text(snapshot: Snapshot, job: Job, *, children: bool = False) -> str:
                     body = "\n".join(sample_lines(snapshot, sample))
                     blocks.append(f"{title}\n{textwrap.indent(body, '  ')}")
     return "\n\n".join(blocks) + "\n" if blocks else ""
+
+
+def controllers_text(snapshot: Snapshot, job: Job) -> str:
+    """The stacks of the controllers of a job, one after the other."""
+    blocks = [_rank_text(snapshot, one) for one in job.controllers]
+    return "".join(f"\n{block}\n" for block in blocks)
 
 
 def _rank_text(snapshot: Snapshot, rank: Rank) -> str:

@@ -231,6 +231,7 @@ class OverviewPage(OutlierPage):
         rows = [row for row in self.ranks.items if isinstance(row, RankRow)]
         odd = [row for row in rows if row.level < CALM]
         if not odd:
+            rows = [row for row in rows if row.level == CALM]
             smallest = min((row.order[1] for row in rows), default=0)
             odd = [row for row in rows if row.order[1] == smallest]
         return [row.key for row in odd]
