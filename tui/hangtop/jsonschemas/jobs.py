@@ -99,10 +99,10 @@ class Dump(Struct):
     job: DumpJob | None
     nodes: tuple[DumpNode, ...]
     ranks: tuple[DumpRank, ...]
-    controllers: tuple[DumpUnnumbered, ...]
-    """Programs above and beside its ranks that have a part in the job: an engine, an API server."""
     unnumbered: tuple[DumpUnnumbered, ...]
     """Processes that are ranks, but whose number could not be read."""
+    controllers: tuple[DumpUnnumbered, ...] = ()
+    """Programs above and beside its ranks that have a part in the job: an engine, an API server."""
 
 
 class WatchJob(DumpJob, kw_only=True):
