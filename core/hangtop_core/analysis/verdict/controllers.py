@@ -116,7 +116,7 @@ def _is_held(one: Server, activity: Activity) -> bool:
     return main.takes_lock or activity.kind not in _LETS_BE | _ANSWERS
 
 
-def first_stuck(some: Sequence[Controller], *, asked: bool) -> Controller | None:
+def first_stuck(some: Sequence[Controller]) -> Controller | None:
     """Return the controller for which all wait, the nearest to the ranks first.
 
     Where nobody asks for anything, one that looks after others, or sleeps, may do so for ever.
@@ -124,7 +124,7 @@ def first_stuck(some: Sequence[Controller], *, asked: bool) -> Controller | None
     some = [one for one in some if one.lasts]
     plain = next((one for one in some if one.is_held), None)
     asks = next((one for one in some if one.is_asked), None)
-    if plain is not None or (asks is None and not asked):
+    if plain is not None or asks is None:
         return plain
     held = (one for one in some if one.wait is None and one.activity.kind not in _LOOKS_AFTER)
     return next((one for one in held if not one.is_asked), None) or asks

@@ -18,7 +18,7 @@ from hangtop_core.analysis.verdict.onethread import OneThread, threads_in
 from hangtop_core.places import port_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.descriptors import Descriptor
@@ -43,6 +43,8 @@ class Server(NamedTuple):
     process: Process
     threads: Sequence[OneThread]
     table: DescriptorTable | None
+    insiders: Container[int] = frozenset()
+    """Processes of the job on its node: who is connected to them asks for nothing from outside."""
 
 
 class Wait(NamedTuple):
@@ -62,7 +64,12 @@ def server(
     case: Case, process: Process, sample: StackSample | None, table: DescriptorTable | None
 ) -> Server:
     """Return a process with its threads, the main thread first."""
-    return Server(process, threads_in(case, process, sample), table)
+    threads = threads_in(case, process, sample)
+    if process.role != "launcher":
+        return Server(process, threads, table)
+    ranks = {s.pid for s in case.subjects if s.rank.node == process.node}
+    some = (one.pid for one in case.job.launchers if one.node == process.node)
+    return Server(process, threads, table, ranks.union(some))
 
 
 def request_wait(one: Server) -> Wait | None:
@@ -79,18 +86,25 @@ def request_wait(one: Server) -> Wait | None:
 def has_requests(one: Server) -> bool:
     """Whether somebody waits for an answer of it: a thread is at a request, or a connection."""
     busy = any(at_request(t.frames) and not between_requests(t.frames) for t in one.threads)
-    return busy or any(in_task(t.frames) for t in one.threads[1:]) or owes(one.table)
+    return busy or any(in_task(t.frames) for t in one.threads[1:]) or _owes(one)
 
 
-def owes(table: DescriptorTable | None) -> bool:
-    """Whether somebody is connected to a port of its own who has asked, and got no answer yet."""
-    some = table.descriptors if table is not None else ()
-    ports = _ports(some, ("LISTEN",))
-    asked = [d for d in some if d.socket is not None and not d.socket.answered]
-    waits = [d for d in asked if d.socket is not None and d.socket.state == "LISTEN"]
-    return bool(ports & _ports(asked, _OPEN)) or any(
-        d.socket is not None and d.socket.recv_queue for d in waits
+def _owes(one: Server) -> bool:
+    """Whether somebody is connected to a port of its own who has asked, and got no answer yet.
+
+    Not of ranks: their ports are mostly those of the store and of gloo, for one another.
+    """
+    if one.process.role == "rank" or one.table is None:
+        return False
+    some = one.table.descriptors
+    sockets = [d.socket for d in some if d.socket is not None and d.socket.family == "tcp"]
+    ports = {port_of(each.local) for each in sockets if each.state == "LISTEN"}
+    asked = (
+        port_of(each.local) in ports and each.peer_pid not in one.insiders
+        for each in sockets
+        if each.state in _OPEN and not each.answered
     )
+    return any(asked) or any(each.recv_queue for each in sockets if each.state == "LISTEN")
 
 
 def role(table: DescriptorTable | None, one: OneThread) -> Literal["door", "idle", ""]:
@@ -108,7 +122,7 @@ def role(table: DescriptorTable | None, one: OneThread) -> Literal["door", "idle
         return "idle"
     if one.reading.kind == "queue" and one.reading.op in ("get", "recv", "recv_bytes"):
         return "idle"
-    if _uses(_innermost(frames), _ZMQ):
+    if uses_zmq(one):
         return "door"
     if _is_of_library(frames):
         return "idle"
@@ -148,6 +162,11 @@ def is_loop_wait(frames: Sequence[Frame]) -> bool:
     return is_loop(frames) and _uses(inner, *_IN_LOOP)
 
 
+def uses_zmq(one: OneThread) -> bool:
+    """Whether a thread is in a call of zmq."""
+    return _uses(_innermost(one.frames), _ZMQ)
+
+
 def _by(one: Server, main: OneThread) -> str | None:
     frames = main.frames
     inner = _innermost(frames)
@@ -159,7 +178,7 @@ def _by(one: Server, main: OneThread) -> str | None:
         return None
     if accepts(frames):
         return "a connection"
-    if _uses(inner, _ZMQ):
+    if uses_zmq(main):
         return "zmq recv"
     if _uses(inner, _SHARED_MEMORY):
         return "shared memory"

@@ -18,11 +18,11 @@ from hangtop_core.analysis.verdict.endings import dead_child, dead_thread, lost_
 from hangtop_core.analysis.verdict.requestwaits import (
     Server,
     in_server_loop,
-    owes,
     request_wait,
     role,
     server,
     serves,
+    uses_zmq,
 )
 from hangtop_core.diagnosis import RequestWait
 
@@ -86,7 +86,7 @@ def serving(case: Case) -> Serving | None:
     if any(case.at - s.standing.since < FLOOR_S for s in (*some, *case.waiters)):
         return None
     waits += [_of_controller(one) for one in others if one.wait is not None]
-    stuck = first_stuck(others, asked=any(owes(s.rank.descriptors) for s in some))
+    stuck = first_stuck(others)
     return Serving(tuple(waits), stuck, _state(others, stuck))
 
 
@@ -136,8 +136,9 @@ def _doors(case: Case, subject: Subject, one: Server) -> list[str]:
     roles = [role(one.table, each) for each in one.threads]
     if roles[0] != "door" and not _reads(subject, main, rest):
         return []
-    if roles[0] == "door" and subject.activity.op == "accept" and not in_server_loop(main):
-        return []  # who waits for one to connect, and then goes on
+    once = subject.activity.op == "accept" or uses_zmq(main)
+    if roles[0] == "door" and once and not in_server_loop(main):
+        return []  # who waits for one to connect, or for one message, and then goes on
     if not all(roles[1:]):
         return []
     found = [each.name for each, what in zip(rest, roles[1:], strict=True) if what == "door"]

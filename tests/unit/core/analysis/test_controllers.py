@@ -137,6 +137,37 @@ def test_a_rank_at_work_on_a_request_is_no_idle_server() -> None:
     assert 2 not in {one.rank for verdict in found.verdicts for one in verdict.culprits}
 
 
+STORE = Socket("tcp", "ESTABLISHED", "127.0.0.1:29500", "127.0.0.1:5001")
+"""Of another rank, at the store that rank 0 hosts; or of a mesh of gloo."""
+HOST = Socket("tcp", "LISTEN", "0.0.0.0:29500", "0.0.0.0:0")
+
+
+def commands(stack: Stack, waits: Stack, sockets: tuple[Socket, ...] = ()) -> Diagnosis:
+    """Rank 0 in this stack, the others in a collective, under torchrun."""
+    world = World()
+    world.add(stack, POLL, descriptors=table(*sockets))
+    world.waiters(2, waits)
+    return judged(world)
+
+
+def test_rank_0_waits_for_commands_that_it_broadcasts() -> None:
+    found = commands(WORKER, c10d("broadcast_object_list"), (HOST, STORE))
+    assert found.state == "idle"
+    assert found.request_waits[0].text.startswith("zmq recv at train.py:13 (busy_loop)")
+
+
+@pytest.mark.parametrize(
+    ("stack", "waits"),
+    [
+        (WORKER, c10d("all_reduce")),
+        (inside(ZMQ, (30, "for batch in range(steps):")), c10d("broadcast_object_list")),
+        (PIPE, c10d("broadcast_object_list")),  # nobody is known who could fill it
+    ],
+)
+def test_what_waits_for_a_message_of_a_step_is_no_idle_server(stack: Stack, waits: Stack) -> None:
+    assert commands(stack, waits).state == "hung"
+
+
 def test_an_engine_at_work_makes_progress() -> None:
     computes: Stack = inside(user("step", 36, "plan(batch)"), WHILE)
     assert of(computes, ("R", None, None, None, None), since=NOW - 2).state == "progressing"
