@@ -44,6 +44,8 @@ _NO_RUN_ID = frozenset({"", "none"})
 _NOWHERE = Places()
 MOST_FORMER = 256
 """Ranks of earlier attempts that a job lists, the last of them."""
+BESIDE = frozenset({launchline.MULTIPROCESSING, launchline.RAY})
+"""Launchers that also start controllers of their job, which start no rank."""
 CLOCKS_S = 2.0
 """Seconds by which the clocks of two nodes may differ."""
 
@@ -217,6 +219,8 @@ def _attach(
         key = by_pid.get((member.node, member.process.pid))
         key = key or next((told[name] for name in names if name in told), None)
         key = key or _step_of(member, ranks)
+        if key is None and member.process.launcher in BESIDE:
+            key = by_pid.get((member.node, member.starter))
         if key is not None:
             attached[key].append(member)
         elif member.process.gone_at is None and member.process.state[:1] not in ("Z", "X"):

@@ -118,6 +118,11 @@ class JobTable:
                 for one in launchers
                 if one.sample is not None
             },
+            launcher_descriptors={
+                f"{one.node}:{one.process.pid}": one.descriptors
+                for one in launchers
+                if one.descriptors is not None
+            },
             unnumbered=tuple(known.process for known in self._found(group.unnumbered)),
             nodes=group.nodes,
             hosts=group.hosts,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Moment,
         Need,
         PastAttempt,
+        RequestWait,
         Verdict,
     )
     from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
@@ -70,6 +71,8 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     lines += wrap(_watchdog(diagnosis.watchdog_in_s), width)
     if diagnosis.numbers is not None:
         lines += wrap(f"Numbers: {numbers_text(diagnosis.numbers)}.", width)
+    if diagnosis.request_waits:
+        lines += idle_lines(diagnosis.request_waits, width)
     for number, verdict in enumerate(diagnosis.verdicts, 1):
         lines += ["", *verdict_lines(verdict, number, len(diagnosis.verdicts), width)]
     if (diagnosis.state == "hung" or diagnosis.hung_until_end) and not diagnosis.verdicts:
@@ -98,6 +101,28 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     seconds = duration(diagnosis.observed_for_s)
     lines += ["", f"Observed for {seconds} until {diagnosis.observed_at}."]
     return "\n".join(lines) + "\n"
+
+
+def idle_text(waits: Sequence[RequestWait]) -> str:
+    """`ranks 0-3 by zmq recv at engine.py:13 (loop); api_server.py by an event loop at ...`."""
+    groups: dict[str, list[RequestWait]] = defaultdict(list)
+    for one in waits:
+        groups[one.text].append(one)
+    return "; ".join(f"{_who_waits(some)} by {text}" for text, some in groups.items())
+
+
+def _who_waits(waits: Sequence[RequestWait]) -> str:
+    ranks = [one.rank for one in waits if one.rank is not None]
+    others = [clean(one.who, 60) for one in waits if one.rank is None]
+    return ", ".join([*([names(ranks)] if ranks else []), *others])
+
+
+def idle_lines(waits: Sequence[RequestWait], width: int) -> list[str]:
+    """Who waits for requests and by what, wrapped to a width in characters."""
+    lines = ["", "Nobody asks it for anything. These wait for requests:"]
+    for part in idle_text(waits).split("; "):
+        lines += wrap(part, width, "  - ", "    ")
+    return lines
 
 
 def attempt_text(attempt: Attempt) -> str:
@@ -346,11 +371,11 @@ def each_text(snapshot: Snapshot, job: Job, *, children: bool = False) -> str:
 
     Args:
         snapshot: where the stacks are.
-        job: whose ranks.
+        job: whose ranks, and controllers.
         children: also the sampled children of each rank.
     """
     blocks = []
-    for rank in job.ranks:
+    for rank in job.members:
         blocks.append(_rank_text(snapshot, rank))
         if children:
             for child in rank.children:
@@ -361,6 +386,12 @@ def each_text(snapshot: Snapshot, job: Job, *, children: bool = False) -> str:
                     body = "\n".join(sample_lines(snapshot, sample))
                     blocks.append(f"{title}\n{textwrap.indent(body, '  ')}")
     return "\n\n".join(blocks) + "\n" if blocks else ""
+
+
+def controllers_text(snapshot: Snapshot, job: Job) -> str:
+    """The stacks of the controllers of a job, one after the other."""
+    blocks = [_rank_text(snapshot, one) for one in job.controllers]
+    return "".join(f"\n{block}\n" for block in blocks)
 
 
 def _rank_text(snapshot: Snapshot, rank: Rank) -> str:

@@ -72,7 +72,7 @@ def _words(text: str) -> Tuple[str, ...]:
 
 AGENT = "elastic agent"
 """A program that calls torchrun's agent itself (torch.distributed.launcher)."""
-TORCHRUN, SPAWN, MULTIPROCESSING = "torchrun", "mp.spawn", "multiprocessing"
+TORCHRUN, SPAWN, MULTIPROCESSING, RAY = "torchrun", "mp.spawn", "multiprocessing", "Ray"
 
 _RAY_LOGS = "session_latest/logs in /tmp/ray"
 
@@ -140,7 +140,7 @@ TABLE = (
         logs=_RAY_LOGS,
     ),
     # ray 2.60 ray/_private/worker.py, ray_constants.py
-    Launcher("Ray", title=r"ray::\w", starts="one by one", logs=_RAY_LOGS),
+    Launcher(RAY, title=r"ray::\w", starts="one by one", logs=_RAY_LOGS),
     # torchmonarch 0.7 monarch/_src/spmd/actor.py, monarch/_src/actor/bootstrap_main.py
     Launcher(
         "Monarch",

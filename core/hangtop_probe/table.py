@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Optional, Set, Tuple
 
 from . import (
     activity,
+    candidates,
     cgroups,
     commands,
     discovery,
@@ -147,7 +148,7 @@ class Table:
     def _look_at_threads(self, entry: Entry) -> None:
         """Read of a process that has not run another program what may have changed all the same."""
         names = self._thread_names(entry)
-        if names.intersection(discovery.RANK_THREADS) - entry.threads:
+        if names.intersection(candidates.RANK_THREADS) - entry.threads:
             self._look(entry)  # who joins a group may have got its number meanwhile
         self._dirty = self._dirty or names != entry.threads
         entry.threads = names
@@ -156,7 +157,7 @@ class Table:
         """Read thread names where they may tell a rank that has no readable number."""
         if entry.stat.threads < 2 or not entry.facts.python:
             return frozenset()
-        if entry.threads.intersection(discovery.RANK_THREADS):
+        if entry.threads.intersection(candidates.RANK_THREADS):
             return entry.threads
         return frozenset(activity.thread_names(entry.stat.pid).values())
 
@@ -222,9 +223,9 @@ class Table:
         self._dirty = bool(young)  # to be looked at again
         return named.difference(one.stat.pid for one in young)
 
-    def _candidate(self, entry: Entry) -> discovery.Candidate:
+    def _candidate(self, entry: Entry) -> candidates.Candidate:
         known = self._learned.get(entry.identity, Learned())
-        return discovery.Candidate(
+        return candidates.Candidate(
             pid=entry.stat.pid,
             ppid=entry.stat.ppid,
             start=entry.stat.start,
@@ -361,7 +362,7 @@ class Table:
                     continue
                 parent = self.entries.get(entry.stat.ppid)
                 launched = parent is not None and launchers.owner("comms", parent.stat.comm)
-                if launched or entry.threads.intersection(discovery.RANK_THREADS):
+                if launched or entry.threads.intersection(candidates.RANK_THREADS):
                     name = permission.user_name(entry.facts.uid)
                     counts[name] = counts.get(name, 0) + 1
         return counts

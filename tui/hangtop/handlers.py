@@ -134,7 +134,7 @@ class Handlers(Stopping):
 
     def _go_rank(self, number: int) -> None:
         job = self._app.state.job
-        for rank in job.ranks if job else ():
+        for rank in job.members if job else ():
             if number in (rank.rank, rank.process.pid if is_key(rank.rank) else None):
                 self._app.state.rank_key = rank_key(rank)
                 self._app.go("rank")
@@ -229,7 +229,7 @@ class Handlers(Stopping):
         state = self._app.state
         if state.snapshot is None or state.job is None or state.rank is None:
             return
-        marked = [rank for rank in state.job.ranks if rank_key(rank) in state.marks]
+        marked = [rank for rank in state.job.members if rank_key(rank) in state.marks]
         title, lines = diff.difference(
             state.snapshot, state.job, state.rank, marked,
             cut=state.cut, width=self._app.size.width - 4, now=self._app.now(),

@@ -11,6 +11,7 @@ import msgspec
 
 from hangtop_core import bounded
 from hangtop_core.attach.command import CommandLauncher, Template
+from hangtop_core.attach.podretries import without_earlier
 from hangtop_core.attach.pods import NAME, Pod, PodList
 from hangtop_core.attach.reasons import COMMANDS, Fix, Known
 from hangtop_core.attach.targets import MAX_NODES
@@ -151,13 +152,15 @@ class KubeLauncher(CommandLauncher):
 
 
 def launchers(text: str, login: Login) -> list[KubeLauncher]:
-    """Return a launcher for each pod of what ``text`` names, but for those that are complete.
+    """Return a launcher for each pod of what ``text`` names.
+
+    Not for those that are complete, or that failed and were started again.
 
     Raises:
         UsageError: kubectl cannot be asked, or there is no such pod, or none of them runs.
     """
     wanted = parse(text)
-    pods = [pod for pod in _pods(wanted) if not pod.has_ended]
+    pods = without_earlier([pod for pod in _pods(wanted) if not pod.has_ended])
     chosen: dict[tuple[str, ...], str] = {}
     found = []
     for pod in sorted(pods, key=lambda pod: pod.status.phase != "Running"):

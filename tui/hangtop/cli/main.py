@@ -71,7 +71,7 @@ defaults for these options can be kept in {config}:
   via = "ssh"                      the command line wins; --no-sudo over `sudo = true`, too
 
 exit status of diagnose, capture and watch:
-  0 progressing or slow   10 hung, explained   11 hung, not explained
+  0 progressing, slow or idle   10 hung, explained   11 hung, not explained
   12 no training job   13 nothing could be concluded, or no node answers
   2 wrong usage"""
 

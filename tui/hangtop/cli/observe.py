@@ -177,13 +177,13 @@ def chosen_ranks(session: Session, arguments: argparse.Namespace, text: str) -> 
 
     def all_there(update: Update) -> bool:
         now = follow(job, update.snapshot)
-        return now is not None and not absent(now.ranks)
+        return now is not None and not absent(now.members)
 
     update = session.wait(all_there, SETTLE_S) or session.latest or update
     job = follow(job, update.snapshot) or job
-    found = [rank for rank in job.ranks if rankset.contains(wanted, rank.rank)]
-    if missing := absent(job.ranks):
-        seen = rankset.fold(rank.rank for rank in job.ranks)
+    found = [rank for rank in job.members if rankset.contains(wanted, rank.rank)]
+    if missing := absent(job.members):
+        seen = rankset.fold(rank.rank for rank in job.members)
         verb = "is" if len(missing) == 1 else "are"
         what = f"there {verb} no {rankset.names(missing)} in this job"
         raise NoJobError(what, f"There is: {seen or 'none'}")
