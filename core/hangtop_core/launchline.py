@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hangtop_probe import launchers
-from hangtop_probe.launchers import AGENT, SPAWN
+from hangtop_probe.launchers import AGENT, MULTIPROCESSING, RAY, SPAWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +24,11 @@ __all__ = [
     "LOCAL_RANKS",
     "LOCAL_SIZES",
     "LOOKED_FOR",
+    "MULTIPROCESSING",
     "NODE_RANKS",
     "NUMBERING",
     "RANKS",
+    "RAY",
     "SPAWN",
     "WORLD_SIZES",
 ]

@@ -322,7 +322,7 @@ class Tracked:
         self._home = home, since, met + (home == own), count + 1
         if met < IN_PASSING * count or since >= (sample.same_functions_since or since):
             return sample
-        return msgspec.structs.replace(sample, same_functions_since=since)
+        return msgspec.structs.replace(sample, same_functions_since=since, in_passing=home != own)
 
     def still_since(self, at: float) -> bool:
         """Whether the main thread is known not to have run since ``at``."""
@@ -344,7 +344,7 @@ class Tracked:
                 [_each(children, name) for name in _OF_CHILDREN] if children else _OF_NONE
             )
             self._built = Rank(
-                rank=self.process.rank if self.process.rank is not None else -1,
+                rank=self.process.number,
                 node=self.node,
                 state=rank_state(self.process),
                 process=self.process,

@@ -72,7 +72,7 @@ def _words(text: str) -> Tuple[str, ...]:
 
 AGENT = "elastic agent"
 """A program that calls torchrun's agent itself (torch.distributed.launcher)."""
-TORCHRUN, SPAWN, MULTIPROCESSING = "torchrun", "mp.spawn", "multiprocessing"
+TORCHRUN, SPAWN, MULTIPROCESSING, RAY = "torchrun", "mp.spawn", "multiprocessing", "Ray"
 
 _RAY_LOGS = "session_latest/logs in /tmp/ray"
 
@@ -157,7 +157,7 @@ TABLE = (
     # sgl-project/sglang python/sglang/srt/managers/scheduler.py `run_scheduler_process`
     Launcher("SGLang", title=r"sglang::", frames="/sglang/srt/"),
     # ray 2.60 ray/_private/worker.py, ray_constants.py
-    Launcher("Ray", title=r"ray::\w", starts="one by one", logs=_RAY_LOGS),
+    Launcher(RAY, title=r"ray::\w", starts="one by one", logs=_RAY_LOGS),
     # pytorch/torchx torchx/tracker/api.py; runs torchrun (torchx/components/dist.py)
     Launcher(
         "torchx",

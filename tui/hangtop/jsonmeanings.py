@@ -64,7 +64,8 @@ MEANINGS = {
     "Culprit.gpu": "Number of its GPU on the node",
     "Diagnosis.observed_at": "When, UTC as `2026-01-31T12:00:00Z`",
     "Diagnosis.observed_for_s": "How long hangtop had watched",
-    "Diagnosis.state": "What the job does; `slow` is progress in steps that some ranks make long",
+    "Diagnosis.state": "What the job does; `slow` is progress in steps that some ranks make "
+    "long, `idle` a server that nobody asks for anything",
     "Diagnosis.hung_for_s": "Seconds since when it is hung",
     "Diagnosis.watchdog_in_s": "Seconds until the first operation times out, an estimate",
     "Diagnosis.job": "The job",

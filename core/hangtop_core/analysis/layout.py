@@ -21,7 +21,7 @@ from hangtop_core.joining import master
 from hangtop_core.launchline import LOCAL_SIZES, NODE_RANKS, number_in
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.places import Places, is_loopback
-from hangtop_core.rankset import names
+from hangtop_core.rankset import is_key, names
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -92,11 +92,13 @@ def node_rank(rank: Rank) -> int | None:
 def absent(job: Job, most: int = MAX_WORLD) -> tuple[int, ...]:
     """Return the ranks of a job's world of which nothing was seen, the first ``most`` of them.
 
-    None of a world made up.
+    None of a world made up, and none where a rank has no number: it may be any of them.
     """
     if job.world_size is None or job.world_size > MAX_WORLD:
         return ()
     here = {rank.rank for rank in job.ranks}
+    if is_key(min(here, default=0)):
+        return ()
     return tuple(islice((one for one in range(job.world_size) if one not in here), most))
 
 

@@ -165,8 +165,11 @@ def test_ranks_without_a_number_join_their_siblings() -> None:
     (job,) = group([rank(100, 0), rank(101, None, env={}, denied="not yours")])
     assert numbers(job) == [0]
     assert [m.process.pid for m in job.unnumbered] == [101]
-    (alone,) = group([rank(101, None, env={})])
+    (alone,) = group([rank(101, None, env={}, denied="not yours")])
     assert [m.process.pid for m in alone.unnumbered] == [101]
+    (readable,) = group([rank(101, None, env={})])
+    assert [m.process.pid for m in readable.ranks] == [101]
+    assert readable.unnumbered == ()
 
 
 def test_a_rank_seen_twice_stands_twice_but_not_its_restarted_self() -> None:
@@ -325,6 +328,20 @@ def test_ranks_that_torchrun_has_ended_do_not_count_any_more(port: int) -> None:
     (job,) = group([*old, *attempt(1, port, 200), member(launcher(99))], NODES)
     assert [m.process.pid for m in job.ranks] == [200, 201]
     assert [m.process.pid for m in job.launchers] == [99]
+
+
+@pytest.mark.parametrize("port", [29500, 41000])
+def test_ranks_of_earlier_attempts_are_listed_in_the_order_in_which_they_left(port: int) -> None:
+    first, second = attempt(0, 29500, 100, gone_at=EPOCH + 9), attempt(1, port, 200)
+    second = [one for n, old in enumerate(second) for one in [ended(old, EPOCH + 19 - n)]]
+    stranger = rank(300, 0, "n2", env=env(1), gone_at=EPOCH)
+    jobs = group([*first, *second, *attempt(2, port, 400), member(launcher(99)), stranger], NODES)
+    job = next(one for one in jobs if one.launchers)
+    assert [m.process.pid for m in job.former] == [100, 101, 201, 200]
+
+
+def ended(one: Member, at: float) -> Member:
+    return Member(one.node, msgspec.structs.replace(one.process, gone_at=at), one.starter)
 
 
 @pytest.mark.parametrize("port", [29500, 41000])

@@ -309,10 +309,13 @@ def test_who_calls_something_in_passing_stays_in_its_functions(
     caller = replace(frame("cut", "pack.py", 20), within=((19, "while rest:"),))
     table.add("cut", (caller, frame("main", "pack.py", 9)))
     table.add("find", (frame("find", "pack.py", 3), caller, frame("main", "pack.py", 9)))
+    passing = []
     for at in range(1, 9):
         thread = ThreadStack(100, "MainThread", False, False, "find" if at in calls else "cut")
         known.take_sample(StackSample(EPOCH + at, 0.0, "nonblocking", (thread,)), table)
+        passing += [at] if known.sample is not None and known.sample.in_passing else []
     assert known.sample is not None
+    assert not stays or passing == list(calls)
     since = known.sample.same_functions_since
     assert since == (EPOCH + 1 if stays else EPOCH + max(calls) + 1)
 

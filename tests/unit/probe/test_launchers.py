@@ -14,8 +14,9 @@ import pytest
 from hangtop_core import launchline
 from hangtop_core.launchline import script, starts_together
 from hangtop_probe import environment, launchers, naming
+from hangtop_probe.candidates import Candidate
 from hangtop_probe.commands import launcher_kind
-from hangtop_probe.discovery import Candidate, attribute
+from hangtop_probe.discovery import attribute
 
 ROOT = Path(__file__).parents[3]
 TRAIN = ("python", "train.py")
@@ -158,8 +159,8 @@ import os
 os.environ.update(json.loads(sys.argv[1]))
 from hangtop_core import errors, launchline
 from hangtop_hook import processes
-from hangtop_probe import commands, discovery, environment, rankvariables
-rank = discovery.Candidate(20, 1, 20, "python", ("python", "x.py"), dict(os.environ), python=True)
+from hangtop_probe import candidates, commands, discovery, environment, rankvariables
+rank = candidates.Candidate(20, 1, 20, "python", ("python", "x.py"), dict(os.environ), python=True)
 found = discovery.attribute({20: rank})[20]
 sys.path.append(sys.argv[2])
 from support import launcherdocs
