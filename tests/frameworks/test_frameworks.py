@@ -93,7 +93,7 @@ def test_a_hang_of_rank_1(noted: Shape, tmp_path: Path) -> None:
     assert first["cause"] in shape.causes, first["summary"]
     assert f"({shape.line})" in first["summary"]
     dump = (tmp_path / "dump.txt").read_text()
-    rows = dump.partition(" RANKS ")[2].splitlines()[1:]
+    rows = dump.partition(" RANKS ")[2].partition("\n\n")[0].splitlines()[1:]
     assert any(f"{shape.line} (" in row for row in rows), dump
     assert any(re.search(r"\[(0|pid\d+)\]$", row) for row in rows), dump
     assert re.search(r"(all_reduce|all_gather|backward) \(torch/", dump), dump
