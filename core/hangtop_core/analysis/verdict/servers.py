@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.eventloops import is_loop
 from hangtop_core.analysis.idle import FUTURES, accepts, at_request, between_requests, is_idle
-from hangtop_core.analysis.standing import FLOOR_S, GONE
+from hangtop_core.analysis.standing import FLOOR_S, GONE, WORK_SHARE, left_at
 from hangtop_core.analysis.verdict.controllers import Controller, controllers, first_stuck
 from hangtop_core.analysis.verdict.doing import QUEUES, name_child
 from hangtop_core.analysis.verdict.endings import dead_child, dead_thread, lost_children
@@ -83,7 +83,8 @@ def serving(case: Case) -> Serving | None:
         process = subject.rank.process
         name = f"rank {subject.number}"
         waits.append(RequestWait(name, subject.number, process.node, process.pid, by))
-    if any(case.at - s.standing.since < FLOOR_S for s in (*some, *case.waiters)):
+    moving = (case.at - s.standing.since < FLOOR_S for s in case.waiters)
+    if any(moving) or not all(_rests(case, s) for s in some):
         return None
     waits += [_of_controller(one) for one in others if one.wait is not None]
     stuck = first_stuck(others)
@@ -96,6 +97,18 @@ def _state(others: Sequence[Controller], stuck: Controller | None) -> JobState:
     if any(one.works for one in others):
         return "progressing"
     return "unknown" if any(one.is_held or one.is_asked for one in others) else "idle"
+
+
+def _rests(case: Case, subject: Subject) -> bool:
+    """Whether a main thread waits for a while, and at most wakes up to look.
+
+    What the other threads of its process use of a CPU is of libraries: those of Ray never rest.
+    """
+    rank, sample = subject.rank, subject.rank.sample
+    since = sample.same_functions_since if sample is not None else None
+    left, used = left_at(rank), rank.main_cpu_share or 0.0
+    asleep = left is None or case.at - left >= FLOOR_S
+    return since is not None and case.at - since >= FLOOR_S and (asleep or used < WORK_SHARE)
 
 
 def _of_controller(one: Controller) -> RequestWait:

@@ -69,11 +69,12 @@ def of(
     odd: Stack | None = None,
     since: float | None = None,
     kind: str = "multiprocessing",
+    cpu: float = 0.0,
 ) -> Diagnosis:
     """What is concluded of workers, the engine that started them and an API server above it."""
     world = World()
     for _ in range(2):
-        world.add(workers, POLL)
+        world.add(workers, POLL, cpu_share=cpu)
     if odd is not None:
         world.add(odd, FUTEX)
     some: dict[str, Any] = {"role": "launcher", "launcher": kind}
@@ -103,6 +104,7 @@ def of(
         of(WORKER, POLL, odd=c10d("broadcast_object_list")),
         of(WORKER, POLL, sockets=(LISTENS, ANSWERED)),
         of(JOINS, workers=ACTOR, kind="ray"),
+        of(JOINS, workers=ACTOR, kind="ray", cpu=0.4),  # its own threads never rest
     ],
 )
 def test_a_server_of_which_all_processes_wait_for_requests_is_idle(found: Diagnosis) -> None:
