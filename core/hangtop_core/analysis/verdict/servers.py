@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.eventloops import is_loop
 from hangtop_core.analysis.idle import FUTURES, accepts, at_request, between_requests, is_idle
-from hangtop_core.analysis.standing import FLOOR_S, GONE, WORK_SHARE, left_at
+from hangtop_core.analysis.standing import FLOOR_S, GONE, left_at
 from hangtop_core.analysis.verdict.controllers import Controller, controllers, first_stuck
 from hangtop_core.analysis.verdict.doing import QUEUES, name_child
 from hangtop_core.analysis.verdict.endings import dead_child, dead_thread, lost_children
@@ -52,6 +52,9 @@ _WAITS: frozenset[Kind] = frozenset(
     {"queue", "join", "lock", "remote", "waiting", "busy", "sleep", "store"}
 )
 """What the main thread of a rank may do that only waits for requests; a loop may spin for them."""
+LOOKS_SHARE = 0.02
+"""Cores that a main thread uses at most which only looks for requests again and again: that of an
+actor of Ray 0.007."""
 _FROM_CHILDREN = (*QUEUES, "/multiprocessing/connection.py")
 
 
@@ -81,8 +84,7 @@ def serving(case: Case) -> Serving | None:
         if by is None:
             return None
         process = subject.rank.process
-        name = f"rank {subject.number}"
-        waits.append(RequestWait(name, subject.number, process.node, process.pid, by))
+        waits.append(RequestWait(subject.rank.name, subject.number, process.node, process.pid, by))
     moving = (case.at - s.standing.since < FLOOR_S for s in case.waiters)
     if any(moving) or not all(_rests(case, s) for s in some):
         return None
@@ -108,7 +110,7 @@ def _rests(case: Case, subject: Subject) -> bool:
     since = sample.same_functions_since if sample is not None else None
     left, used = left_at(rank), rank.main_cpu_share or 0.0
     asleep = left is None or case.at - left >= FLOOR_S
-    return since is not None and case.at - since >= FLOOR_S and (asleep or used < WORK_SHARE)
+    return since is not None and case.at - since >= FLOOR_S and (asleep or used < LOOKS_SHARE)
 
 
 def _of_controller(one: Controller) -> RequestWait:

@@ -8,7 +8,7 @@ import pytest
 
 from hangtop_core.descriptors import Descriptor, Socket
 from hangtop_core.model import DescriptorTable
-from support.build import NOW, World, judged
+from support.build import HUNG_SINCE, NOW, World, judged
 from support.situations import FUTEX, POLL, SLEEP, Facts, Stack, c10d, frame, inside, user
 
 if TYPE_CHECKING:
@@ -70,11 +70,12 @@ def of(
     since: float | None = None,
     kind: str = "multiprocessing",
     cpu: float = 0.0,
+    moved: float = HUNG_SINCE,
 ) -> Diagnosis:
     """What is concluded of workers, the engine that started them and an API server above it."""
     world = World()
     for _ in range(2):
-        world.add(workers, POLL, cpu_share=cpu)
+        world.add(workers, POLL, cpu_share=cpu, main_cpu_share=cpu / 50, moved_at=moved)
     if odd is not None:
         world.add(odd, FUTEX)
     some: dict[str, Any] = {"role": "launcher", "launcher": kind}
@@ -104,7 +105,7 @@ def of(
         of(WORKER, POLL, odd=c10d("broadcast_object_list")),
         of(WORKER, POLL, sockets=(LISTENS, ANSWERED)),
         of(JOINS, workers=ACTOR, kind="ray"),
-        of(JOINS, workers=ACTOR, kind="ray", cpu=0.4),  # its own threads never rest
+        of(JOINS, workers=ACTOR, kind="ray", cpu=0.4, moved=NOW),  # it never rests
     ],
 )
 def test_a_server_of_which_all_processes_wait_for_requests_is_idle(found: Diagnosis) -> None:
