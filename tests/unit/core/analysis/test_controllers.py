@@ -140,6 +140,13 @@ def test_a_rank_at_work_on_a_request_is_no_idle_server() -> None:
     assert 2 not in {one.rank for verdict in found.verdicts for one in verdict.culprits}
 
 
+def test_of_a_worker_without_its_message_the_sender_is_to_be_looked_at() -> None:
+    verdict = of(WORKER, POLL, odd=c10d("all_reduce")).verdicts[0]
+    assert "at train.py:13 (busy_loop) for a message over zmq" in verdict.summary
+    assert "hangtop dump --pid 201 --each" in verdict.next_steps[0]
+    assert not any("HF_HUB_OFFLINE" in step for step in verdict.next_steps)
+
+
 STORE = Socket("tcp", "ESTABLISHED", "127.0.0.1:29500", "127.0.0.1:5001")
 """Of another rank, at the store that rank 0 hosts; or of a mesh of gloo."""
 HOST = Socket("tcp", "LISTEN", "0.0.0.0:29500", "0.0.0.0:0")
