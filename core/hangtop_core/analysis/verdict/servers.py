@@ -25,6 +25,7 @@ from hangtop_core.analysis.verdict.requestwaits import (
     uses_zmq,
 )
 from hangtop_core.diagnosis import RequestWait
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -84,11 +85,11 @@ def serving(case: Case) -> Serving | None:
         if by is None:
             return None
         process = subject.rank.process
-        waits.append(RequestWait(subject.rank.name, subject.number, process.node, process.pid, by))
+        waits.append(_told(subject.rank.name, subject.number, process, by))
     moving = (case.at - s.standing.since < FLOOR_S for s in case.waiters)
     if any(moving) or not all(_rests(case, s) for s in some):
         return None
-    waits += [_of_controller(one) for one in others if one.wait is not None]
+    waits += [_told(one.name, None, one.process, str(one.wait)) for one in others if one.wait]
     stuck = first_stuck(others)
     return Serving(tuple(waits), stuck, _state(others, stuck))
 
@@ -113,9 +114,9 @@ def _rests(case: Case, subject: Subject) -> bool:
     return since is not None and case.at - since >= FLOOR_S and (asleep or used < LOOKS_SHARE)
 
 
-def _of_controller(one: Controller) -> RequestWait:
-    process = one.process
-    return RequestWait(one.name, None, process.node, process.pid, str(one.wait))
+def _told(who: str, rank: int | None, process: Process, text: str) -> RequestWait:
+    """What a node has said is cleaned: people read it."""
+    return RequestWait(clean(who, 120), rank, process.node, process.pid, clean(text, 300))
 
 
 def _wait_of(case: Case, subject: Subject, others: Sequence[Controller]) -> str | None:

@@ -178,6 +178,13 @@ def test_what_waits_for_a_message_of_a_step_is_no_idle_server(stack: Stack, wait
     assert commands(stack, waits).state == "hung"
 
 
+def test_what_a_node_says_of_who_waits_is_cleaned() -> None:
+    hostile: Stack = inside((ZMQ[0], *user("loop\x1b]52;c;x\x07", 13)), WHILE)
+    waits = of(hostile, POLL, workers=hostile).request_waits
+    assert len(waits) == 4
+    assert not any("\x1b" in one.text or "\x07" in one.text for one in waits)
+
+
 def test_an_engine_at_work_makes_progress() -> None:
     computes: Stack = inside(user("step", 36, "plan(batch)"), WHILE)
     assert of(computes, ("R", None, None, None, None), since=NOW - 2).state == "progressing"
