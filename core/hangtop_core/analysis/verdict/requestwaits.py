@@ -28,6 +28,7 @@ _TIMED = re.compile(r"\bwait\(\s*[^)\s]")
 """A wait that ends by itself: of who reports or looks after something now and then."""
 _POLLS = re.compile(r"\b(?:select|poll|epoll|accept|wait)\s*\(")
 """A line that waits until one of several descriptors is ready."""
+_CONNECTION, _EVENTS, _CALLS = "a connection", "an event loop", "calls of its actor"
 _OPEN = ("ESTABLISHED", "CLOSE_WAIT")
 _EVENT = "anon_inode:[eventfd]"
 """By which zmq wakes up an event loop, while a thread of its own serves the sockets."""
@@ -55,6 +56,11 @@ class Wait(NamedTuple):
     place: str
     outside: bool
     """Whether what it waits for comes from another process, as far as that is known."""
+
+    @property
+    def is_served(self) -> bool:
+        """Whether its own port, or its actor, is known to be where requests come in."""
+        return self.by in (_CONNECTION, _EVENTS, _CALLS)
 
     def __str__(self) -> str:
         return f"{self.by} at {self.place}"
@@ -171,13 +177,13 @@ def _by(one: Server, main: OneThread) -> str | None:
     frames = main.frames
     inner = _innermost(frames)
     if waits_for_calls(inner):
-        return "calls of its actor"
+        return _CALLS
     if is_loop(frames):
-        return "an event loop" if is_loop_wait(frames) and serves(one.table, main.facts) else None
+        return _EVENTS if is_loop_wait(frames) and serves(one.table, main.facts) else None
     if not in_server_loop(main):
         return None
     if accepts(frames):
-        return "a connection"
+        return _CONNECTION
     if uses_zmq(main):
         return "zmq recv"
     if _uses(inner, _SHARED_MEMORY):
@@ -185,7 +191,7 @@ def _by(one: Server, main: OneThread) -> str | None:
     if main.reading.kind == "queue" and main.reading.op in _GIVES:
         return f"{main.reading.op} of a queue or pipe"
     polls = main.reading.own and main.family == "poll" and _POLLS.search(main.source or "")
-    return "a connection" if polls and _listens(one.table) else None
+    return _CONNECTION if polls and _listens(one.table) else None
 
 
 def _is_from_outside(main: OneThread) -> bool:

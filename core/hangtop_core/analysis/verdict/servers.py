@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from hangtop_core.analysis.eventloops import is_loop
 from hangtop_core.analysis.idle import FUTURES, accepts, at_request, between_requests, is_idle
 from hangtop_core.analysis.standing import FLOOR_S, GONE, left_at
-from hangtop_core.analysis.verdict.controllers import Controller, controllers, first_stuck
+from hangtop_core.analysis.verdict.controllers import (
+    Controller,
+    controllers,
+    first_stuck,
+    is_unread,
+    lost_controller,
+)
 from hangtop_core.analysis.verdict.doing import QUEUES, name_child
 from hangtop_core.analysis.verdict.endings import dead_child, dead_thread, lost_children
 from hangtop_core.analysis.verdict.requestwaits import (
@@ -79,19 +85,21 @@ def serving(case: Case) -> Serving | None:
     if any(s.activity.op not in _GIVEN for s in case.waiters) or (case.waiters and case.seats):
         return None
     others = controllers(case)
+    if lost_controller(case):
+        return None
     waits = []
     for subject in some:
         by = _wait_of(case, subject, others)
         if by is None:
             return None
-        process = subject.rank.process
-        waits.append(_told(subject.rank.name, subject.number, process, by))
+        waits.append(by)
     moving = (case.at - s.standing.since < FLOOR_S for s in case.waiters)
     if any(moving) or not all(_rests(case, s) for s in some):
         return None
     waits += [_told(one.name, None, one.process, str(one.wait)) for one in others if one.wait]
     stuck = first_stuck(others)
-    return Serving(tuple(waits), stuck, _state(others, stuck))
+    state = _state(others, stuck)
+    return Serving(tuple(waits), stuck, "unknown" if is_unread(case) and not stuck else state)
 
 
 def _state(others: Sequence[Controller], stuck: Controller | None) -> JobState:
@@ -114,23 +122,29 @@ def _rests(case: Case, subject: Subject) -> bool:
     return since is not None and case.at - since >= FLOOR_S and (asleep or used < LOOKS_SHARE)
 
 
-def _told(who: str, rank: int | None, process: Process, text: str) -> RequestWait:
+def _told(
+    who: str, rank: int | None, process: Process, text: str, *, is_proven: bool = True
+) -> RequestWait:
     """What a node has said is cleaned: people read it."""
-    return RequestWait(clean(who, 120), rank, process.node, process.pid, clean(text, 300))
+    node, pid = process.node, process.pid
+    return RequestWait(clean(who, 120), rank, node, pid, clean(text, 300), is_proven)
 
 
-def _wait_of(case: Case, subject: Subject, others: Sequence[Controller]) -> str | None:
+def _wait_of(case: Case, subject: Subject, others: Sequence[Controller]) -> RequestWait | None:
     """By what a rank waits for requests; None where it may wait for anything else."""
     rank = subject.rank
+    who, number, process = rank.name, rank.rank, rank.process
     one = server(case, rank.process, rank.sample, rank.descriptors)
     found = request_wait(one)
     if found is not None and found.outside and _is_whole(case, subject, one):
         reads_pipe = any(f.file.endswith(_FROM_CHILDREN) for f in one.threads[0].frames)
         if (others or not reads_pipe) and _children(case, subject) is not None:
-            return str(found)
+            proven = bool(others) or found.is_served
+            return _told(who, number, process, str(found), is_proven=proven)
     doors = _doors(case, subject, one)
     threads = f", {' and '.join(doors[:3])} for somebody to connect" if any(doors) else ""
-    return f"{_call(subject)} at {subject.activity.at}{threads}" if doors else None
+    text = f"{subject.activity.op or 'waits'} at {subject.activity.at}{threads}"
+    return _told(who, number, process, text) if doors else None
 
 
 def _is_whole(case: Case, subject: Subject, one: Server) -> bool:
@@ -138,10 +152,6 @@ def _is_whole(case: Case, subject: Subject, one: Server) -> bool:
     threads = list(one.threads)
     dead = dead_thread(case, subject, threads) or dead_child(case, subject)
     return not lost_children(subject) and dead is None
-
-
-def _call(subject: Subject) -> str:
-    return subject.activity.op or "waits"
 
 
 def _doors(case: Case, subject: Subject, one: Server) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from hangtop_core.descriptors import Descriptor, Socket
 from hangtop_core.model import DescriptorTable
+from hangtop_core.report import diagnosis_text
 from support.build import HUNG_SINCE, NOW, World, judged
 from support.situations import FUTEX, POLL, SLEEP, Facts, Stack, c10d, frame, inside, user
 
@@ -164,6 +165,33 @@ def test_rank_0_waits_for_commands_that_it_broadcasts() -> None:
     found = commands(WORKER, c10d("broadcast_object_list"), (HOST, STORE))
     assert found.state == "idle"
     assert found.request_waits[0].text.startswith("zmq recv at train.py:13 (busy_loop)")
+    assert not found.request_waits[0].is_proven, "nobody is known who would send it"
+    assert "Most likely nobody asks this server" in diagnosis_text(found)
+
+
+@pytest.mark.parametrize(
+    ("ended", "observed_s", "state"),
+    [
+        ({"gone_at": NOW - 300}, 60, "hung"),
+        ({"state": "Z"}, 60, "hung"),
+        ({"state": "Z", "exit_code": 0}, 60, "idle"),
+        ({"gone_at": NOW - 9000}, 60, "idle"),
+        ({}, 60, "idle"),  # it gives no stack: it is no Python
+        ({}, 15, "unknown"),  # its stack may yet come
+    ],
+)
+def test_a_controller_that_is_gone_or_not_read_yet(
+    ended: dict[str, Any], observed_s: float, state: str
+) -> None:
+    world = World(observed_since=NOW - observed_s)
+    for _ in range(2):
+        world.add(PIPE, POLL)
+    some: dict[str, Any] = {"role": "launcher", "launcher": "multiprocessing"}
+    engine = world.process(201, FUTEX, label="engine", **some)
+    feeder = world.process(202, FUTEX, label="feeder", **{**some, **ended})
+    samples = {":201": world.sample(JOINS, pid=201)}
+    found = judged(world, launchers=(engine, feeder), launcher_samples=samples)
+    assert found.state == state
 
 
 @pytest.mark.parametrize(
