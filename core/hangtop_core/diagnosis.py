@@ -258,14 +258,14 @@ def _without_keys(data: Any) -> Any:
     Alone it is null. A list of ranks leaves it out, and beside it stand the pids: those left out
     of `victims` in `victims_pids`.
     """
-    if isinstance(data, list):
+    if isinstance(data, list | tuple):
         return [_without_keys(one) for one in data if not _is_key(one)]
     if not isinstance(data, dict):
         return None if _is_key(data) else data
     pids = {
         f"{name}_pids": sorted(map(pid_of, keys))
         for name, value in data.items()
-        if isinstance(value, list) and (keys := list(filter(_is_key, value)))
+        if isinstance(value, list | tuple) and (keys := list(filter(_is_key, value)))
     }
     return {name: _without_keys(value) for name, value in data.items()} | pids
 

@@ -196,6 +196,8 @@ def _ends(ended: Sequence[RankEnds], width: int) -> Iterator[str]:
     yield "Ended"
     for one in ended[:SHOWN_PROBLEMS]:
         how = f"by {one.why}" if one.why else "without an exception"
+        if one.how == "running":
+            how = "running when another rank failed, and most likely ended by its launcher"
         yield shorten(f"  {fold(one.ranks)}: {how}", width)
     if len(ended) > SHOWN_PROBLEMS:
         yield f"  {len(ended) - SHOWN_PROBLEMS} more (--json has all)"

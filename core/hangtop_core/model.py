@@ -40,7 +40,7 @@ from hangtop_core.samples import StackSample as StackSample
 from hangtop_core.samples import ThreadStack as ThreadStack
 from hangtop_core.text import Text, clean
 
-CONTROL = frozenset({"multiprocessing", "ray", "deepspeed"})
+CONTROL = frozenset({"multiprocessing", "Ray", "deepspeed"})
 """Launchers that are programs with a part in the job: an engine, an API server, a driver."""
 NodeState = Literal[
     "connecting", "ready", "slow", "unreachable", "denied", "no-python", "incompatible", "lost"
@@ -252,6 +252,23 @@ def pids_of(ranks: Iterable[Rank]) -> dict[str, list[int]]:
     return found
 
 
+class Left(Struct, frozen=True, gc=False):
+    """A rank of an earlier attempt, which has left."""
+
+    node: Text
+    pid: int
+    start: int
+    rank: int | None
+    at: float
+    """When it was first seen to be gone."""
+    exit_code: int | None = None
+
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        """As `Process.identity`."""
+        return self.node, self.pid, self.start
+
+
 class Job(Struct, frozen=True):
     """Ranks that belong together, their launchers, and who is missing."""
 
@@ -275,6 +292,8 @@ class Job(Struct, frozen=True):
     nodes: tuple[Text, ...] = ()
     hosts: tuple[Text, ...] = ()
     """Its nodes by node rank, where the environment of its ranks tells (Slurm)."""
+    former: tuple[Left, ...] = ()
+    """Ranks of earlier attempts, in the order in which they left, the last of them."""
 
     @property
     def controllers(self) -> tuple[Rank, ...]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
 from hangtop_core.descriptors import FilePosition
-from hangtop_core.launchline import program
+from hangtop_core.launchline import script
 from hangtop_core.limits import Limits
 from hangtop_core.meters import Meters, Stalled
 from hangtop_core.places import port_of
@@ -78,8 +77,11 @@ class Process(Struct, frozen=True, gc=False):
     rank: int | None = None
     """The global rank it is, or the rank it belongs to."""
     rank_source: Text | None = None
-    """Where the rank number is from: a variable such as RANK or SLURM_PROCID, `mp.spawn`, `title`,
-    `argument` or `local variable`; `--pid` of a program that is no rank, and was named."""
+    """Where the rank number is from: a variable such as RANK or SLURM_PROCID, `mp.spawn`,
+    `init_process_group`, `hangtop run`, `title`, `argument` or `local variable`; `--pid` of a
+    program that is no rank, and was named."""
+    rank_disputed: Text | None = None
+    """What says another number than `rank`, and which: `title says 3`."""
     rank_pid: int | None = None
     """The rank process a child belongs to; for a rank its own pid."""
     launcher_pid: int | None = None
@@ -159,14 +161,13 @@ class Process(Struct, frozen=True, gc=False):
 
     @property
     def about(self) -> str:
-        """What a rank without a number is told from others by: its title, GPU or script."""
+        """What tells one without a number from others: title or GPU; of a program its script."""
         if len(self.cmdline) == 1 and self.cmdline[0] != self.exe:
             return clean(self.cmdline[0], _MAX_ABOUT)
+        if self.is_program:
+            return clean(script(self.cmdline) or self.comm, _MAX_ABOUT)
         gpu = self.env.get("CUDA_VISIBLE_DEVICES", "")
-        if gpu.isdecimal() and not self.is_program:
-            return f"GPU {gpu}"
-        words = program(self.cmdline)
-        return clean(os.path.basename(words[0]) if words else self.comm, _MAX_ABOUT)
+        return f"GPU {gpu}" if gpu.isdecimal() and len(gpu) < 4 else ""
 
     @property
     def main_thread(self) -> Thread | None:

@@ -15,7 +15,8 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.frames import place
 from hangtop_core.analysis.layout import absent
 from hangtop_core.analysis.stacks import Merged, Row, flatten
-from hangtop_core.rankset import fold, names, rank_label, rank_name
+from hangtop_core.pasthangs import MOST_ATTEMPTS
+from hangtop_core.rankset import fold, is_program, names, rank_label, rank_name
 from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
         lines += ["", *wrap(f"Before: {past_attempt_text(past)}.", width)]
         for number, verdict in enumerate(past.verdicts, 1):
             lines += verdict_lines(verdict, number, len(past.verdicts), width)
+    lines += wrap(unseen_attempts(diagnosis), width)
     if diagnosis.needs:
         lines += ["", "Asked for"]
         for need in diagnosis.needs:
@@ -152,8 +154,26 @@ def past_attempt_text(past: PastAttempt) -> str:
     which = f"attempt {past.number}" if past.number is not None else "the attempt before"
     hung = past.ended.after_hanging_s
     lasted = f" after hanging {duration(hung)}" if hung is not None else ""
-    by = f": {past.ended.by}" if past.ended.by else ""
-    return f"{which} ended{lasted} at {_clock(past.ended.at)}{by}"
+    by = past.ended.by or "what ended it is not known"
+    return f"{which} ended{lasted} at {_clock(past.ended.at)}: {by}"
+
+
+MOST_UNSEEN = 64
+"""Attempts before the present one that are looked for: a node says how many there were."""
+
+
+def unseen_attempts(diagnosis: Diagnosis) -> str:
+    """`What ended attempt 1 is not known: hangtop saw no rank of it.` Empty where it saw all."""
+    if diagnosis.attempt is None:
+        return ""
+    seen = [past.number for past in diagnosis.past_attempts if past.number is not None]
+    number = diagnosis.attempt.number
+    first = min(seen) if len(seen) >= MOST_ATTEMPTS else 1
+    unseen = set(range(max(first, number - MOST_UNSEEN), number)).difference(seen)
+    if not unseen:
+        return ""
+    which, whose = ("attempt", "it") if len(unseen) == 1 else ("attempts", "them")
+    return f"What ended {which} {fold(unseen)} is not known: hangtop saw no rank of {whose}."
 
 
 def _clock(at: float) -> str:
@@ -177,6 +197,8 @@ def _job_text(job: JobSummary | None) -> str:
     where = f" on {shorten(nodesets.fold(job.nodes), 60)}" if job.nodes else ""
     twice = f" ({fold(job.twice)} by more than one process)" if job.twice else ""
     unread = f", {plural(job.unnumbered, 'rank')} that cannot be read" if job.unnumbered else ""
+    if job.ranks_seen and all(map(is_program, job.ranks_seen)):
+        return f": {names(job.ranks_seen)}{where}"
     return f": {len(job.ranks_seen)}{size} ranks seen{twice}{unread}{where}{by}"
 
 

@@ -10,13 +10,14 @@ import os
 from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, NamedTuple, Sequence
 
 from . import commands
+from .launchers import MULTIPROCESSING, RAY, SPAWN
 
 if TYPE_CHECKING:
-    from .discovery import Candidate
+    from .candidates import Candidate
 
-NAMED = ("multiprocessing", "ray")
+NAMED = (MULTIPROCESSING, RAY)
 """Launchers that are programs with a name of their own."""
-STARTERS = ("mp.spawn", *NAMED)
+STARTERS = (SPAWN, *NAMED)
 """Launchers that are programs with something to do of their own."""
 _MOST_BESIDE = 16
 """Other children of one of them that are taken for controllers: a pool may have hundreds."""
@@ -38,11 +39,11 @@ def above(tree: Tree, starters: Sequence[int], of_ray: Sequence[int]) -> Dict[in
     """Return launchers by pid: what is above ``starters``, and above ranks ``of_ray``."""
     found: Dict[int, str] = {}
     for pid in starters:
-        found.update((c.pid, "multiprocessing") for c in _programs_above(tree, pid))
+        found.update((c.pid, MULTIPROCESSING) for c in _programs_above(tree, pid))
     raylets = {c.pid for pid in of_ray for c in _ancestors(tree, pid) if c.comm == _RAYLET}
     for pid in raylets:
-        found[pid] = "ray"
-        found.update((c.pid, "ray") for c in _programs_above(tree, pid))
+        found[pid] = RAY
+        found.update((c.pid, RAY) for c in _programs_above(tree, pid))
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hangtop_probe.launchers import TABLE
+
 MEANINGS = {
     # Wherever these names occur.
     "schema": "Name and version of the document",
@@ -19,9 +21,7 @@ MEANINGS = {
     "fix": "What to do about it, a command where there is one",
     "why": "The reason, in words",
     "text": "In words",
-    "launcher": (
-        "torchrun, accelerate, deepspeed, mpirun, srun, mp.spawn, multiprocessing or elastic agent"
-    ),
+    "launcher": ", ".join(one.name for one in TABLE),
     "world_size": "Ranks the job was started with",
     "exit_status": "Status with which the command ends",
     "name": "Name",

@@ -14,6 +14,7 @@ from hangtop.views.places import doing
 from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import NoStack, class_steps, missing
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.launchline import LOOKED_FOR
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.rankset import fold, rank_name
 from hangtop_core.report import (
@@ -335,7 +336,7 @@ def nothing_found(snapshot: Snapshot, *, live: bool = True) -> list[Line]:
         line((f"No training job found{going_on}.", "bold")),
         line(
             "Looked for Python processes in a process group of torch, for a rank in their "
-            "environment (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID), and for launchers."
+            f"environment ({LOOKED_FOR}), and for launchers."
         ),
     ]
     lines += _states([node for node in snapshot.nodes if node.state not in OBSERVED])

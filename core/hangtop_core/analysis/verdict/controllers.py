@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import RequestWait
     from hangtop_core.model import Process
 
-STARTERS = frozenset({"multiprocessing", "mp.spawn", "ray"})
+STARTERS = frozenset({"multiprocessing", "mp.spawn", "Ray"})
 """Launchers that are programs with something to do of their own."""
 _LETS_BE: frozenset[Kind] = frozenset({"child", "join", "teardown", "sleep", "lock", "waiting"})
 """What a main thread does that looks after others: one that is asked for something is stuck in it,

@@ -105,8 +105,8 @@ def of(
         of(SLEEPS, SLEEP),
         of(WORKER, POLL, odd=c10d("broadcast_object_list")),
         of(WORKER, POLL, sockets=(LISTENS, ANSWERED)),
-        of(JOINS, workers=ACTOR, kind="ray"),
-        of(JOINS, workers=ACTOR, kind="ray", cpu=0.4, moved=NOW),  # it never rests
+        of(JOINS, workers=ACTOR, kind="Ray"),
+        of(JOINS, workers=ACTOR, kind="Ray", cpu=0.4, moved=NOW),  # it never rests
     ],
 )
 def test_a_server_of_which_all_processes_wait_for_requests_is_idle(found: Diagnosis) -> None:

@@ -193,7 +193,7 @@ def test_a_pod_that_waits_is_a_node_with_its_reason(kubectl: Path) -> None:
     ready, waits = nodes(kubectl, pods, "--kube", "a")
     said = 'error: unable to upgrade connection: container not found ("main")'
     assert waits.explain(1, said, False).reason == "its pod is Pending"
-    assert waits.explain(1, said, False).fix == "kubectl describe pod -n ml a-1"
+    assert waits.explain(1, said, False).fix_text == "kubectl describe pod -n ml a-1"
     assert ready.explain(1, said, False).reason == "its container does not run"
     assert waits.explain(1, said, True).state == "lost"
 
@@ -270,8 +270,8 @@ def test_an_exec_that_ends_says_why(
     ending = KubeLauncher(made("a"), "main", Login()).explain(code, stderr, False)
     assert (ending.state, ending.retry) == (state, again), ending
     assert reason in ending.reason
-    assert ending.fix
-    assert "{" not in ending.fix
+    assert ending.fix_text
+    assert "{" not in ending.fix_text
 
 
 HOSTILE = ["-oX", "--help", "a b", "a;id", "$(id)", "a\x1b[2J", "A", "a%h", "a/b", "x" * 300, ""]
