@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hangtop_core.analysis.eventloops import is_loop
 from hangtop_core.analysis.idle import FUTURES, accepts, at_request, between_requests, is_idle
 from hangtop_core.analysis.standing import FLOOR_S, GONE, left_at
+from hangtop_core.analysis.verdict.base import Subject, besides
 from hangtop_core.analysis.verdict.controllers import (
     Controller,
     controllers,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hangtop_core.analysis.kinds import Kind
-    from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.onethread import OneThread
     from hangtop_core.diagnosis import JobState
@@ -100,6 +100,19 @@ def serving(case: Case) -> Serving | None:
     stuck = first_stuck(others)
     state = _state(others, stuck)
     return Serving(tuple(waits), stuck, "unknown" if is_unread(case) and not stuck else state)
+
+
+def at_work(case: Case) -> tuple[Subject, ...]:
+    """Suspects without those that wait for requests, where others have taken one.
+
+    Where ranks wait in a collective, who waits for its next request has not joined them.
+    """
+    others = controllers(case) if not case.waiters else []
+    if not others or len(case.suspects) < 2:
+        return case.suspects
+    some = [s for s in case.suspects if s.activity.kind in _WAITS and not s.activity.by_thread]
+    idle = [s for s in some if _wait_of(case, s, others) is not None]
+    return tuple(besides(case.suspects, idle)) or case.suspects
 
 
 def _state(others: Sequence[Controller], stuck: Controller | None) -> JobState:

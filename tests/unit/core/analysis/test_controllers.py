@@ -141,6 +141,13 @@ def test_a_rank_at_work_on_a_request_is_no_idle_server() -> None:
     assert 2 not in {one.rank for verdict in found.verdicts for one in verdict.culprits}
 
 
+def test_workers_that_wait_for_requests_are_not_blamed_beside_one_that_has_taken_one() -> None:
+    found = of(WORKER, POLL, odd=LOCKED)
+    assert found.state == "hung"
+    assert [one.rank for verdict in found.verdicts for one in verdict.culprits] == [2]
+    assert found.verdicts[0].cause == "lock-wait"
+
+
 def test_of_a_worker_without_its_message_the_sender_is_to_be_looked_at() -> None:
     verdict = of(WORKER, POLL, odd=c10d("all_reduce")).verdicts[0]
     assert "at train.py:13 (busy_loop) for a message over zmq" in verdict.summary
