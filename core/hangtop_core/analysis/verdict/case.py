@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from hangtop_core.model import Job, Node, Rank, Snapshot
     from hangtop_core.numerics import Numerics
 
-_MAY_SERVE = frozenset({"hung", "unknown", "progressing"})
-
 
 class Case:
     """One job at one moment, with helper queries for rules."""
@@ -77,16 +75,13 @@ class Case:
             )
             for rank, one, standing in zip(job.ranks, activities, self.progress.ranks, strict=False)
         )
-        if self.progress.state in _MAY_SERVE and self.serving is not None:
+        self.serving: Serving | None = serving(self)
+        """How it waits for requests, where all of its ranks do."""
+        if self.serving is not None:
             self.progress = replace(self.progress, state=self.serving.state)
         elif self.progress.state == "progressing" and (since := left_in_loops(self)) is not None:
             still = max(self.at - since, 0.0)
             self.progress = replace(self.progress, state="hung", since=since, stalled_for_s=still)
-
-    @cached_property
-    def serving(self) -> Serving | None:
-        """How it waits for requests, where all of its ranks do."""
-        return serving(self)
 
     @property
     def at(self) -> float:

@@ -59,6 +59,7 @@ _WAITS: frozenset[Kind] = frozenset(
     {"queue", "join", "lock", "remote", "waiting", "busy", "sleep", "store"}
 )
 """What the main thread of a rank may do that only waits for requests; a loop may spin for them."""
+_MAY_SERVE = frozenset({"hung", "unknown", "progressing"})
 LOOKS_SHARE = 0.02
 """Cores that a main thread uses at most which only looks for requests again and again: that of an
 actor of Ray 0.007."""
@@ -78,6 +79,8 @@ class Serving(NamedTuple):
 def serving(case: Case) -> Serving | None:
     """Return how a job waits for requests; None where a rank does, or waits for, anything else."""
     some = [s for s in case.suspects if s.activity.kind not in GONE]
+    if case.progress.state not in _MAY_SERVE:
+        return None
     if len(some) + len(case.waiters) < len(case.subjects) or not some:
         return None
     if any(s.activity.kind not in _WAITS or s.activity.by_thread for s in some):
