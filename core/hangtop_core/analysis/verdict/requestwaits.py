@@ -29,13 +29,15 @@ _TIMED = re.compile(r"\bwait\(\s*[^)\s]")
 _POLLS = re.compile(r"\b(?:select|poll|epoll|accept|wait)\s*\(")
 """A line that waits until one of several descriptors is ready."""
 _CONNECTION, _EVENTS, _CALLS = "a connection", "an event loop", "calls of its actor"
+SHARED = "shared memory"
+"""In which vLLM looks again and again without rest."""
 _OPEN = ("ESTABLISHED", "CLOSE_WAIT")
 _EVENT = "anon_inode:[eventfd]"
 """By which zmq wakes up an event loop, while a thread of its own serves the sockets."""
 _GIVES = ("get", "recv", "recv_bytes", "_recv", "poll", "wait")
 _BETWEEN_PROCESSES = ("/multiprocessing/", "/multiprocess/")
 _ZMQ, _RAY, _SHARED_MEMORY = "/zmq/", "/ray/_private/", "/shm_broadcast.py"
-_IN_LOOP = ("/selectors.py", "/asyncio/", "/uvloop/", "/trio/")
+_IN_LOOP = ("/selectors.py", "/asyncio/", "/uvloop/", "/trio/", "/gevent/")
 
 
 class Server(NamedTuple):
@@ -153,13 +155,12 @@ def serves(table: DescriptorTable | None, facts: Thread | None) -> bool:
         return False
     watched = {fd for d in table.descriptors if d.fd == facts.fd for fd in d.watches}
     some = [d for d in table.descriptors if d.fd in watched]
-    if any(d.target == _EVENT for d in some):
-        some = list(table.descriptors)
-    ports = _ports(some, ("LISTEN",))
-    quiet = [d for d in table.descriptors if d.socket is not None and d.socket.answered]
-    return bool(ports) and not ports & _ports(
-        [d for d in table.descriptors if d not in quiet], _OPEN
-    )
+    if ports := _ports(some, ("LISTEN",)):
+        asked = [d for d in table.descriptors if d.socket is not None and not d.socket.answered]
+        return not ports & _ports(asked, _OPEN)
+    # A thread of zmq reads its connections, which stay open: a loop is only woken for a message.
+    woken = any(d.target == _EVENT for d in some)
+    return woken and bool(_ports(table.descriptors, ("LISTEN",)))
 
 
 def is_loop_wait(frames: Sequence[Frame]) -> bool:
@@ -187,7 +188,7 @@ def _by(one: Server, main: OneThread) -> str | None:
     if uses_zmq(main):
         return "zmq recv"
     if _uses(inner, _SHARED_MEMORY):
-        return "shared memory"
+        return SHARED
     if main.reading.kind == "queue" and main.reading.op in _GIVES:
         return f"{main.reading.op} of a queue or pipe"
     polls = main.reading.own and main.family == "poll" and _POLLS.search(main.source or "")

@@ -7,6 +7,7 @@ however long that takes. A controller that is stuck keeps ranks waiting in the s
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.eventloops import is_loop
@@ -23,6 +24,7 @@ from hangtop_core.analysis.verdict.controllers import (
 from hangtop_core.analysis.verdict.doing import QUEUES, name_child
 from hangtop_core.analysis.verdict.endings import dead_child, dead_thread, lost_children
 from hangtop_core.analysis.verdict.requestwaits import (
+    SHARED,
     Server,
     in_server_loop,
     request_wait,
@@ -97,7 +99,7 @@ def serving(case: Case) -> Serving | None:
             return None
         waits.append(by)
     moving = (case.at - s.standing.since < FLOOR_S for s in case.waiters)
-    if any(moving) or not all(_rests(case, s) for s in some):
+    if any(moving) or not all(map(_rests, repeat(case), some, waits)):
         return None
     waits += [_told(one.name, None, one.process, str(one.wait)) for one in others if one.wait]
     stuck = first_stuck(others)
@@ -126,7 +128,7 @@ def _state(others: Sequence[Controller], stuck: Controller | None) -> JobState:
     return "unknown" if any(one.is_held or one.is_asked for one in others) else "idle"
 
 
-def _rests(case: Case, subject: Subject) -> bool:
+def _rests(case: Case, subject: Subject, by: RequestWait) -> bool:
     """Whether a main thread waits for a while, and at most wakes up to look.
 
     What the other threads of its process use of a CPU is of libraries: those of Ray never rest.
@@ -135,7 +137,8 @@ def _rests(case: Case, subject: Subject) -> bool:
     since = sample.same_functions_since if sample is not None else None
     left, used = left_at(rank), rank.main_cpu_share or 0.0
     asleep = left is None or case.at - left >= FLOOR_S
-    return since is not None and case.at - since >= FLOOR_S and (asleep or used < LOOKS_SHARE)
+    looks = used < LOOKS_SHARE or by.text.startswith(SHARED)
+    return since is not None and case.at - since >= FLOOR_S and (asleep or looks)
 
 
 def _told(

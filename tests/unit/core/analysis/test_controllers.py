@@ -141,6 +141,46 @@ def test_a_rank_at_work_on_a_request_is_no_idle_server() -> None:
     assert 2 not in {one.rank for verdict in found.verdicts for one in verdict.culprits}
 
 
+VLLM = "vllm/v1/executor/multiproc_executor.py"
+READS = (
+    frame("SpinTimer.spin", "vllm/distributed/device_communicators/shm_broadcast.py", 62),
+    frame("MessageQueue.acquire_read", "vllm/distributed/device_communicators/shm_broadcast.py", 5),
+    frame("MessageQueue.dequeue", "vllm/distributed/device_communicators/shm_broadcast.py", 6),
+)
+BUSY_LOOP: Stack = (*READS, frame("WorkerProc.worker_busy_loop", VLLM, 640))
+RESPONSE: Stack = (*READS, frame("MultiprocExecutor.collective_rpc", VLLM, 290))
+INPUT: Stack = (
+    frame("Condition.wait", "py:threading.py", 327),
+    frame("Queue.get", "py:queue.py", 171),
+    frame("EngineCoreProc._process_input_queue", "vllm/v1/engine/core.py", 700),
+    frame("EngineCoreProc.run_busy_loop", "vllm/v1/engine/core.py", 690),
+)
+RUNS: Facts = ("R", None, None, None, None)
+
+
+def test_workers_of_vllm_that_spin_at_shared_memory_are_idle() -> None:
+    world = World()
+    for _ in range(2):
+        world.add(BUSY_LOOP, RUNS, main_cpu_share=1.0, cpu_share=1.0, sample={"active": True})
+    some: dict[str, Any] = {"role": "launcher", "launcher": "multiprocessing"}
+    engine = world.process(201, FUTEX, label="VLLM::EngineCore", **some)
+    samples = {":201": world.sample(INPUT, pid=201)}
+    found = judged(world, launchers=(engine,), launcher_samples=samples)
+    assert found.state == "idle"
+    assert found.request_waits[0].text.startswith("shared memory")
+
+
+def test_a_worker_of_vllm_that_computes_is_none() -> None:
+    world = World()
+    model = frame("ModelRunner.execute_model", "vllm/v1/worker/gpu_model_runner.py", 99)
+    world.add((model, BUSY_LOOP[-1]), RUNS, main_cpu_share=1.0, sample={"active": True})
+    world.add(BUSY_LOOP, RUNS, main_cpu_share=1.0, sample={"active": True})
+    some: dict[str, Any] = {"role": "launcher", "launcher": "multiprocessing"}
+    engine = world.process(201, RUNS, label="VLLM::EngineCore", **some)
+    samples = {":201": world.sample(RESPONSE, pid=201, active=True)}
+    assert judged(world, launchers=(engine,), launcher_samples=samples).state == "progressing"
+
+
 def test_workers_that_wait_for_requests_are_not_blamed_beside_one_that_has_taken_one() -> None:
     found = of(WORKER, POLL, odd=LOCKED)
     assert found.state == "hung"

@@ -146,6 +146,22 @@ def test_a_server_in_a_child_of_a_rank_that_reads_its_queue() -> None:
         assert judged(world).state == state, stacks
 
 
+def test_a_kernel_of_a_notebook_waits_for_cells() -> None:
+    """Its loop is woken by zmq, whose connections stay open; a thread echoes heartbeats."""
+    beats = frame("Heartbeat.run", "ipykernel/heartbeat.py", 106)
+    zmq = (frame("device", "zmq/backend/cython/_device.py", 5), beats)
+    for target, state in (("anon_inode:[eventfd]", "idle"), ("socket:[9]", "hung")):
+        world = World()
+        loop = Descriptor(10, "anon", "anon_inode:[eventpoll]", watches=(11,))
+        sockets = [Descriptor(12 + n, "socket", f"socket:[{n}]", socket=one)
+                   for n, one in enumerate((LISTENS, CALLED))]  # fmt: skip
+        opened = DescriptorTable(NOW, (loop, Descriptor(11, "anon", target), *sockets))
+        world.add((*LOOP, MODULE), EPOLL, descriptors=opened,
+                  process={"threads": (thread(4005, POLL),), "rank_source": "--pid"},
+                  sample={"others": [("Heartbeat", 4005, zmq, False)]})  # fmt: skip
+        assert judged(world).state == state
+
+
 SELECTS: Stack = inside(user("work", 9, "r, _, _ = select.select([s], [], [], 1.0)"), WHILE)
 
 
