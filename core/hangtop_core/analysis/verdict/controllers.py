@@ -16,6 +16,7 @@ from hangtop_core.analysis.verdict.requestwaits import (
     Server,
     Wait,
     has_requests,
+    is_door,
     is_loop_wait,
     request_wait,
     server,
@@ -66,6 +67,13 @@ class Controller(NamedTuple):
     """Since when."""
     name: str
     """`VLLM::EngineCore`: as it calls itself, else by its function."""
+    is_door: bool = False
+    """Whether a thread of it waits for requests from outside of the job."""
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether it may yet send anything: not where it only waits for its children to end."""
+        return self.is_door or self.activity.kind not in _LOOKS_AFTER
 
     @property
     def works(self) -> bool:
@@ -114,6 +122,7 @@ def _controller(case: Case, process: Process) -> Controller | None:
         case.at - since >= case.hang_after,
         since,
         _name(process, one),
+        (wait is not None and wait.is_served) or is_door(one),
     )
 
 

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hangtop_core.analysis.eventloops import is_loop
-from hangtop_core.analysis.frames import is_library, plain_name
+from hangtop_core.analysis.frames import ENDLESS, is_library, plain_name
 from hangtop_core.analysis.idle import accepts, at_request, between_requests, in_task, is_idle
 from hangtop_core.analysis.reading import waits_for_calls
 from hangtop_core.analysis.verdict.onethread import OneThread, threads_in
@@ -91,6 +91,11 @@ def request_wait(one: Server) -> Wait | None:
     return Wait(by, main.place, _is_from_outside(main))
 
 
+def is_door(one: Server) -> bool:
+    """Whether a thread of it waits for somebody to connect, or for a message of another program."""
+    return any(role(one.table, thread) == "door" for thread in one.threads)
+
+
 def has_requests(one: Server) -> bool:
     """Whether somebody waits for an answer of it: a thread is at a request, or a connection."""
     busy = any(at_request(t.frames) and not between_requests(t.frames) for t in one.threads)
@@ -147,6 +152,13 @@ def in_server_loop(main: OneThread) -> bool:
     texts = [text for blocks in known for _, text in blocks]
     loops = [text for text in texts if text.startswith(("for ", "async for ", "while "))]
     return not known or (bool(loops) and all(text.startswith("while ") for text in loops))
+
+
+def is_endless(main: OneThread) -> bool:
+    """Whether only a line in them ends all loops that it is in, as far as that is known."""
+    known = [text for frame in main.frames for _, text in frame.within or ()]
+    loops = [text for text in known if text.startswith(("for ", "async for ", "while "))]
+    return all(map(ENDLESS.match, loops))
 
 
 def serves(table: DescriptorTable | None, facts: Thread | None) -> bool:

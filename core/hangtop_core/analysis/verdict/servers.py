@@ -27,6 +27,7 @@ from hangtop_core.analysis.verdict.requestwaits import (
     SHARED,
     Server,
     in_server_loop,
+    is_endless,
     request_wait,
     role,
     server,
@@ -157,8 +158,11 @@ def _wait_of(case: Case, subject: Subject, others: Sequence[Controller]) -> Requ
     found = request_wait(one)
     if found is not None and found.outside and _is_whole(case, subject, one):
         reads_pipe = any(f.file.endswith(_FROM_CHILDREN) for f in one.threads[0].frames)
-        if (others or not reads_pipe) and _children(case, subject) is not None:
-            proven = bool(others) or found.is_served
+        proven = found.is_served or any(each.is_door for each in others)
+        may_come = (
+            any(each.may_ask for each in others) if reads_pipe else is_endless(one.threads[0])
+        )
+        if (proven or may_come) and _children(case, subject) is not None:
             return _told(who, number, process, str(found), is_proven=proven)
     doors = _doors(case, subject, one)
     threads = f", {' and '.join(doors[:3])} for somebody to connect" if any(doors) else ""

@@ -236,7 +236,7 @@ def test_a_controller_that_is_gone_or_not_read_yet(
     some: dict[str, Any] = {"role": "launcher", "launcher": "multiprocessing"}
     engine = world.process(201, FUTEX, label="engine", **some)
     feeder = world.process(202, FUTEX, label="feeder", **{**some, **ended})
-    samples = {":201": world.sample(JOINS, pid=201)}
+    samples = {":201": world.sample(WORKER, pid=201)}
     found = judged(world, launchers=(engine, feeder), launcher_samples=samples)
     assert found.state == state
 
@@ -258,6 +258,26 @@ def test_what_a_node_says_of_who_waits_is_cleaned() -> None:
     waits = of(hostile, POLL, workers=hostile).request_waits
     assert len(waits) == 4
     assert not any("\x1b" in one.text or "\x07" in one.text for one in waits)
+
+
+@pytest.mark.parametrize(
+    ("stack", "state"), [(JOINS, "hung"), (SLEEPS, "idle"), (inside(ZMQ, WHILE), "idle")]
+)
+def test_a_parent_that_only_waits_for_its_children_asks_nobody(stack: Stack, state: str) -> None:
+    """What should have filled the queue of its children was a thread of it that has died."""
+    world = World()
+    for _ in range(2):
+        world.add(PIPE, POLL)
+    parent = world.process(201, SLEEP if stack is SLEEPS else FUTEX, role="launcher",
+                           launcher="multiprocessing", label="train.py")  # fmt: skip
+    found = judged(world, launchers=(parent,), launcher_samples={":201": world.sample(stack)})
+    assert found.state == state
+    assert all(one.is_proven is (stack not in (SLEEPS, JOINS)) for one in found.request_waits)
+
+
+def test_a_loop_that_ends_by_itself_is_no_server_where_nobody_is_known_to_ask() -> None:
+    ends = inside(ZMQ, (30, "while step < steps:"))
+    assert commands(ends, c10d("broadcast_object_list")).state == "hung"
 
 
 def test_an_engine_at_work_makes_progress() -> None:
