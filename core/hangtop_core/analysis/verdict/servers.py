@@ -185,8 +185,8 @@ def _doors(case: Case, subject: Subject, one: Server) -> list[str]:
     roles = [role(one.table, each) for each in one.threads]
     if roles[0] != "door" and not _reads(subject, main, rest):
         return []
-    once = subject.activity.op == "accept" or uses_zmq(main)
-    if roles[0] == "door" and once and not in_server_loop(main):
+    once = subject.activity.op == "accept" and not in_server_loop(main)
+    if roles[0] == "door" and (once or uses_zmq(main)):
         return []  # who waits for one to connect, or for one message, and then goes on
     if not all(roles[1:]):
         return []
