@@ -25,13 +25,14 @@ from . import (
     numbering,
     permission,
     procfs,
+    resolver,
     runclock,
     scoping,
     stalled,
     unconfirmed,
     versions,
 )
-from .entry import Entry, Identity, own_processes, told_apart
+from .entry import Entry, Identity, own_processes, told_apart, tracer_of
 from .guard import Guard, Hanging
 from .learned import Learned
 
@@ -223,6 +224,10 @@ class Table:
         self._dirty = bool(young)  # to be looked at again
         return named.difference(one.stat.pid for one in young)
 
+    def _embeds_python(self, entry: Entry) -> bool:
+        """Whether a process that the user named has a library of Python, whatever it is."""
+        return entry.stat.pid in (self.only or ()) and resolver.embeds_python(entry.stat.pid)
+
     def _candidate(self, entry: Entry) -> candidates.Candidate:
         known = self._learned.get(entry.identity, Learned())
         return candidates.Candidate(
@@ -232,7 +237,7 @@ class Table:
             comm=entry.stat.comm,
             cmdline=entry.facts.cmdline,
             environ=entry.facts.environ,
-            python=entry.facts.python,
+            python=entry.facts.python or self._embeds_python(entry),
             threads=entry.threads,
             wrap_rank=known.wrap_rank,
             local_rank=known.local_rank,
@@ -308,7 +313,7 @@ class Table:
         stat, ours = entry.stat, self.tools()
         if ours or entry.by_us or stat.state in "tTDI" or (self._pass + stat.pid) % 3 == 0:
             status = procfs.read("/proc/%d/status" % stat.pid) or b""
-            entry.tracer = _tracer(status)
+            entry.tracer = tracer_of(status)
             # Linux 4.15. While it is written, threads are in D or I (kernel/exit.c).
             entry.dumping_core = bool(procfs.value_of(status, b"CoreDumping"))
         # A tool may start or end while the state of its target is read.
@@ -388,11 +393,3 @@ class Table:
         """Whether a process is a rank, as far as is known by now."""
         role, known = self.roles.get(identity[0]), self._learned.get(identity, Learned())
         return known.wrap_rank is not None or (role is not None and role.role == "rank")
-
-
-def _tracer(status: bytes) -> Tuple[int, Optional[str]]:
-    tracer = procfs.value_of(status, b"TracerPid") or 0
-    if not tracer:
-        return 0, None
-    stat = procfs.read_stat(tracer)
-    return tracer, stat.comm if stat else None
