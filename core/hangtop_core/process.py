@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -16,6 +17,8 @@ from hangtop_core.rankset import rank_key
 from hangtop_core.text import Text, clean
 
 _MAX_ABOUT = 40
+_AXIS = re.compile(r"(?<![A-Za-z])(DP|PP|TP|EP|CP)[ _=:-]?(\d{1,5})(?!\d)")
+"""Data, pipeline, tensor, expert and context parallel, as vLLM and SGLang name their workers."""
 
 Helper = Literal[
     "dataloader-worker",
@@ -168,6 +171,12 @@ class Process(Struct, frozen=True, gc=False):
             return clean(script(self.cmdline) or self.comm, _MAX_ABOUT)
         gpu = self.env.get("CUDA_VISIBLE_DEVICES", "")
         return f"GPU {gpu}" if gpu.isdecimal() and len(gpu) < 4 else ""
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """Its place on the axes of the model, as its title says: `DP1 PP0 TP3 EP3`."""
+        found = _AXIS.findall(self.cmdline[0]) if len(self.cmdline) == 1 else ()
+        return {name: int(place) for name, place in found}
 
     @property
     def main_thread(self) -> Thread | None:
