@@ -124,7 +124,8 @@ def world_size(process: Process) -> int | None:
 
 def _told_by_call(process: Process) -> int | None:
     # Who joins as another rank than the job's may join a part of it.
-    own = process.rank_source == "mp.spawn" or process.told_rank in (None, process.rank)
+    own = process.rank_source == "mp.spawn" or None in (process.rank, process.told_rank)
+    own = own or process.told_rank == process.rank
     return process.told_size if own else None
 
 

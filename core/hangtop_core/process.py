@@ -81,8 +81,8 @@ class Process(Struct, frozen=True, gc=False):
     """The global rank it is, or the rank it belongs to."""
     rank_source: Text | None = None
     """Where the rank number is from: a variable such as RANK or SLURM_PROCID, `mp.spawn`,
-    `init_process_group`, `hangtop run`, `title`, `argument` or `local variable`; `--pid` of a
-    program that is no rank, and was named."""
+    `init_process_group`, `hangtop run`, `title`, `argument`, `local variable`, `GPU and order`;
+    `--pid` of a program that is no rank, and was named."""
     rank_disputed: Text | None = None
     """What says another number than `rank`, and which: `title says 3`."""
     rank_pid: int | None = None
@@ -170,7 +170,10 @@ class Process(Struct, frozen=True, gc=False):
         if self.is_program:
             return clean(script(self.cmdline) or self.comm, _MAX_ABOUT)
         gpu = self.env.get("CUDA_VISIBLE_DEVICES", "")
-        return f"GPU {gpu}" if gpu.isdecimal() and len(gpu) < 4 else ""
+        if gpu.isdecimal() and len(gpu) < 4:
+            return f"GPU {gpu}"
+        hosts = any(thread.name.startswith(STORE_THREAD) for thread in self.threads)
+        return "hosts a store" if hosts else ""
 
     @property
     def axes(self) -> dict[str, int]:

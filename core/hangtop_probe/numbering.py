@@ -175,6 +175,17 @@ def _by_call(family: Sequence[Unnumbered]) -> List[Optional[int]]:
     return [one.told_rank for one in family]
 
 
+def _by_gpu(family: Sequence[Unnumbered]) -> List[Optional[int]]:
+    """The only GPU of each, where that counts up from 0 in the order in which they began.
+
+    So launchers give them to the ranks of the only node of a job; either alone tells nothing.
+    """
+    gpus = [procfs.decimal(one.environ.get("CUDA_VISIBLE_DEVICES", "")) for one in family]
+    sizes = {_first(one.environ, ("WORLD_SIZE",)) for one in family} - {None}
+    counts = len(family) > 1 and gpus == list(range(len(family)))
+    return [*gpus] if counts and sizes <= {len(family)} else [None] * len(family)
+
+
 _LADDER: Tuple[Tuple[str, Step], ...] = (
     ("init_process_group", _by_call),
     ("hangtop run", _by_hook),
@@ -183,4 +194,5 @@ _LADDER: Tuple[Tuple[str, Step], ...] = (
     ("argument", _by_argument(_ARGUMENT)),
     ("local variable", _by_variable),
     ("argument", _by_argument(_LOCAL_ARGUMENT)),
+    ("GPU and order", _by_gpu),
 )

@@ -458,6 +458,26 @@ def test_the_hook_of_hangtop_run_numbers_ranks() -> None:
     assert numbers(*members) == {20: (1, "hangtop run"), 21: (0, "hangtop run")}
 
 
+def test_gpus_in_the_order_of_the_start_number_the_ranks_of_a_node() -> None:
+    def on(*gpus: str, **environ: str) -> dict[int, tuple[int | None, str | None]]:
+        return numbers(
+            *(
+                engine("llama", 20 + at, environ={"CUDA_VISIBLE_DEVICES": gpu, **environ})
+                for at, gpu in enumerate(gpus)
+            )
+        )
+
+    assert on("0", "1") == {20: (0, "GPU and order"), 21: (1, "GPU and order")}
+    for told in (
+        on("1", "0"),
+        on("1", "2"),
+        on("0"),
+        on("0,1", "2,3"),
+        on("0", "1", WORLD_SIZE="4"),
+    ):
+        assert set(told.values()) == {UNTOLD}
+
+
 def test_a_number_stays_when_what_told_it_is_gone() -> None:
     members = [engine("saving", 20 + at, known=(1 - at, "title")) for at in range(2)]
     assert numbers(*members) == {20: (1, "title"), 21: (0, "title")}

@@ -15,7 +15,7 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import NoStack, class_steps, missing
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.nodestates import OBSERVED
-from hangtop_core.rankset import fold, rank_name
+from hangtop_core.rankset import fold, names, rank_name
 from hangtop_core.report import end_text, numbers_text, past_attempt_text
 from hangtop_core.text import duration, plural
 
@@ -296,10 +296,10 @@ def _unequal(job: Job, now: float) -> list[Line]:
         return []
     least = min(idle[rank] for rank in still)
     others = sorted(set(idle) - set(still))
-    stand = "Ranks {} have" if len(still) > 1 else "Rank {} has"
-    go_on = "ranks {} run" if len(others) > 1 else "rank {} runs"
-    text = f"{stand.format(fold(still))} not run for {span(least)}; {go_on.format(fold(others))}."
-    return [line(text)]
+    stand = "have" if len(still) > 1 else "has"
+    run = "run" if len(others) > 1 else "runs"
+    text = f"{names(still)} {stand} not run for {span(least)}; {names(others)} {run}."
+    return [line(text[0].upper() + text[1:])]
 
 
 def _start(diagnosis: Diagnosis) -> str:
