@@ -14,7 +14,9 @@ from hangtop.views.places import doing
 from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import NoStack, class_steps, missing
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.launchline import script
 from hangtop_core.nodestates import OBSERVED
+from hangtop_core.observing import only_named
 from hangtop_core.rankset import fold, names, rank_name
 from hangtop_core.report import end_text, numbers_text, past_attempt_text
 from hangtop_core.text import duration, plural
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
     from hangtop_core.diagnosis import Diagnosis, PastAttempt, Verdict
-    from hangtop_core.model import Job, Node, Snapshot
+    from hangtop_core.model import Job, Node, Process, Snapshot
 
 
 NODES_TOLD = 12
@@ -183,7 +185,7 @@ def verdict_lines(
         return [*_given(diagnosis.verdicts, diagnosis), *past_lines(diagnosis)]
     numbers = _numbers(diagnosis)
     if job.unnumbered and not job.ranks and not job.launchers:
-        lines = unreadable(job)
+        lines = unreadable(job, snapshot.at)
     else:
         lines = _none_given(diagnosis, job, snapshot.at)
     past = past_lines(diagnosis)
@@ -221,13 +223,28 @@ def _numbers(diagnosis: Diagnosis) -> list[Line]:
     return [labelled("note", line((numbers_text(diagnosis.numbers), "bad")), 5)]
 
 
-def unreadable(job: Job) -> list[Line]:
+YOUNG_S = 8.0
+"""Seconds after its start in which a program that was named may be found to start ranks, or not:
+the probe gives it five."""
+
+
+def unreadable(job: Job, at: float) -> list[Line]:
     """Processes of which nothing shows that they are ranks: which, and why."""
+    if only_named(job):
+        return [_named(process, at) for process in job.unnumbered[:4]]
     lines = [line(("No rank could be told by its number.", "bold"))]
     for process in job.unnumbered[:4]:
         why = process.denied or "no RANK or the like is in its environment"
         lines.append(line(f"pid {process.pid} {process.comm}", ("  ", ""), (why, "warn")))
     return lines
+
+
+def _named(process: Process, at: float) -> Line:
+    """What is known of a process that was named, as long as it is shown as nothing."""
+    who = f"Process {process.pid} ({script(process.cmdline) or process.comm})"
+    if at - process.started_at < YOUNG_S:
+        return line(f"{who} has just begun: it may start ranks. It is shown in some seconds.")
+    return line(f"{who} is no Python program, and none is below it.")
 
 
 def _given(verdicts: Sequence[Verdict], diagnosis: Diagnosis) -> list[Line]:
