@@ -154,3 +154,19 @@ def runs_hangtop(cmdline: Sequence[str]) -> bool:
 def is_spawned(cmdline: Sequence[str]) -> bool:
     """Whether this is a child that multiprocessing started with the `spawn` method."""
     return "--multiprocessing-fork" in cmdline
+
+
+_HELPERS = {
+    "resource-tracker": "resource tracker",
+    "forkserver": "forkserver",
+    "compile-worker": "inductor compile worker",
+    "debug-server": "debug server",
+    "debug-adapter": "debug adapter",
+}
+
+
+def helper_label(role: str, comm: str, worker: Optional[int]) -> str:
+    """Return what a process that a rank has started is, for people."""
+    if role == "dataloader-worker":
+        return "DataLoader worker" if worker is None else "DataLoader worker %d" % worker
+    return _HELPERS.get(role, "subprocess %s" % comm)

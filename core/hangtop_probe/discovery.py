@@ -22,9 +22,10 @@ from typing import (
     Tuple,
 )
 
-from . import commands, numbering, procfs
+from . import commands, inherited, numbering, procfs
 from .rankvariables import identity, rank_number, told_launcher
 
+_UNSURE = (None, commands.AGENT, "multiprocessing")
 RANK_THREADS = (
     "gloo_tcp_loop",
     "pt_gloo_runloop",
@@ -56,6 +57,8 @@ class Candidate(NamedTuple):
     told_rank: Optional[int] = None
     """What it was seen to join its process group with."""
     known: numbering.Numbered = (None, None)  # the number that it was given before
+    rank_at_start: Optional[Tuple[int, str]] = None
+    """The number that it was started with, where it has set another one since."""
     has_torch: bool = False
     """Whether torch is known to be loaded into it."""
     is_exiting: bool = False
@@ -116,7 +119,7 @@ class _Discovery:
             for role in [_helper(c)]
             if role is not None and c.pid not in self.launchers
         }
-        self.ranks: Dict[int, Tuple[Optional[int], Optional[str]]] = {}
+        self.ranks: Dict[int, numbering.Numbered] = {}
         self.found: Dict[int, Attribution] = {}
 
     def run(self) -> Dict[int, Attribution]:
@@ -178,7 +181,7 @@ class _Discovery:
                 number = slurm, "SLURM_PROCID"
         return number
 
-    def _numbered(self) -> Dict[int, Tuple[Optional[int], Optional[str]]]:
+    def _numbered(self) -> Dict[int, numbering.Numbered]:
         """Topmost Python process per job and rank; a mere wrapper gives way to its child."""
         numbers = {
             c.pid: number
@@ -187,7 +190,13 @@ class _Discovery:
             for number in [self._number(c)]
             if number is not None
         }
-        ranks: Dict[int, Tuple[Optional[int], Optional[str]]] = {}
+        below: Dict[int, List[int]] = {}
+        joined = {c.pid for c in self.table.values() if _in_group(c)}
+        for pid in joined:
+            below.setdefault(self._spawn_parent(self.table[pid]) or 0, []).append(pid)
+        numbers, starters = inherited.apart(numbers, below, joined)
+        self.launchers.update(dict.fromkeys(starters, "multiprocessing"))
+        ranks: Dict[int, numbering.Numbered] = {}
         for pid, number in numbers.items():
             mine = (number, identity(self.table[pid].environ or {}))
             above = (
@@ -214,10 +223,11 @@ class _Discovery:
 
     def _add_spawned(self) -> None:
         for c in self.table.values():
-            if c.wrap_rank is not None and self._may_be_rank(c) and c.pid not in self.ranks:
+            free = self._may_be_rank(c) and c.pid not in self.ranks
+            if c.wrap_rank is not None and free and inherited.is_only_node(c.environ or {}):
                 self.ranks[c.pid] = c.wrap_rank, "mp.spawn"
                 parent = self._spawn_parent(c)
-                if parent is not None and self.launchers.get(parent) in (None, commands.AGENT):
+                if parent is not None and self.launchers.get(parent) in _UNSURE:
                     self.launchers[parent] = "mp.spawn"
 
     def _spawn_parent(self, c: Candidate) -> Optional[int]:
@@ -316,8 +326,8 @@ class _Discovery:
             launcher = told_launcher(self.table[pid].environ or {}, source)
         label = "rank ?" if number is None else "rank %d" % number
         label = "process %d" % pid if source == numbering.NAMED else label
-        lines = {other: self.table[other].cmdline for other in self.ranks}
-        disputed = numbering.disputed(pid, self.ranks, lines)
+        at_start = inherited.own_at_start(self.table, pid)
+        disputed = numbering.disputed(pid, self.ranks, self.table, at_start)
         self.found[pid] = Attribution(
             "rank", label, number, source, pid, launcher_pid, launcher, rank_disputed=disputed
         )
@@ -347,7 +357,7 @@ class _Discovery:
         role = self.helpers.get(pid, "subprocess")
         return Attribution(
             role,
-            _label(role, c, worker),
+            commands.helper_label(role, c.comm, worker),
             rank.rank,
             None,
             rank.rank_pid,
@@ -365,7 +375,9 @@ class _Discovery:
             c = self.table[pid]
             number = rank_number(c.environ or {})
             if pid not in self.found and number is not None and role != "debug-adapter":
-                label = "%s of a rank that is gone" % _label(role, c, c.worker_id)
+                label = "%s of a rank that is gone" % commands.helper_label(
+                    role, c.comm, c.worker_id
+                )
                 self.found[pid] = Attribution(role, label, number[0], worker_id=c.worker_id)
 
 
@@ -385,16 +397,3 @@ def _unnumbered(c: Candidate) -> numbering.Unnumbered:
 
 def _in_group(c: Candidate) -> bool:
     return bool(c.threads.intersection(RANK_THREADS))
-
-
-def _label(role: str, c: Candidate, worker: Optional[int]) -> str:
-    if role == "dataloader-worker":
-        return "DataLoader worker" if worker is None else "DataLoader worker %d" % worker
-    names = {
-        "resource-tracker": "resource tracker",
-        "forkserver": "forkserver",
-        "compile-worker": "inductor compile worker",
-        "debug-server": "debug server",
-        "debug-adapter": "debug adapter",
-    }
-    return names.get(role, "subprocess %s" % c.comm)

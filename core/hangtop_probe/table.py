@@ -140,6 +140,8 @@ class Table:
             entry.facts = facts.read_guarded(entry.stat.pid, self.rights, self._guard, entry.facts)
         entry.mine = self.all_users or entry.facts.uid == self.rights.uid
         entry.threads = self._thread_names(entry)
+        if entry.threads.intersection(discovery.RANK_THREADS):
+            entry.facts = facts.joined(entry.facts, entry.stat.pid, self._guard)
         now = (entry.facts, entry.threads, entry.stat.comm, entry.stat.ppid, entry.mine)
         self._dirty = self._dirty or before != now or entry.age == 0
 
@@ -147,6 +149,7 @@ class Table:
         """Read of a process that has not run another program what may have changed all the same."""
         names = self._thread_names(entry)
         if names.intersection(discovery.RANK_THREADS) - entry.threads:
+            entry.threads = names
             self._look(entry)  # who joins a group may have got its number meanwhile
         self._dirty = self._dirty or names != entry.threads
         entry.threads = names
@@ -234,6 +237,7 @@ class Table:
             local_rank=known.local_rank,
             told_rank=known.told[0] if known.told else None,
             known=self._numbered.get(entry.identity, (None, None)),
+            rank_at_start=entry.facts.rank_at_start,
             has_torch=entry.identity in self._with_torch,
             is_exiting=known.is_exiting,
             is_worker=known.is_worker,
