@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import replace
+
 from support.nameless import judged
 from support.player import app_for, keys
 from support.record import load
 
 SIZE = (140, 40)
+
+
+async def test_a_title_tells_ranks_without_a_number_apart_in_the_list() -> None:
+    update = judged(load("recorder"))
+    first, *others = update.snapshot.jobs[0].ranks
+    titled = replace(first, process=replace(first.process, cmdline=("VLLM::Worker_TP1",)))
+    job = replace(update.snapshot.jobs[0], ranks=(titled, *others))
+    app = app_for(replace(update, snapshot=replace(update.snapshot, jobs=(job,))))
+    async with app.run_test(size=SIZE) as pilot:
+        assert f"VLLM::Worker_TP1  pid{first.process.pid}" in await keys(pilot, "1")
 
 
 async def test_ranks_without_a_number_are_named_by_their_pids_on_every_screen() -> None:
