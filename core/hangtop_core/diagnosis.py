@@ -22,9 +22,11 @@ FAILED = "verdict"
 """The blind spot where hangtop itself has failed to conclude anything."""
 REPORT_IT = "report it with the stacks: hangtop dump"
 
-JobState = Literal["hung", "progressing", "slow", "starting", "exited", "unknown"]
-"""`slow` is `progressing` with steps that some ranks make long: nobody hangs."""
-MAKES_PROGRESS: frozenset[JobState] = frozenset({"progressing", "slow"})
+JobState = Literal["hung", "progressing", "slow", "starting", "idle", "exited", "unknown"]
+"""`slow` is `progressing` with steps that some ranks make long: nobody hangs. `idle` is a server
+that nobody asks for anything."""
+MAKES_PROGRESS: frozenset[JobState] = frozenset({"progressing", "slow", "idle"})
+"""States in which nobody hangs: what there is to do is done."""
 
 Source = Literal[
     "stacks", "flight", "process", "gpu", "network", "log", "kernel", "environment", "numerics"
@@ -48,6 +50,8 @@ class Culprit(Struct, frozen=True, gc=False):
     pid: int | None
     local_rank: int | None = None
     gpu: int | None = None
+    role: str = ""
+    """What it is, where it is no rank: a controller as it calls itself."""
     about: str = ""
     """What a rank without a number is told from others by: its title, GPU or script."""
 
@@ -55,7 +59,10 @@ class Culprit(Struct, frozen=True, gc=False):
     def name(self) -> str:
         """`rank 2 (gpu03, pid 4711)`, or `rank ? (gpu03, pid 4711, VLLM::Worker_TP1)`."""
         if self.rank is None:
-            return "rank ?"
+            where = ", ".join(
+                filter(None, (clean(self.node), f"pid {self.pid}" if self.pid else ""))
+            )
+            return f"{clean(self.role)} ({where})" if self.role else "rank ?"
         return rank_name(self.rank, clean(self.about), node=clean(self.node), pid=self.pid)
 
 
@@ -182,6 +189,18 @@ class PastAttempt(Struct, frozen=True):
     verdicts: tuple[Verdict, ...] = ()
 
 
+class RequestWait(Struct, frozen=True, gc=False):
+    """By what a process of an idle server waits for requests."""
+
+    who: str
+    """`rank 0`, or a controller as it calls itself."""
+    rank: int | None
+    node: str
+    pid: int
+    text: str
+    """`zmq recv at engine.py:13 (worker_busy_loop)`."""
+
+
 class Diagnosis(Struct, frozen=True):
     """What `hangtop diagnose` prints; as JSON the schema `hangtop.diagnosis/1`."""
 
@@ -210,6 +229,8 @@ class Diagnosis(Struct, frozen=True):
     """Of a job that torchrun may start again, or has."""
     past_attempts: tuple[PastAttempt, ...] = ()
     """Those before it that were seen to end, oldest first."""
+    request_waits: tuple[RequestWait, ...] = ()
+    """Of an `idle` job, by what its ranks and controllers wait for requests."""
 
     @property
     def hung_until_end(self) -> bool:

@@ -29,6 +29,7 @@ from hangtop_core.process import Process as Process
 from hangtop_core.process import Role as Role
 from hangtop_core.process import Thread as Thread
 from hangtop_core.rankset import is_key, rank_name
+from hangtop_core.rankstates import rank_state
 from hangtop_core.ras import Ras
 from hangtop_core.recorder import Recorder as Recorder
 from hangtop_core.recorder import RecorderWay as RecorderWay
@@ -39,6 +40,8 @@ from hangtop_core.samples import StackSample as StackSample
 from hangtop_core.samples import ThreadStack as ThreadStack
 from hangtop_core.text import Text, clean
 
+CONTROL = frozenset({"multiprocessing", "Ray", "deepspeed"})
+"""Launchers that are programs with a part in the job: an engine, an API server, a driver."""
 NodeState = Literal[
     "connecting", "ready", "slow", "unreachable", "denied", "no-python", "incompatible", "lost"
 ]
@@ -196,7 +199,12 @@ class Rank(Struct, frozen=True, gc=False):
 
     @property
     def name(self) -> str:
-        """`rank 2`, `rank ? (pid 4711, VLLM::Worker_TP1)`, or `process 4711 (web.py)`."""
+        """`rank 2`, `rank ? (pid 4711, VLLM::Worker_TP1)`, or `process 4711 (web.py)`.
+
+        Of a controller of a job `VLLM::EngineCore (pid 4711)`.
+        """
+        if self.process.role == "launcher":
+            return f"{clean(self.process.label, 60)} (pid {self.process.pid})"
         return rank_name(self.rank, self.about)
 
     @property
@@ -244,6 +252,23 @@ def pids_of(ranks: Iterable[Rank]) -> dict[str, list[int]]:
     return found
 
 
+class Left(Struct, frozen=True, gc=False):
+    """A rank of an earlier attempt, which has left."""
+
+    node: Text
+    pid: int
+    start: int
+    rank: int | None
+    at: float
+    """When it was first seen to be gone."""
+    exit_code: int | None = None
+
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        """As `Process.identity`."""
+        return self.node, self.pid, self.start
+
+
 class Job(Struct, frozen=True):
     """Ranks that belong together, their launchers, and who is missing."""
 
@@ -260,11 +285,36 @@ class Job(Struct, frozen=True):
     launchers: tuple[Process, ...] = ()
     launcher_samples: Mapping[str, StackSample] = field(default_factory=dict)
     """By `NODE:PID`; see `launcher_sample`."""
+    launcher_descriptors: Mapping[str, DescriptorTable] = field(default_factory=dict)
+    """What launchers have open, as far as that was read: likewise."""
     unnumbered: tuple[Process, ...] = ()
     """Processes that may be ranks, of which nothing can be read, with `denied`."""
     nodes: tuple[Text, ...] = ()
     hosts: tuple[Text, ...] = ()
     """Its nodes by node rank, where the environment of its ranks tells (Slurm)."""
+    former: tuple[Left, ...] = ()
+    """Ranks of earlier attempts, in the order in which they left, the last of them."""
+
+    @property
+    def controllers(self) -> tuple[Rank, ...]:
+        """Launchers that are programs with a part in the job, looked at as ranks are."""
+        some = (one for one in self.launchers if one.launcher in CONTROL)
+        return tuple(
+            Rank(
+                rank=one.number,
+                node=one.node,
+                state=rank_state(one),
+                process=one,
+                sample=self.launcher_sample(one),
+                descriptors=self.launcher_table(one),
+            )
+            for one in some
+        )
+
+    @property
+    def members(self) -> tuple[Rank, ...]:
+        """Its ranks, and its controllers after them."""
+        return (*self.ranks, *controllers) if (controllers := self.controllers) else self.ranks
 
     def pids(self) -> dict[str, list[int]]:
         """Pids of its ranks that have not ended, by node."""
@@ -273,6 +323,10 @@ class Job(Struct, frozen=True):
     def launcher_sample(self, launcher: Process) -> StackSample | None:
         """What was sampled of one of its launchers."""
         return self.launcher_samples.get(f"{launcher.node}:{launcher.pid}")
+
+    def launcher_table(self, launcher: Process) -> DescriptorTable | None:
+        """What one of its launchers has open."""
+        return self.launcher_descriptors.get(f"{launcher.node}:{launcher.pid}")
 
 
 class Snapshot(Struct, frozen=True):

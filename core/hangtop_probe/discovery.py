@@ -8,7 +8,6 @@ launcher. `mp.spawn` ranks come in through `Candidate.wrap_rank`, which a stack 
 
 from __future__ import annotations
 
-import os
 from typing import (
     Dict,
     FrozenSet,
@@ -22,54 +21,12 @@ from typing import (
     Tuple,
 )
 
-from . import commands, inherited, numbering, procfs
-from .rankvariables import identity, rank_number, told_launcher
+from . import commands, controllers, inherited, launchers, naming, numbering, procfs
+from .candidates import Candidate, helper_of, in_group, label_of
+from .rankvariables import identity, rank_number, task_number
 
-_UNSURE = (None, commands.AGENT, "multiprocessing")
-RANK_THREADS = (
-    "gloo_tcp_loop",
-    "pt_gloo_runloop",
-    "pt_nccl_watchdg",
-    "pt_nccl_heartbt",
-    "pt_nccl_runhook",
-    "pt_nccl2_heartbt",
-)
-"""Threads only a process that is in a process group has (torch 2.13, gloo and NCCL)."""
-
-
-class Candidate(NamedTuple):
-    """What discovery needs of one process of the node."""
-
-    pid: int
-    ppid: int
-    start: int
-    comm: str
-    cmdline: Tuple[str, ...] = ()
-    environ: Optional[Mapping[str, str]] = None
-    """None where it must not be read."""
-    python: bool = False
-    threads: FrozenSet[str] = frozenset()
-    """Names of its threads, where it has more than one."""
-    wrap_rank: Optional[int] = None
-    """Index of an mp.spawn child, found in its stack."""
-    local_rank: Optional[int] = None
-    """What a frame of its program calls its rank, found in its stack."""
-    told_rank: Optional[int] = None
-    """What it was seen to join its process group with."""
-    known: numbering.Numbered = (None, None)  # the number that it was given before
-    rank_at_start: Optional[Tuple[int, str]] = None
-    """The number that it was started with, where it has set another one since."""
-    has_torch: bool = False
-    """Whether torch is known to be loaded into it."""
-    is_exiting: bool = False
-    """A stack sample found it at the end of a child of multiprocessing, or leaving its group."""
-    is_worker: bool = False
-    """A stack sample found `_worker_loop` in it."""
-    worker_id: Optional[int] = None
-    """DataLoader worker id found in a stack sample."""
-    is_debug_server: bool = False
-    is_agent: bool = False
-    """A stack sample found it in torchrun's rendezvous, whatever program it is."""
+_UNSURE = (None, launchers.AGENT, launchers.MULTIPROCESSING)
+"""What a program that started ranks by mp.spawn may be taken for before that is known."""
 
 
 class Attribution(NamedTuple):
@@ -116,9 +73,11 @@ class _Discovery:
         self.helpers = {
             c.pid: role
             for c in table.values()
-            for role in [_helper(c)]
+            for role in [helper_of(c)]
             if role is not None and c.pid not in self.launchers
         }
+        self.beside: Dict[int, int] = {}
+        """Controllers that started no rank: by pid, the launcher that started each."""
         self.ranks: Dict[int, numbering.Numbered] = {}
         self.found: Dict[int, Attribution] = {}
 
@@ -128,6 +87,7 @@ class _Discovery:
         self._add_families()
         self._add_unnumbered()
         self._add_named()
+        self._note_controllers()
         self._add_launchers()
         for pid in self.ranks:
             self._add_rank(pid)
@@ -141,7 +101,7 @@ class _Discovery:
         for c in self.table.values():
             kind = commands.launcher_kind(c.comm, c.cmdline)
             if c.is_agent or (kind and not self._is_copy(c)):
-                found[c.pid] = kind or commands.AGENT
+                found[c.pid] = kind or launchers.AGENT
         return found
 
     def _is_copy(self, c: Candidate) -> bool:
@@ -171,14 +131,12 @@ class _Discovery:
     def _number(self, c: Candidate) -> Optional[Tuple[int, str]]:
         environ = c.environ or {}
         number = rank_number(environ)
-        if number is None and _in_group(c):
+        if number is None and in_group(c):
             alone = procfs.decimal(environ.get("RANK", ""))
             number = None if alone is None else (alone, "RANK")
-        slurm = procfs.decimal(environ.get("SLURM_PROCID", ""))
-        if number is None and slurm is not None:
-            under_slurm = any(a.comm in ("slurmstepd", "srun") for a in self._ancestors(c.pid))
-            if c.threads.intersection(RANK_THREADS) or under_slurm:
-                number = slurm, "SLURM_PROCID"
+        task = task_number(environ) if number is None else None
+        if task and (in_group(c) or any(naming.of_parent(a.comm) for a in self._ancestors(c.pid))):
+            number = task
         return number
 
     def _numbered(self) -> Dict[int, numbering.Numbered]:
@@ -191,11 +149,12 @@ class _Discovery:
             if number is not None
         }
         below: Dict[int, List[int]] = {}
-        joined = {c.pid for c in self.table.values() if _in_group(c)}
+        joined = {c.pid for c in self.table.values() if in_group(c)}
         for pid in joined:
             below.setdefault(self._spawn_parent(self.table[pid]) or 0, []).append(pid)
         numbers, starters = inherited.apart(numbers, below, joined)
-        self.launchers.update(dict.fromkeys(starters, "multiprocessing"))
+        for pid in starters:
+            self.launchers.setdefault(pid, launchers.MULTIPROCESSING)
         ranks: Dict[int, numbering.Numbered] = {}
         for pid, number in numbers.items():
             mine = (number, identity(self.table[pid].environ or {}))
@@ -212,12 +171,12 @@ class _Discovery:
 
     def _unwrapped(self, pid: int, numbers: Mapping[int, Tuple[int, str]]) -> int:
         """Step down from a Python wrapper to the Python process that is in a process group."""
-        if _in_group(self.table[pid]):
+        if in_group(self.table[pid]):
             return pid
         below = [
             child
             for child in self.children.get(pid, [])
-            if numbers.get(child) == numbers[pid] and _in_group(self.table[child])
+            if numbers.get(child) == numbers[pid] and in_group(self.table[child])
         ]
         return below[0] if len(below) == 1 else pid
 
@@ -225,10 +184,10 @@ class _Discovery:
         for c in self.table.values():
             free = self._may_be_rank(c) and c.pid not in self.ranks
             if c.wrap_rank is not None and free and inherited.is_only_node(c.environ or {}):
-                self.ranks[c.pid] = c.wrap_rank, "mp.spawn"
+                self.ranks[c.pid] = c.wrap_rank, launchers.SPAWN
                 parent = self._spawn_parent(c)
                 if parent is not None and self.launchers.get(parent) in _UNSURE:
-                    self.launchers[parent] = "mp.spawn"
+                    self.launchers[parent] = launchers.SPAWN
 
     def _spawn_parent(self, c: Candidate) -> Optional[int]:
         parent = self.table.get(c.ppid)
@@ -242,7 +201,7 @@ class _Discovery:
         apart = self._told_apart()
         for c in sorted(self.table.values(), key=lambda c: (c.start, c.pid)):
             readable = c.environ is not None and c.pid not in self.ranks
-            joined = _in_group(c) or self._left_group(c) or c.pid in apart
+            joined = in_group(c) or self._left_group(c) or c.pid in apart
             if readable and joined and self._may_be_rank(c):
                 families.setdefault(self._family(c), []).append(c)
         for key, members in families.items():
@@ -267,7 +226,7 @@ class _Discovery:
     def _left_group(self, c: Candidate) -> bool:
         """Whether it seems to have left its group and is no child of a rank."""
         return c.is_exiting and not any(
-            a.pid in self.ranks or a.is_exiting or _in_group(a) for a in self._ancestors(c.pid)
+            a.pid in self.ranks or a.is_exiting or in_group(a) for a in self._ancestors(c.pid)
         )
 
     def _family(self, c: Candidate) -> object:
@@ -279,12 +238,18 @@ class _Discovery:
     def _note_parent(self, members: Sequence[Candidate]) -> None:
         """Make a Python process that started ranks, and is none, their launcher."""
         for parent in {self._spawn_parent(c) for c in members}:
-            if (
-                parent is not None
-                and parent not in self.ranks
-                and not _in_group(self.table[parent])
-            ):
-                self.launchers.setdefault(parent, "multiprocessing")
+            if parent is not None and parent not in self.ranks and not in_group(self.table[parent]):
+                self.launchers.setdefault(parent, launchers.MULTIPROCESSING)
+
+    def _note_controllers(self) -> None:
+        """Note what is above and beside the programs that started ranks."""
+        may = {c.pid for c in self.table.values() if self._may_be_rank(c)}.difference(self.ranks)
+        of_ray = [pid for pid in self.ranks if controllers.RAY_THREAD in self.table[pid].threads]
+        starters = [pid for pid, kind in self.launchers.items() if kind in controllers.STARTERS]
+        tree = controllers.Tree(self.table, self.children, may)
+        for pid, kind in controllers.above(tree, starters, of_ray).items():
+            self.launchers.setdefault(pid, kind)
+        self.beside = controllers.beside(tree, self.launchers)
 
     def _add_unnumbered(self) -> None:
         """Processes in a process group, or below a launcher, whose number cannot be read."""
@@ -293,7 +258,7 @@ class _Discovery:
                 continue
             below_rank = any(a.pid in self.ranks for a in self._ancestors(c.pid))
             launched = c.environ is None and c.ppid in self.launchers
-            if not below_rank and (_in_group(c) or launched):
+            if not below_rank and (in_group(c) or launched):
                 self.ranks[c.pid] = None, None
 
     def _add_named(self) -> None:
@@ -309,21 +274,27 @@ class _Discovery:
         for ancestor in self._ancestors(pid):
             if ancestor.pid in self.launchers:
                 return ancestor.pid, self.launchers[ancestor.pid]
-            if ancestor.comm == "slurmstepd":
-                return None, "srun"
+            if naming.of_parent(ancestor.comm):
+                return None, naming.of_parent(ancestor.comm)
         return None, None
 
     def _add_launchers(self) -> None:
         for pid, kind in self.launchers.items():
-            name = os.path.basename(self.table[pid].cmdline[0]) if kind == "mpirun" else kind
+            name = naming.of_process(kind, self.table[pid].cmdline)
+            if kind in controllers.NAMED:
+                name = controllers.title(self.table[pid].cmdline) or name
             above = self._launcher_of(pid)[0]
             self.found[pid] = Attribution("launcher", name, launcher_pid=above, launcher=kind)
+        for pid, parent in self.beside.items():
+            name = controllers.title(self.table[pid].cmdline) or self.table[pid].comm
+            kind = self.launchers[parent]
+            self.found[pid] = Attribution("launcher", name, launcher_pid=parent, launcher=kind)
 
     def _add_rank(self, pid: int) -> None:
         number, source = self.ranks[pid]
         launcher_pid, launcher = self._launcher_of(pid)
-        if launcher is None:
-            launcher = told_launcher(self.table[pid].environ or {}, source)
+        c = self.table[pid]
+        launcher = naming.of_rank(launcher, c.environ or {}, source, c.cmdline, c.framework)
         label = "rank ?" if number is None else "rank %d" % number
         label = "process %d" % pid if source == numbering.NAMED else label
         at_start = inherited.own_at_start(self.table, pid)
@@ -357,7 +328,7 @@ class _Discovery:
         role = self.helpers.get(pid, "subprocess")
         return Attribution(
             role,
-            commands.helper_label(role, c.comm, worker),
+            label_of(role, c, worker),
             rank.rank,
             None,
             rank.rank_pid,
@@ -375,25 +346,11 @@ class _Discovery:
             c = self.table[pid]
             number = rank_number(c.environ or {})
             if pid not in self.found and number is not None and role != "debug-adapter":
-                label = "%s of a rank that is gone" % commands.helper_label(
-                    role, c.comm, c.worker_id
-                )
+                label = "%s of a rank that is gone" % label_of(role, c, c.worker_id)
                 self.found[pid] = Attribution(role, label, number[0], worker_id=c.worker_id)
-
-
-def _helper(c: Candidate) -> Optional[str]:
-    if c.is_worker:
-        return "dataloader-worker"
-    if c.is_debug_server:
-        return "debug-server"
-    return commands.helper_role(c.comm, c.cmdline)
 
 
 def _unnumbered(c: Candidate) -> numbering.Unnumbered:
     return numbering.Unnumbered(
         c.pid, c.environ or {}, c.cmdline, c.local_rank, c.told_rank, c.known
     )
-
-
-def _in_group(c: Candidate) -> bool:
-    return bool(c.threads.intersection(RANK_THREADS))

@@ -83,3 +83,12 @@ def own_processes(entries: Dict[int, Entry]) -> FrozenSet[int]:
         pid = entry.stat.ppid if entry else 0
     own.update(pid for pid, entry in entries.items() if entry.stat.ppid == os.getpid())
     return frozenset(own)
+
+
+def tracer_of(status: bytes) -> Tuple[int, Optional[str]]:
+    """Return pid and name of who traces a process, by its status; 0 for nobody."""
+    tracer = procfs.value_of(status, b"TracerPid") or 0
+    if not tracer:
+        return 0, None
+    stat = procfs.read_stat(tracer)
+    return tracer, stat.comm if stat else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence, Tuple
 
-from . import procfs
+from . import naming, procfs
 
 if TYPE_CHECKING:
     from .stacks import Row, Sample
@@ -45,10 +45,19 @@ class Learned(NamedTuple):
     """What the outermost frame that has such a name calls its rank."""
     is_exiting: bool = False
     """A child of multiprocessing whose target has ended, or a rank that leaves its group."""
+    framework: Optional[str] = None
+    """The launcher whose frames its stacks have."""
 
 
 def learn(result: Sample) -> Optional[Learned]:
-    """Return what frames tell about the process: mp.spawn rank, what it joins, DataLoader worker.
+    """Return what frames tell about the process: mp.spawn rank, what it joins, its framework."""
+    learned = _learn(result)
+    framework = naming.of_stack([row[1] for rows in result.stacks.values() for row in rows])
+    return (learned or Learned())._replace(framework=framework) if framework else learned
+
+
+def _learn(result: Sample) -> Optional[Learned]:
+    """Return what frames tell about the process, but for its framework.
 
     torch 2.13 torch/multiprocessing/spawn.py `_wrap(fn, i, args, ...)` and
     torch/utils/data/_utils/worker.py `_worker_loop(..., worker_id, ...)`.

@@ -21,7 +21,7 @@ from typing import (
     Tuple,
 )
 
-from . import procfs
+from . import launchers, procfs
 
 if TYPE_CHECKING:
     from .discovery import Table
@@ -49,9 +49,9 @@ NAMED = "--pid"
 Numbers = Dict[int, Numbered]
 """By pid."""
 
-_LOCAL = ("LOCAL_RANK", "SLURM_LOCALID")
-_NODE = ("NODE_RANK", "GROUP_RANK", "SLURM_NODEID")
-_LOCAL_SIZE = ("LOCAL_WORLD_SIZE",)
+_LOCAL = launchers.every("local_ranks")
+_NODE = launchers.every("nodes")
+_LOCAL_SIZE = launchers.every("local_sizes")
 _AXES = ("DP", "PP", "TP")
 """The outermost first, as vLLM and SGLang number their workers (vllm/distributed/parallel_state.py
 `initialize_model_parallel`, sglang/srt/distributed/parallel_state.py)."""

@@ -14,11 +14,13 @@ from typing import Any, Callable, Dict, FrozenSet, List, Optional, Set, Tuple
 
 from . import (
     activity,
+    candidates,
     cgroups,
     commands,
     discovery,
     ended,
     facts,
+    launchers,
     node,
     numbering,
     permission,
@@ -29,7 +31,7 @@ from . import (
     unconfirmed,
     versions,
 )
-from .entry import Entry, Identity, own_processes, told_apart
+from .entry import Entry, Identity, own_processes, told_apart, tracer_of
 from .guard import Guard, Hanging
 from .learned import Learned
 
@@ -140,7 +142,7 @@ class Table:
             entry.facts = facts.read_guarded(entry.stat.pid, self.rights, self._guard, entry.facts)
         entry.mine = self.all_users or entry.facts.uid == self.rights.uid
         entry.threads = self._thread_names(entry)
-        if entry.threads.intersection(discovery.RANK_THREADS):
+        if entry.threads.intersection(candidates.RANK_THREADS):
             entry.facts = facts.joined(entry.facts, entry.stat.pid, self._guard)
         now = (entry.facts, entry.threads, entry.stat.comm, entry.stat.ppid, entry.mine)
         self._dirty = self._dirty or before != now or entry.age == 0
@@ -148,8 +150,7 @@ class Table:
     def _look_at_threads(self, entry: Entry) -> None:
         """Read of a process that has not run another program what may have changed all the same."""
         names = self._thread_names(entry)
-        if names.intersection(discovery.RANK_THREADS) - entry.threads:
-            entry.threads = names
+        if names.intersection(candidates.RANK_THREADS) - entry.threads:
             self._look(entry)  # who joins a group may have got its number meanwhile
         self._dirty = self._dirty or names != entry.threads
         entry.threads = names
@@ -158,7 +159,7 @@ class Table:
         """Read thread names where they may tell a rank that has no readable number."""
         if entry.stat.threads < 2 or not entry.facts.python:
             return frozenset()
-        if entry.threads.intersection(discovery.RANK_THREADS):
+        if entry.threads.intersection(candidates.RANK_THREADS):
             return entry.threads
         return frozenset(activity.thread_names(entry.stat.pid).values())
 
@@ -182,6 +183,7 @@ class Table:
                 what.told or known.told,
                 known.local_rank if what.local_rank is None else what.local_rank,
                 known.is_exiting or what.is_exiting,
+                what.framework or known.framework,
             )
             if merged != known:
                 self._learned[identity] = merged
@@ -204,12 +206,13 @@ class Table:
         self._dirty = False
         ended.fill(self.entries)
         table = {pid: self._candidate(entry) for pid, entry in self.entries.items() if entry.mine}
+        before = self.roles
         self.roles = discovery.attribute(table, own_processes(self.entries), self._named())
         for pid, role in self.roles.items():
             if role.role == "rank" and role.rank is not None:
                 self._numbered[self.entries[pid].identity] = role.rank, role.rank_source
         if self.only is not None:
-            self.roles = scoping.restrict(self.roles, table, self.only)
+            self.roles = scoping.restrict(self.roles, table, self.only, before)
         if self.slurm is not None:
             self.roles = scoping.of_slurm(self.roles, table, *self.slurm)
 
@@ -222,9 +225,9 @@ class Table:
         self._dirty = bool(young)  # to be looked at again
         return named.difference(one.stat.pid for one in young)
 
-    def _candidate(self, entry: Entry) -> discovery.Candidate:
+    def _candidate(self, entry: Entry) -> candidates.Candidate:
         known = self._learned.get(entry.identity, Learned())
-        return discovery.Candidate(
+        return candidates.Candidate(
             pid=entry.stat.pid,
             ppid=entry.stat.ppid,
             start=entry.stat.start,
@@ -244,6 +247,7 @@ class Table:
             worker_id=known.worker_id,
             is_debug_server=known.is_debug_server,
             is_agent=known.is_agent,
+            framework=known.framework,
         )
 
     def scope(
@@ -307,7 +311,7 @@ class Table:
         stat, ours = entry.stat, self.tools()
         if ours or entry.by_us or stat.state in "tTDI" or (self._pass + stat.pid) % 3 == 0:
             status = procfs.read("/proc/%d/status" % stat.pid) or b""
-            entry.tracer = _tracer(status)
+            entry.tracer = tracer_of(status)
             # Linux 4.15. While it is written, threads are in D or I (kernel/exit.c).
             entry.dumping_core = bool(procfs.value_of(status, b"CoreDumping"))
         # A tool may start or end while the state of its target is read.
@@ -360,8 +364,8 @@ class Table:
                 if entry.mine or not entry.facts.python:
                     continue
                 parent = self.entries.get(entry.stat.ppid)
-                launched = parent is not None and parent.stat.comm == commands.ELASTIC_COMM
-                if launched or entry.threads.intersection(discovery.RANK_THREADS):
+                launched = parent is not None and launchers.owner("comms", parent.stat.comm)
+                if launched or entry.threads.intersection(candidates.RANK_THREADS):
                     name = permission.user_name(entry.facts.uid)
                     counts[name] = counts.get(name, 0) + 1
         return counts
@@ -370,7 +374,12 @@ class Table:
         """Return processes that may be mp.spawn ranks, or agents of torchrun, not yet confirmed."""
         with self._lock:
             may = unconfirmed.Unconfirmed(self.entries, self.roles, self.only)
-            return [one for one in may.identities() if one not in self._learned]
+            return [one for one in may.identities() if not self._is_confirmed(one)]
+
+    def _is_confirmed(self, identity: Identity) -> bool:
+        """Whether a stack has told what a process is; frames of a framework do not."""
+        known = self._learned.get(identity, Learned())
+        return known._replace(framework=None) != Learned()
 
     def identity(self, pid: int) -> Optional[Identity]:
         """Return pid and start time of a live process."""
@@ -386,11 +395,3 @@ class Table:
         """Whether a process is a rank, as far as is known by now."""
         role, known = self.roles.get(identity[0]), self._learned.get(identity, Learned())
         return known.wrap_rank is not None or (role is not None and role.role == "rank")
-
-
-def _tracer(status: bytes) -> Tuple[int, Optional[str]]:
-    tracer = procfs.value_of(status, b"TracerPid") or 0
-    if not tracer:
-        return 0, None
-    stat = procfs.read_stat(tracer)
-    return tracer, stat.comm if stat else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import socket
@@ -215,3 +216,11 @@ def test_a_rank_that_joined_tells_its_number_in_its_environment(
     monkeypatch.setenv("HANGTOP_RANK", "")
     importing.joined(SimpleNamespace(get_rank=lambda: 3), "/runs/7")
     assert os.environ["HANGTOP_RANK"] == "3"
+
+
+def test_no_more_control_groups_are_asked_than_there_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = io.StringIO("".join(f"{n}:pids:/a{n}\n" for n in range(9999)))
+    monkeypatch.setattr(server, "open", lambda *_, **__: lines, raising=False)
+    assert len(list(server._pids_groups())) == 1 + server._MAX_GROUPS

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hangtop_core.attach import bundle
 from hangtop_core.attach.local import RANK_VARIABLES, LocalLauncher
 from hangtop_probe import boot, commands
-from hangtop_probe.discovery import Attribution, Candidate, attribute
+from hangtop_probe.candidates import Candidate
+from hangtop_probe.discovery import Attribution, attribute
 from hangtop_probe.scoping import of_slurm, restrict
 
 if TYPE_CHECKING:
@@ -267,6 +268,20 @@ def test_named_pids_bring_their_whole_jobs_and_no_other() -> None:
     assert sorted(restrict(roles, everything, frozenset([40]))) == [40]
     orphans = table(*(c._replace(ppid=1) for c in (RANK0, RANK1)), other)
     assert sorted(restrict(attribute(orphans), orphans, frozenset([20]))) == [20, 21]
+
+
+def test_ranks_stay_that_outlive_the_launcher_that_was_named() -> None:
+    other = process(40, 1, environ=job_env(0, MASTER_PORT="29511"))
+    everything, named = table(LAUNCHER, RANK0, RANK1, other), frozenset([10])
+    before = restrict(attribute(everything), everything, named)
+    orphans = table(*(c._replace(ppid=1) for c in (RANK0, RANK1)), other)
+    after = restrict(attribute(orphans), orphans, named, before)
+    assert sorted(after) == [20, 21]
+    zombie = table(LAUNCHER, *orphans.values())
+    assert sorted(restrict(attribute(zombie), zombie, named, before)) == [10, 20, 21]
+    assert sorted(restrict(attribute(orphans), orphans, named, after)) == [20, 21]
+    alone = table(RANK1._replace(ppid=1), other)
+    assert sorted(restrict(attribute(alone), alone, named, after)) == [21]
 
 
 def test_what_started_the_launcher_brings_its_job() -> None:
@@ -574,6 +589,42 @@ def test_two_ranks_that_say_one_number_have_none() -> None:
         20: "title says 1, as that of pid 21",
         21: "title says 1, as that of pid 20",
     }
+
+
+def test_what_is_above_and_beside_an_engine_is_of_its_job() -> None:
+    """An API server that starts an engine and a detokenizer; the engine starts the ranks."""
+    shell = process(8, 1, comm="bash", cmdline=("bash",), python=False)
+    api = process(9, 8, cmdline=("python", "-m", "vllm.entrypoints.api_server"))
+    detokenizer = process(11, 9, cmdline=("sglang::detokenizer",), python=True)
+    engine = process(10, 9, cmdline=("VLLM::EngineCore",), python=True)
+    ranks = [process(20 + i, 10, environ={}, threads=GLOO) for i in (0, 1)]
+    found = attribute(table(shell, api, detokenizer, engine, *ranks))
+    assert {pid: one.label for pid, one in found.items() if one.role == "launcher"} == {
+        9: "vllm.entrypoints.api_server",
+        10: "VLLM::EngineCore",
+        11: "sglang::detokenizer",
+    }
+    assert (found[20].launcher_pid, found[10].launcher_pid, found[11].launcher_pid) == (10, 9, 9)
+
+
+def test_above_torchrun_there_is_no_controller() -> None:
+    above = process(9, 1, cmdline=("python", "sweep.py"))
+    agent = LAUNCHER._replace(ppid=9)
+    rank = process(20, 10, environ=job_env(0), threads=GLOO)
+    assert 9 not in attribute(table(above, agent, rank))
+
+
+def test_the_raylet_and_the_driver_are_of_the_job_of_actors() -> None:
+    core = frozenset({"worker.io"})
+    driver = process(9, 1, cmdline=("python", "train.py"), threads=core)
+    raylet = process(10, 1, comm="raylet", cmdline=("/ray/raylet",), python=False)
+    agent = process(12, 10, cmdline=("ray::DashboardAgent",))
+    idle = process(13, 10, cmdline=("ray::IDLE",), threads=core)
+    actors = [process(20 + i, 10, environ={}, threads=GLOO | core) for i in (0, 1)]
+    found = attribute(table(driver, raylet, agent, idle, *actors))
+    assert {pid for pid, one in found.items() if one.role == "launcher"} == {9, 10}
+    assert (found[9].label, found[9].launcher_pid) == ("train.py", 10)
+    assert {one.launcher for one in found.values()} <= {"Ray", "multiprocessing"}
 
 
 def test_a_program_that_is_named_is_a_rank_with_its_children() -> None:

@@ -11,6 +11,7 @@ from hangtop_core.commands import spelt_or_why
 from hangtop_core.errors import HangtopError, NoJobError, NoNodeError, UsageError
 from hangtop_core.following import follow
 from hangtop_core.kernelline import deaths
+from hangtop_core.launchline import LOOKED_FOR
 from hangtop_core.nodestates import FAILED, OBSERVED
 from hangtop_core.observing import (
     CONNECT_ALL_S,
@@ -180,13 +181,13 @@ def chosen_ranks(session: Session, arguments: argparse.Namespace, text: str) -> 
 
     def all_there(update: Update) -> bool:
         now = follow(job, update.snapshot)
-        return now is not None and not absent(now.ranks)
+        return now is not None and not absent(now.members)
 
     update = session.wait(all_there, SETTLE_S) or session.latest or update
     job = follow(job, update.snapshot) or job
-    found = [rank for rank in job.ranks if rankset.contains(wanted, rank.rank)]
-    if missing := absent(job.ranks):
-        seen = rankset.fold(rank.rank for rank in job.ranks)
+    found = [rank for rank in job.members if rankset.contains(wanted, rank.rank)]
+    if missing := absent(job.members):
+        seen = rankset.fold(rank.rank for rank in job.members)
         verb = "is" if len(missing) == 1 else "are"
         what = f"there {verb} no {rankset.names(missing)} in this job"
         raise NoJobError(what, f"There is: {seen or 'none'}")
@@ -252,7 +253,7 @@ def _no_ranks(snapshot: Snapshot, pids: Sequence[int]) -> NoJobError:
         line = clean(" ".join(one.cmdline) or one.comm, 120)
         lines.append(f"pid {one.pid}{on}, of user {clean(one.user)}: {line}")
     lines.append(
-        "A rank has RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID in its environment, or\n"
+        f"A rank has {LOOKED_FOR} in its environment, or\n"
         "is in a process group of torch: who was started a moment ago may not be yet.\n"
         "`hangtop` without --pid looks for all jobs."
     )

@@ -214,7 +214,7 @@ class RankPage(Page):
         job, rank = self.state.job, self.state.rank
         if job is None or rank is None:
             return
-        keys = [rank_key(one) for one in job.ranks]
+        keys = [rank_key(one) for one in job.members]
         place = keys.index(rank_key(rank)) + step
         if not 0 <= place < len(keys):
             self.hangtop.tell("that was the last rank" if step > 0 else "this is the first rank")

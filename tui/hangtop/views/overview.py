@@ -14,11 +14,11 @@ from hangtop.views.places import doing
 from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import NoStack, class_steps, missing
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.launchline import script
+from hangtop_core.launchline import LOOKED_FOR, script
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.observing import only_named
 from hangtop_core.rankset import fold, names, rank_name
-from hangtop_core.report import end_text, numbers_text, past_attempt_text
+from hangtop_core.report import end_text, idle_text, numbers_text, past_attempt_text
 from hangtop_core.text import duration, plural
 
 if TYPE_CHECKING:
@@ -282,6 +282,12 @@ def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:
         lasted = span(diagnosis.ended.after_hanging_s)
         text = f"Hung for {lasted} until it ended, and no known cause fits."
         return [line((text, "bold")), *end_lines(diagnosis)]
+    if diagnosis.state == "idle":
+        waits = [line(part) for part in idle_text(diagnosis.request_waits).split("; ")]
+        return [
+            line(("Nobody asks this server for anything: it is idle.", "good")),
+            *waits,
+        ]
     if diagnosis.state == "starting":
         return [line(("The job is starting up.", "bold")), line(_start(diagnosis))]
     if diagnosis.state == "exited":
@@ -343,7 +349,7 @@ def nothing_found(snapshot: Snapshot, *, live: bool = True) -> list[Line]:
         line((f"No training job found{going_on}.", "bold")),
         line(
             "Looked for Python processes in a process group of torch, for a rank in their "
-            "environment (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID), and for launchers."
+            f"environment ({LOOKED_FOR}), and for launchers."
         ),
     ]
     lines += _states([node for node in snapshot.nodes if node.state not in OBSERVED])

@@ -125,7 +125,7 @@ def rank_rows(
     """Rank by rank: a heading, and below it the frames from the outermost in."""
     rows: list[TreeRow] = []
     quiet = unheard(snapshot.nodes, now)
-    for rank in job.ranks:
+    for rank in job.members:
         key = f"rank:{rank.node}:{rank.process.pid}"
         is_open = key in opened or (len(job.ranks) < OPEN_BELOW and key not in folded)
         rows.append(_rank_heading(rank, key, is_open, quiet.get(rank.node), now))
@@ -325,7 +325,7 @@ def representative(job: Job, row: TreeRow | None, wanted: Iterable[int]) -> Rank
         return None
     among = frozenset(row.ranks)
     number = next((one for one in wanted if one in among), min(among))
-    return next((rank for rank in job.ranks if rank.rank == number), None)
+    return next((rank for rank in job.members if rank.rank == number), None)
 
 
 def majority_lines(merged: Merged, *, cut: bool) -> tuple[Line, list[Line]]:

@@ -78,7 +78,9 @@ def full_lines(
             )
         )
     for culprit in best.culprits[:SHOWN_CULPRITS]:
-        rank = "rank ?" if culprit.rank is None else rank_name(culprit.rank, culprit.about)
+        rank = culprit.role or "rank ?"
+        if culprit.rank is not None:
+            rank = rank_name(culprit.rank, culprit.about)
         pid = "" if culprit.pid is None or is_key(culprit.rank or 0) else f"  pid {culprit.pid}"
         where = f"  on {culprit.node}{pid}" if culprit.node else ""
         text = line((rank, "culprit"), where)
@@ -95,7 +97,8 @@ def full_lines(
 
 def _named(verdict: Verdict) -> str:
     ranks = [c.rank for c in verdict.culprits if c.rank is not None]
-    return name_ranks(ranks) if ranks else "no rank"
+    roles = [c.role for c in verdict.culprits if c.role]
+    return name_ranks(ranks) if ranks else ", ".join(roles) or "no rank"
 
 
 def evidence_items(

@@ -12,10 +12,11 @@ from hangtop_core.analysis.flight.ways import unread
 from hangtop_core.analysis.gpus import Slots
 from hangtop_core.analysis.layout import seats
 from hangtop_core.analysis.verdict.steps import on_node, spelt
-from hangtop_core.commands import Spelt, quoting
+from hangtop_core.commands import Spelt, quoting, spelt_or_why
 from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.joining import size_name
 from hangtop_core.kernelline import deaths
+from hangtop_core.launchline import LOOKED_FOR
 from hangtop_core.nodestates import UNSEEN
 from hangtop_core.rankset import fold, is_key
 from hangtop_core.text import SAID, clean, duration, from_afar, name_pids, plural
@@ -120,7 +121,7 @@ def _absent(snapshot: Snapshot, job: Job, empty: Iterable[Seat]) -> Iterator[Bli
             yield _spot("ranks", nodes, ranks, text, fix + "left")
             continue
         text += f"should be on {nodesets.fold(nodes)}, which was not observed: {reason}"
-        fix = f"name it, too: -w {nodesets.fold((*named, *nodes))}"
+        fix = f"name it, too: {spelt_or_why(('-w', nodesets.fold((*named, *nodes))))}"
         if nodes and nodes[0] in named:
             fix = named[nodes[0]].fix or "see why the node cannot be observed"
         yield _spot("ranks", nodes, ranks, text, fix)
@@ -273,9 +274,8 @@ def _others(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
 def _nothing(snapshot: Snapshot) -> Iterator[BlindSpot]:
     """What was looked for when no training job was found, and what was there instead."""
     looked = (
-        "no Python process is in a process group of torch, has a rank in its environment (RANK "
-        "with a world size, OMPI_COMM_WORLD_RANK, SLURM_PROCID), or is a launcher (torchrun, "
-        "accelerate, deepspeed)"
+        "no Python process is in a process group of torch, has a rank in its environment "
+        f"({LOOKED_FOR}), or is a launcher"
     )
     for node in snapshot.nodes:
         if node.state in UNSEEN:
