@@ -82,11 +82,15 @@ def run(
                     raise TooMuchOutputError
             code = process.wait(max(deadline - time.monotonic(), 0.1))
         except BaseException:
-            # With what it started: it may be a script around the program.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            # One that waits for a disk or a file server ends only when that answers: it is left.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(END_S)
+            _kill(process)
             raise
     return Done(code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program with what it started: it may be a script around another one."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    # One that waits for a disk or a file server ends only when that answers: it is left.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(END_S)

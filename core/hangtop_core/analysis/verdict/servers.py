@@ -52,6 +52,7 @@ _WAITS: frozenset[Kind] = frozenset(
     {"queue", "join", "lock", "remote", "waiting", "busy", "sleep", "store"}
 )
 """What the main thread of a rank may do that only waits for requests; a loop may spin for them."""
+_MAY_SERVE = frozenset({"hung", "unknown", "progressing"})
 _FROM_CHILDREN = (*QUEUES, "/multiprocessing/connection.py")
 
 
@@ -67,6 +68,8 @@ class Serving(NamedTuple):
 
 def serving(case: Case) -> Serving | None:
     """Return how a job waits for requests; None where a rank does, or waits for, anything else."""
+    if case.progress.state not in _MAY_SERVE:
+        return None
     some = [s for s in case.suspects if s.activity.kind not in GONE]
     if len(some) + len(case.waiters) < len(case.subjects) or not some:
         return None
@@ -81,8 +84,7 @@ def serving(case: Case) -> Serving | None:
         if by is None:
             return None
         process = subject.rank.process
-        name = f"rank {subject.number}"
-        waits.append(RequestWait(name, subject.number, process.node, process.pid, by))
+        waits.append(RequestWait(subject.rank.name, subject.number, process.node, process.pid, by))
     if any(case.at - s.standing.since < FLOOR_S for s in (*some, *case.waiters)):
         return None
     waits += [_of_controller(one) for one in others if one.wait is not None]
