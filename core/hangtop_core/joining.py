@@ -94,7 +94,7 @@ class Member:
     @property
     def size(self) -> int | None:
         """How many ranks there are, as a rank was told."""
-        return self.told.size if self.told.size is not None else _told_by_call(self.process)
+        return _size(self.process, self.told.size)
 
 
 class Parts(Struct):
@@ -118,13 +118,25 @@ def master(process: Process) -> tuple[str, str] | None:
 
 def world_size(process: Process) -> int | None:
     """Return how many ranks there are, as a rank was told."""
-    told = launchline.number_in(process.env, launchline.WORLD_SIZES)
+    return _size(process, launchline.number_in(process.env, launchline.WORLD_SIZES))
+
+
+def _size(process: Process, told: int | None) -> int | None:
+    """Return how many ranks there are, of a rank that a variable has ``told`` a number.
+
+    Where such a variable is handed down with a RANK that is not its own, it counts nodes.
+    """
+    if process.rank_source == "init_process_group" or (
+        process.rank is None and "RANK" in process.env
+    ):
+        return process.told_size
     return told if told is not None else _told_by_call(process)
 
 
 def _told_by_call(process: Process) -> int | None:
     # Who joins as another rank than the job's may join a part of it.
-    own = process.rank_source == "mp.spawn" or process.told_rank in (None, process.rank)
+    own = process.rank_source == "mp.spawn" or None in (process.rank, process.told_rank)
+    own = own or process.told_rank == process.rank
     return process.told_size if own else None
 
 

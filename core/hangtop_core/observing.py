@@ -81,8 +81,16 @@ def has_job(update: Update, key: str | None, *, whole: bool = False) -> bool:
     With `whole`, not as long as the numbers of its ranks are still being found out.
     """
     return any(
-        (key is None or answers_to(job, key)) and (job.ranks or job.launchers or not whole)
+        (key is None or answers_to(job, key)) and (_is_whole(job) or not whole)
         for job in training(update.snapshot)
+    )
+
+
+def _is_whole(job: Job) -> bool:
+    """Whether there are ranks, or a launcher of some, and no number may still be found out."""
+    ranks = [one.process for one in job.ranks]
+    return bool(ranks or job.launchers) and all(
+        one.rank is not None or one.is_program or one.denied for one in ranks
     )
 
 

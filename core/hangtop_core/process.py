@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -16,6 +17,8 @@ from hangtop_core.rankset import rank_key
 from hangtop_core.text import Text, clean
 
 _MAX_ABOUT = 40
+_AXIS = re.compile(r"(?<![A-Za-z])(DP|PP|TP|EP|CP)[ _=:-]?(\d{1,5})(?!\d)")
+"""Data, pipeline, tensor, expert and context parallel, as vLLM and SGLang name their workers."""
 
 Helper = Literal[
     "dataloader-worker",
@@ -78,8 +81,8 @@ class Process(Struct, frozen=True, gc=False):
     """The global rank it is, or the rank it belongs to."""
     rank_source: Text | None = None
     """Where the rank number is from: a variable such as RANK or SLURM_PROCID, `mp.spawn`,
-    `init_process_group`, `hangtop run`, `title`, `argument` or `local variable`; `--pid` of a
-    program that is no rank, and was named."""
+    `init_process_group`, `hangtop run`, `title`, `argument`, `local variable`, `GPU and order`;
+    `--pid` of a program that is no rank, and was named."""
     rank_disputed: Text | None = None
     """What says another number than `rank`, and which: `title says 3`."""
     rank_pid: int | None = None
@@ -167,7 +170,16 @@ class Process(Struct, frozen=True, gc=False):
         if self.is_program:
             return clean(script(self.cmdline) or self.comm, _MAX_ABOUT)
         gpu = self.env.get("CUDA_VISIBLE_DEVICES", "")
-        return f"GPU {gpu}" if gpu.isdecimal() and len(gpu) < 4 else ""
+        if gpu.isdecimal() and len(gpu) < 4:
+            return f"GPU {gpu}"
+        hosts = any(thread.name.startswith(STORE_THREAD) for thread in self.threads)
+        return "hosts a store" if hosts else ""
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """Its place on the axes of the model, as its title says: `DP1 PP0 TP3 EP3`."""
+        found = _AXIS.findall(self.cmdline[0]) if len(self.cmdline) == 1 else ()
+        return {name: int(place) for name, place in found}
 
     @property
     def main_thread(self) -> Thread | None:

@@ -37,6 +37,8 @@ class Candidate(NamedTuple):
     told_rank: Optional[int] = None
     """What it was seen to join its process group with."""
     known: numbering.Numbered = (None, None)  # the number that it was given before
+    rank_at_start: Optional[Tuple[int, str]] = None
+    """The number that it was started with, where it has set another one since."""
     has_torch: bool = False
     """Whether torch is known to be loaded into it."""
     is_exiting: bool = False

@@ -21,9 +21,12 @@ from typing import (
     Tuple,
 )
 
-from . import commands, controllers, launchers, naming, numbering, procfs
+from . import commands, controllers, inherited, launchers, naming, numbering, procfs
 from .candidates import Candidate, helper_of, in_group, label_of
 from .rankvariables import identity, rank_number, task_number
+
+_UNSURE = (None, launchers.AGENT, launchers.MULTIPROCESSING)
+"""What a program that started ranks by mp.spawn may be taken for before that is known."""
 
 
 class Attribution(NamedTuple):
@@ -75,7 +78,7 @@ class _Discovery:
         }
         self.beside: Dict[int, int] = {}
         """Controllers that started no rank: by pid, the launcher that started each."""
-        self.ranks: Dict[int, Tuple[Optional[int], Optional[str]]] = {}
+        self.ranks: Dict[int, numbering.Numbered] = {}
         self.found: Dict[int, Attribution] = {}
 
     def run(self) -> Dict[int, Attribution]:
@@ -136,7 +139,7 @@ class _Discovery:
             number = task
         return number
 
-    def _numbered(self) -> Dict[int, Tuple[Optional[int], Optional[str]]]:
+    def _numbered(self) -> Dict[int, numbering.Numbered]:
         """Topmost Python process per job and rank; a mere wrapper gives way to its child."""
         numbers = {
             c.pid: number
@@ -145,7 +148,14 @@ class _Discovery:
             for number in [self._number(c)]
             if number is not None
         }
-        ranks: Dict[int, Tuple[Optional[int], Optional[str]]] = {}
+        below: Dict[int, List[int]] = {}
+        joined = {c.pid for c in self.table.values() if in_group(c)}
+        for pid in joined:
+            below.setdefault(self._spawn_parent(self.table[pid]) or 0, []).append(pid)
+        numbers, starters = inherited.apart(numbers, below, joined)
+        for pid in starters:
+            self.launchers.setdefault(pid, launchers.MULTIPROCESSING)
+        ranks: Dict[int, numbering.Numbered] = {}
         for pid, number in numbers.items():
             mine = (number, identity(self.table[pid].environ or {}))
             above = (
@@ -172,10 +182,11 @@ class _Discovery:
 
     def _add_spawned(self) -> None:
         for c in self.table.values():
-            if c.wrap_rank is not None and self._may_be_rank(c) and c.pid not in self.ranks:
+            free = self._may_be_rank(c) and c.pid not in self.ranks
+            if c.wrap_rank is not None and free and inherited.is_only_node(c.environ or {}):
                 self.ranks[c.pid] = c.wrap_rank, launchers.SPAWN
                 parent = self._spawn_parent(c)
-                if parent is not None and self.launchers.get(parent) in (None, launchers.AGENT):
+                if parent is not None and self.launchers.get(parent) in _UNSURE:
                     self.launchers[parent] = launchers.SPAWN
 
     def _spawn_parent(self, c: Candidate) -> Optional[int]:
@@ -286,8 +297,8 @@ class _Discovery:
         launcher = naming.of_rank(launcher, c.environ or {}, source, c.cmdline, c.framework)
         label = "rank ?" if number is None else "rank %d" % number
         label = "process %d" % pid if source == numbering.NAMED else label
-        lines = {other: self.table[other].cmdline for other in self.ranks}
-        disputed = numbering.disputed(pid, self.ranks, lines)
+        at_start = inherited.own_at_start(self.table, pid)
+        disputed = numbering.disputed(pid, self.ranks, self.table, at_start)
         self.found[pid] = Attribution(
             "rank", label, number, source, pid, launcher_pid, launcher, rank_disputed=disputed
         )

@@ -40,6 +40,8 @@ class Facts(NamedTuple):
     """Why some of it could not be read, and one of `fixes`."""
     is_interpreter: bool = False
     """Whether its program has the symbols of a Python interpreter, under whatever name."""
+    rank_at_start: Optional[Tuple[int, str]] = None
+    """The number that it was started with, where it has set another one since."""
 
     @property
     def python(self) -> bool:
@@ -82,6 +84,23 @@ def _kept(environ: Optional[Mapping[str, str]]) -> Optional[Dict[str, str]]:
 def _live(pid: int) -> Mapping[str, str]:
     """Return what a program that was told no number has in its environment by now."""
     return liveenviron.read(pid, environment.is_allowed) or {}
+
+
+def joined(known: Facts, pid: int, guard: Guard) -> Facts:
+    """Return the facts of a process in a group, with the variables that it has now.
+
+    It may have set RANK anew, also where it was started with one.
+    """
+    if not known.environ:
+        return known
+    try:
+        live = guard.call(lambda: _live(pid))
+    except Hanging:
+        return known
+    environ = {**known.environ, **(_kept(live) or {})}
+    changed = rank_number(environ) != rank_number(known.environ)
+    at_start = rank_number(known.environ) if changed else None
+    return known._replace(environ=environ, rank_at_start=at_start)
 
 
 def read_all(pids: Sequence[int], mine: permission.Rights, guard: Guard) -> Dict[int, Facts]:

@@ -9,9 +9,22 @@ them apart they have no number: the order in which they began is none.
 from __future__ import annotations
 
 import re
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from . import launchers, procfs
+
+if TYPE_CHECKING:
+    from .discovery import Table
 
 Numbered = Tuple[Optional[int], Optional[str]]
 """A number, and what says so; None where nothing does."""
@@ -88,18 +101,23 @@ def claims(cmdline: Sequence[str]) -> Dict[str, int]:
 
 
 def disputed(
-    pid: int, ranks: Mapping[int, Numbered], lines: Mapping[int, Sequence[str]]
+    pid: int,
+    ranks: Mapping[int, Numbered],
+    table: Table,
+    at_start: Optional[int] = None,
 ) -> Optional[str]:
     """Return what says another number than a rank has, or the same of two that have none."""
-    number, told = ranks[pid][0], claims(lines[pid])
+    number, told = ranks[pid][0], claims(table[pid].cmdline)
     if number is not None:
+        if at_start is not None:
+            told["environment at its start"] = at_start
         odd = ["%s says %d" % (where, said) for where, said in told.items() if said != number]
         return ", ".join(odd) or None
     for where, said in told.items():
         twins = [
             other
             for other, (taken, _) in ranks.items()
-            if other != pid and taken is None and claims(lines[other]).get(where) == said
+            if other != pid and taken is None and claims(table[other].cmdline).get(where) == said
         ]
         if twins:
             return "%s says %d, as that of pid %d" % (where, said, min(twins))
@@ -175,6 +193,17 @@ def _by_call(family: Sequence[Unnumbered]) -> List[Optional[int]]:
     return [one.told_rank for one in family]
 
 
+def _by_gpu(family: Sequence[Unnumbered]) -> List[Optional[int]]:
+    """The only GPU of each, where that counts up from 0 in the order in which they began.
+
+    So launchers give them to the ranks of the only node of a job; either alone tells nothing.
+    """
+    gpus = [procfs.decimal(one.environ.get("CUDA_VISIBLE_DEVICES", "")) for one in family]
+    sizes = {_first(one.environ, ("WORLD_SIZE",)) for one in family} - {None}
+    counts = len(family) > 1 and gpus == list(range(len(family)))
+    return [*gpus] if counts and sizes <= {len(family)} else [None] * len(family)
+
+
 _LADDER: Tuple[Tuple[str, Step], ...] = (
     ("init_process_group", _by_call),
     ("hangtop run", _by_hook),
@@ -183,4 +212,5 @@ _LADDER: Tuple[Tuple[str, Step], ...] = (
     ("argument", _by_argument(_ARGUMENT)),
     ("local variable", _by_variable),
     ("argument", _by_argument(_LOCAL_ARGUMENT)),
+    ("GPU and order", _by_gpu),
 )

@@ -143,6 +143,8 @@ class Table:
             entry.facts = facts.read_guarded(entry.stat.pid, self.rights, self._guard, entry.facts)
         entry.mine = self.all_users or entry.facts.uid == self.rights.uid
         entry.threads = self._thread_names(entry)
+        if entry.threads.intersection(candidates.RANK_THREADS):
+            entry.facts = facts.joined(entry.facts, entry.stat.pid, self._guard)
         now = (entry.facts, entry.threads, entry.stat.comm, entry.stat.ppid, entry.mine)
         self._dirty = self._dirty or before != now or entry.age == 0
 
@@ -243,6 +245,7 @@ class Table:
             local_rank=known.local_rank,
             told_rank=known.told[0] if known.told else None,
             known=self._numbered.get(entry.identity, (None, None)),
+            rank_at_start=entry.facts.rank_at_start,
             has_torch=entry.identity in self._with_torch,
             is_exiting=known.is_exiting,
             is_worker=known.is_worker,

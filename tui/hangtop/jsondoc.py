@@ -43,6 +43,10 @@ sizes are bytes. Text from nodes is as foreign here as anywhere: what a terminal
 written as an escape sequence of JSON, and nothing else about it is promised. NaN and infinities
 are words (`"nan"`, `"inf"`, `"-inf"`), since JSON has none.
 
+**Ranks without a number.** Where nothing tells the number of a rank, its `rank` is null, and `node`
+and `pid` name it. Lists of ranks leave it out; beside such a list stand the pids of those left out,
+as `victims_pids` beside `victims`.
+
 A process exits as it does without `--json`; [hangtop(1)](hangtop.1) has the numbers. Files of
 other formats: captures ([capture.md](capture.md)), `numerics/*.jsonl` of a prepared run
 ([numerics.md](numerics.md)), what probes send ([protocol.md](protocol.md)).

@@ -13,6 +13,7 @@ from hangtop_core.logs.prefix import split
 from hangtop_core.logs.record import printable
 from hangtop_core.logs.stamp import stamp
 from hangtop_core.logs.whose import FileLog, Whose
+from hangtop_core.rankset import contains
 
 if TYPE_CHECKING:
     import re
@@ -80,7 +81,7 @@ class Choice(NamedTuple):
 
     def _is_of(self, one: Shown, ranks: frozenset[int]) -> bool:
         """Whether a line is of a rank, or of a local one where that is what can be meant."""
-        if one.rank in ranks:
+        if one.rank is not None and contains(ranks, one.rank):
             return True
         if one.local is None or one.local not in ranks:
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from argparse import ArgumentTypeError
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,12 @@ import msgspec
 import pytest
 
 from hangtop import pager
+from hangtop.cli.arguments import rank
 from hangtop.cli.coretake import chosen
 from hangtop.cli.debug import has_sample, prompt
 from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.gather import Sampled
+from hangtop_core.rankset import rank_key
 from hangtop_core.updates import Update
 from support.build import World
 from support.situations import SLEEP, user
@@ -52,6 +55,13 @@ def test_the_rank_that_is_meant_is_one_and_runs() -> None:
         chosen(job, left.rank, [])
     with pytest.raises(NoJobError, match="there is no rank 99"):
         chosen(job, 99, [])
+    nameless = replace(other, rank=rank_key("n2", 4711))
+    job = replace(job, ranks=(first, nameless))
+    assert chosen(job, rank("pid4711"), []) is nameless
+    with pytest.raises(NoJobError, match=r"there is no rank \? \(pid 4712\)"):
+        chosen(job, rank("pid4712"), [])
+    with pytest.raises(ArgumentTypeError, match="'1-2' is not a rank"):
+        rank("1-2")
 
 
 def test_a_prompt_that_cannot_be_started_is_told_in_one_line(

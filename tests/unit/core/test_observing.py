@@ -15,6 +15,7 @@ from hangtop_core.observing import (
     Lack,
     answers_to,
     decided,
+    has_job,
     lacking,
     lacks_answers,
     limit_s,
@@ -33,6 +34,22 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import NodeState, Rank
     from hangtop_core.session import Session
+
+
+def test_a_job_is_whole_once_no_number_may_still_be_found_out() -> None:
+    """As by a stack; of a program that was named and is no rank there is none."""
+    world = World()
+    first, second = world.add(user("step", 3), SLEEP), world.add(user("step", 3), SLEEP)
+
+    def is_whole(**fields: object) -> bool:
+        nameless = replace(second, process=replace(second.process, **fields))
+        job = replace(world.snapshot().jobs[0], ranks=(first, nameless))
+        update = Update(replace(world.snapshot(), jobs=(job,)), {})
+        return has_job(update, None, whole=True) and has_job(update, None)
+
+    assert is_whole(rank=1)
+    assert not is_whole(rank=None)
+    assert is_whole(rank=None, rank_source="--pid")
 
 
 @pytest.mark.parametrize(

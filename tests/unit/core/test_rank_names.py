@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangtop import palette, query
 from hangtop_core.diagnosis import Culprit, to_json
 from hangtop_core.rankset import (
     contains,
@@ -93,11 +92,3 @@ def test_json_has_null_for_a_rank_without_a_number_and_pids_beside_a_list() -> N
     assert data["culprits"][0]["about"] == "VLLM::Worker_TP1"
     assert (data["victims"], data["victims_pids"]) == ([0], [4712])
     assert "culprits_pids" not in data
-
-
-def test_a_filter_and_the_palette_take_a_pid() -> None:
-    match = query.parse("pid4711", frozenset())
-    assert match({}, frozenset({FIRST}), "")
-    assert not match({}, frozenset({SECOND, 4711}), "")
-    for text in ("rank pid4711", "pid4711"):
-        assert palette.parse(text, ()) == palette.Command("rank", "4711")

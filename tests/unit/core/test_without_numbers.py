@@ -14,33 +14,19 @@ from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.rankset import is_key
 from hangtop_core.report import diagnosis_text
+from support.nameless import nameless, without_numbers
 from support.record import capture
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Job, Rank, Snapshot
-
-NUMBERED = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK")
-
-
-def nameless(rank: Rank) -> Rank:
-    """The same rank, as if nothing told its number."""
-    env = {name: value for name, value in rank.process.env.items() if name not in NUMBERED}
-    process = replace(rank.process, rank=None, rank_source=None, env=env, label="rank ?")
-    return replace(rank, rank=process.number, process=process)
-
-
-def without_numbers(snapshot: Snapshot) -> tuple[Snapshot, Job]:
-    """The same snapshot, of its first job alone."""
-    job = snapshot.jobs[0]
-    job = replace(job, ranks=tuple(map(nameless, job.ranks)))
-    return replace(snapshot, jobs=(job,), outputs=()), job
+    from hangtop_core.model import Job
 
 
 def judged(name: str) -> tuple[Diagnosis, Diagnosis, Job]:
     """A recording's diagnosis, that of the same without numbers, and the job of that."""
     snapshot = capture(name).newest.snapshot
-    other, job = without_numbers(snapshot)
+    other = without_numbers(snapshot)
+    job = other.jobs[0]
     numbered = diagnose(replace(snapshot, outputs=()), snapshot.jobs[0])
     return numbered, diagnose(other, job), job
 
@@ -104,7 +90,7 @@ def test_a_number_that_two_sources_tell_differently_is_a_blind_spot() -> None:
 
 def test_groups_of_recorders_are_those_that_use_them() -> None:
     """The numbers in their lists of members are nobody's."""
-    _, job = without_numbers(capture("recorder").newest.snapshot)
+    job = without_numbers(capture("recorder").newest.snapshot).jobs[0]
     seen = picture(job.ranks)
     assert seen is not None
     ranks = {rank.rank for rank in job.ranks}

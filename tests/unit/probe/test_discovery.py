@@ -473,6 +473,51 @@ def test_the_hook_of_hangtop_run_numbers_ranks() -> None:
     assert numbers(*members) == {20: (1, "hangtop run"), 21: (0, "hangtop run")}
 
 
+def test_gpus_in_the_order_of_the_start_number_the_ranks_of_a_node() -> None:
+    def on(*gpus: str, **environ: str) -> dict[int, tuple[int | None, str | None]]:
+        return numbers(
+            *(
+                engine("llama", 20 + at, environ={"CUDA_VISIBLE_DEVICES": gpu, **environ})
+                for at, gpu in enumerate(gpus)
+            )
+        )
+
+    assert on("0", "1") == {20: (0, "GPU and order"), 21: (1, "GPU and order")}
+    for told in (
+        on("1", "0"),
+        on("1", "2"),
+        on("0"),
+        on("0,1", "2,3"),
+        on("0", "1", WORLD_SIZE="4"),
+    ):
+        assert set(told.values()) == {UNTOLD}
+
+
+def test_a_rank_that_was_handed_down_counts_nodes() -> None:
+    """As the RANK and WORLD_SIZE of a pod, whose program starts a rank for each GPU."""
+    pod = job_env(1, WORLD_SIZE="2")
+    starts = process(19, 1, environ=pod)
+    below = [
+        process(20 + at, 19, environ=pod, threads=GLOO, wrap_rank=at, told_rank=2 + at)
+        for at in range(2)
+    ]
+    found = attribute(table(starts, *below))
+    assert (found[19].role, found[19].launcher) == ("launcher", "multiprocessing")
+    assert numbers(starts, *below) == {
+        20: (2, "init_process_group"),
+        21: (3, "init_process_group"),
+    }
+    untold = [one._replace(told_rank=None) for one in below]
+    assert numbers(starts, *untold) == {20: UNTOLD, 21: UNTOLD}
+    alone = [one._replace(environ=job_env(0, WORLD_SIZE="1")) for one in untold]
+    assert numbers(starts._replace(environ=job_env(0, WORLD_SIZE="1")), *alone) == {
+        20: (0, "mp.spawn"),
+        21: (1, "mp.spawn"),
+    }
+    anew = [one._replace(environ=job_env(2 + at)) for at, one in enumerate(untold)]
+    assert numbers(starts, *anew) == {20: (2, "RANK"), 21: (3, "RANK")}
+
+
 def test_a_number_stays_when_what_told_it_is_gone() -> None:
     members = [engine("saving", 20 + at, known=(1 - at, "title")) for at in range(2)]
     assert numbers(*members) == {20: (1, "title"), 21: (0, "title")}
@@ -526,6 +571,15 @@ def test_sources_that_contradict_one_another_are_told() -> None:
     assert disputes(argument) == {21: "argument says 0"}
     local = second._replace(cmdline=(*TRAIN, "--local-rank", "0"))
     assert disputes(local) == {21: None}
+
+
+def test_a_number_that_was_set_anew_is_told_beside_that_of_the_start() -> None:
+    changed = process(20, 10, environ=job_env(2), rank_at_start=(0, "RANK"))
+    assert disputes(changed) == {20: "environment at its start says 0"}
+    assert attribute(table(CORE, changed))[20].rank == 2
+    below = changed._replace(ppid=19, threads=GLOO)
+    pod = process(19, 10, environ=job_env(0))
+    assert disputes(pod, below, below._replace(pid=21))[20] is None, "it was handed down"
 
 
 def test_two_ranks_that_say_one_number_have_none() -> None:

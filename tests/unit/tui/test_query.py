@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hangtop import query
+from hangtop import palette, query
+from hangtop_core.rankset import rank_key
 
 FIELDS = frozenset({"state", "node", "idle"})
 ROW: query.Fields = {"state": "stopped", "node": "gpu07", "idle": 61.0}
@@ -75,3 +76,12 @@ def test_an_unknown_number_is_neither_larger_nor_smaller() -> None:
 def test_a_number_is_compared_as_it_is_typed(text: str, shown: bool) -> None:
     row: query.Fields = {"pid": 4711.0, "rank": 0.0, "idle": 61.5, "seq": 48121000.0, "gpu": None}
     assert query.parse(text, frozenset(row))(row, frozenset(), "") is shown
+
+
+def test_a_filter_and_the_palette_take_the_pid_of_a_rank_without_a_number() -> None:
+    nameless, other = rank_key("gpu03", 4711), rank_key("gpu03", 4712)
+    match = query.parse("pid4711", frozenset())
+    assert match({}, frozenset({nameless}), "")
+    assert not match({}, frozenset({other, 4711}), "")
+    for text in ("rank pid4711", "pid4711"):
+        assert palette.parse(text, ()) == palette.Command("rank", "4711")

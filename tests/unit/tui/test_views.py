@@ -19,7 +19,8 @@ from hangtop.views.jobs import job_items
 from hangtop.views.judged import state_line, worst_first
 from hangtop.views.node import node_items
 from hangtop.views.nodes import node_rows
-from hangtop.views.overview import class_row_steps, verdict_lines
+from hangtop.views.overview import class_row_steps, unreadable, verdict_lines
+from hangtop.views.rank import process_lines
 from hangtop.views.stacks import representative, tree_rows
 from hangtop.views.verdict import chosen, evidence_items, full_lines, other_items
 from hangtop.widgets.line_pane import style_of
@@ -28,6 +29,7 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.breaks import at_once
 from hangtop_core.diagnosis import Attempt, Ended, PastAttempt
 from hangtop_core.model import Fact, Node, RecorderWay, Snapshot
+from hangtop_core.rankset import rank_key
 from hangtop_core.recurring import Wait
 from support.build import NOW, World, recorder
 from support.ends import Watched, hanging, moving, with_gone
@@ -250,6 +252,31 @@ def test_a_world_of_a_billion_ranks_is_made_up() -> None:
     )
     job = msgspec.structs.replace(job, world_size=10**9)
     assert not any("not found" in plain(one) for one in at_once(health_steps(snapshot, job, NOW)))
+
+
+def test_the_process_of_a_rank_says_its_groups_its_number_and_what_disputes_it() -> None:
+    world = World()
+    titled = ("VLLM::Worker_DP1_PP0_TP3_EP3",)
+    odd = {"cmdline": titled, "rank_source": "RANK", "rank_disputed": "title says 3"}
+    rank = world.add(c10d("all_reduce"), FUTEX, process=odd)
+    snapshot = world.snapshot()
+    text = [plain(one) for one in process_lines(snapshot, rank, NOW)]
+    assert any("0  from RANK  local rank 0  but its title says 3" in one for one in text)
+    assert any("groups" in one and "DP 1  PP 0  TP 3  EP 3" in one for one in text)
+    nameless = msgspec.structs.replace(rank, rank=rank_key("n1", 4711))
+    text = [plain(one) for one in process_lines(snapshot, nameless, NOW)]
+    assert any("? (pid 4711, VLLM::Worker_DP1_PP0_TP3_EP3)" in one for one in text)
+
+
+def test_a_program_that_was_named_is_said_to_be_looked_at_first() -> None:
+    world = World()
+    young = world.process(4711, None, label="pid 4711", started_at=NOW - 2, cmdline=("sh", "x.py"))
+    old = msgspec.structs.replace(young, started_at=NOW - 60)
+    job = msgspec.structs.replace(world.snapshot().jobs[0], ranks=(), unnumbered=(young, old))
+    assert [plain(one) for one in unreadable(job, NOW)] == [
+        "Process 4711 (x.py) has just begun: it may start ranks. It is shown in some seconds.",
+        "Process 4711 (x.py) is no Python program, and none is below it.",
+    ]
 
 
 def test_what_nodes_lack_takes_a_line_for_each_capability() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from hangtop.cli import config
 from hangtop.cli.helptext import Formatter as Formatter
+from hangtop_core.rankset import parse
 
 if TYPE_CHECKING:
     from hangtop_core.session import Options
@@ -70,6 +71,15 @@ def pid(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a process id")
     return int(text)
+
+
+def rank(text: str) -> int:
+    """A rank: its number, or `pid4711` of one that has none."""
+    try:
+        (number,) = parse(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rank") from None
+    return number
 
 
 def add_flag(group: argparse._ArgumentGroup, name: str, text: str) -> None:

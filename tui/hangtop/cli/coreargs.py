@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments import Formatter, add_observing
+from hangtop.cli.arguments import Formatter, add_observing, rank
 from hangtop.cli.redactargs import add_redaction
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def add_core(commands: Commands[argparse.ArgumentParser]) -> None:
         help="stop the rank, write its memory to a file on its node by gcore, let it go on; says "
         "where that is, and so does not go with --redact-paths and --redact-hosts",
     )
-    group.add_argument("--rank", type=int, metavar="RANK", help="which one (or --pid PID)")
+    group.add_argument("--rank", type=rank, metavar="RANK", help="which one (or --pid PID)")
     group.add_argument(
         "--to", type=Path, metavar="DIR", help="on its node (default: the rank's own directory)"
     )

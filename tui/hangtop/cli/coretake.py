@@ -87,7 +87,12 @@ def chosen(job: Job, number: int | None, pids: list[int]) -> Rank:
     """
     if number is None and len(pids) != 1:
         raise UsageError("say which rank: --rank R, or --pid PID")
-    found = [r for r in job.ranks if number == r.rank or (number is None and r.process.pid in pids)]
+    wanted = frozenset() if number is None else frozenset({number})
+    found = [
+        one
+        for one in job.ranks
+        if rankset.contains(wanted, one.rank) or (number is None and one.process.pid in pids)
+    ]
     named = rank_name(number) if number is not None else f"rank with pid {pids[0]}"
     if not found:
         there = rankset.fold(rank.rank for rank in job.ranks)

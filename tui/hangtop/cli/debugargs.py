@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments import Formatter, add_observing
+from hangtop.cli.arguments import Formatter, add_observing, rank
 
 if TYPE_CHECKING:
     import argparse
@@ -34,5 +34,5 @@ def add_debug(commands: Commands[argparse.ArgumentParser]) -> None:
         "  12 no such rank   2 wrong usage",
         formatter_class=Formatter,
     )
-    parser.add_argument("rank", nargs="?", type=int, metavar="RANK", help="its number")
+    parser.add_argument("rank", nargs="?", type=rank, metavar="RANK", help="its number")
     add_observing(parser)

@@ -52,7 +52,11 @@ def find_job(session: Session, key: str | None, pids: Sequence[int] = ()) -> Fou
         KeyboardInterrupt: by Ctrl-C, when no node has answered with a job by then.
     """
     with StatusLine() as status:
-        status.show("looking for training jobs ...")
+        status.show(
+            f"looking at {name_pids(pids)}: a program may start ranks in its first 5 s ..."
+            if pids
+            else "looking for training jobs ..."
+        )
         interrupted = wait_for_nodes(session, status)
         update = None if interrupted else wait_for_job(session, key, named=bool(key or pids))
     update = update or session.latest

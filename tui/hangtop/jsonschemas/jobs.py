@@ -59,7 +59,8 @@ class DumpUnnumbered(DumpProcess, kw_only=True):
 class DumpRank(DumpUnnumbered, kw_only=True):
     """A rank."""
 
-    rank: int
+    rank: int | None
+    """Null where nothing tells its number."""
     children: tuple[DumpProcess, ...]
     """Its DataLoader workers and other programs that it started."""
 

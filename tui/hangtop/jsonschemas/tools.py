@@ -143,7 +143,8 @@ class CoreTaken(Struct):
     """`hangtop core --take --json`."""
 
     schema: Literal["hangtop.core-taken/1"]
-    rank: int
+    rank: int | None
+    """Null where nothing tells its number."""
     node: str
     pid: int
     taken: Taken
@@ -226,7 +227,8 @@ class StraceRow(Row, kw_only=True):
 class StraceRank(Struct):
     """One rank's calls."""
 
-    rank: int
+    rank: int | None
+    """Null where nothing tells its number."""
     node: str
     pid: int
     calls: tuple[StraceRow, ...]

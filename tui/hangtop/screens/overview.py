@@ -162,7 +162,7 @@ class OverviewPage(OutlierPage):
         if self.state.job is None:
             return [line(("No ranks to show; the panel above says why.", "dim"))]
         if self.state.job.unnumbered:
-            return unreadable(self.state.job)
+            return unreadable(self.state.job, self.hangtop.now())
         return [line(("No rank has started yet; the launcher is there.", "dim"))]
 
     def set_filter(self, text: str) -> str | None:

@@ -10,7 +10,7 @@ from hangtop.views.common import seen, span, unheard
 from hangtop.views.nodes import node_role
 from hangtop.views.ranks import CALM, RankRow
 from hangtop_core.nodestates import OBSERVED
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,5 +110,5 @@ def _said(rows: Sequence[RankRow]) -> Line:
     guilty = [row.rank.rank for row in rows if not row.level]
     if not guilty:
         return line("")
-    who = "culprit" if len(guilty) == len(rows) else f"rank {fold(guilty)}"
+    who = "culprit" if len(guilty) == len(rows) else names(guilty)
     return line((f"  ◀ {who}", "culprit"))

@@ -12,6 +12,7 @@ from hangtop.views.common import STATE_ROLES, main_frames
 from hangtop.views.places import doing
 from hangtop.views.recorder import moment
 from hangtop_core.analysis.flight.members import ORDER, attendees
+from hangtop_core.rankset import is_key, rank_label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,6 +80,11 @@ class MemberRow:
         return str(self.attendee.rank)
 
     @property
+    def label(self) -> str:
+        """Its rank, for people."""
+        return rank_label(self.attendee.rank)
+
+    @property
     def live(self) -> Rank | None:
         """The running rank, where there is one."""
         return self.running.ranks.get(self.attendee.rank)
@@ -132,7 +138,7 @@ def _now(row: MemberRow) -> Line:
 
 
 MEMBER_COLUMNS: tuple[Column[MemberRow], ...] = (
-    Column("rank", "RANK", lambda row: line((row.key, WORDS[row.attendee.how][1])),
+    Column("rank", "RANK", lambda row: line((row.label, WORDS[row.attendee.how][1])),
            lambda row: row.attendee.rank, align="right"),
     Column("node", "NODE", lambda row: line(row.node), lambda row: row.node, maximum=16,
            drop=2, optional=True),
@@ -168,7 +174,7 @@ def members_title(name: str, rows: list[MemberRow]) -> tuple[Line, Line]:
 
 def grid_note(rows: list[MemberRow]) -> Line:
     """How far apart the members are, where that is all the same: `every 8th rank`."""
-    ranks = sorted(row.attendee.rank for row in rows)
+    ranks = sorted(row.attendee.rank for row in rows if not is_key(row.attendee.rank))
     apart = {after - before for before, after in pairwise(ranks)}
     if len(ranks) < 3 or len(apart) > 1 or (step := apart.pop()) < 2:
         return EMPTY
@@ -192,7 +198,7 @@ def facts(row: MemberRow) -> tuple[query.Fields, frozenset[int]]:
     """Fields of a member, for the filter."""
     newest = row.attendee.newest
     fields: dict[str, str | float | None] = {
-        "rank": float(row.attendee.rank),
+        "rank": None if is_key(row.attendee.rank) else float(row.attendee.rank),
         "node": row.live.node if row.live else None,
         "joined": WORDS[row.attendee.how][0],
         "last": None if newest is None else float(newest),

@@ -14,9 +14,10 @@ from hangtop.views.places import doing
 from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import NoStack, class_steps, missing
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.launchline import LOOKED_FOR
+from hangtop_core.launchline import LOOKED_FOR, script
 from hangtop_core.nodestates import OBSERVED
-from hangtop_core.rankset import fold, rank_name
+from hangtop_core.observing import only_named
+from hangtop_core.rankset import fold, names, rank_name
 from hangtop_core.report import (
     end_text,
     idle_parts,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
     from hangtop_core.diagnosis import Diagnosis, PastAttempt, Verdict
-    from hangtop_core.model import Job, Node, Snapshot
+    from hangtop_core.model import Job, Node, Process, Snapshot
 
 
 NODES_TOLD = 12
@@ -68,6 +69,7 @@ def class_row_steps(
     for group in (yield from class_steps(snapshot, job.ranks)):
         place, call = doing(group.frames)
         mark = _mark(blamed, group.ranks)
+        heard = silent.keys().isdisjoint(group.ranks)
         rows.append(
             ClassRow(
                 key=f"stack:{group.stack}",
@@ -79,11 +81,7 @@ def class_row_steps(
                 place=place or "(no frames)",
                 call=call,
                 note=mark or _class_note(group.ranks, silent, group.moved),
-                role="culprit"
-                if mark
-                else "dim"
-                if silent.keys().isdisjoint(group.ranks)
-                else "bad",
+                role="culprit" if mark else "dim" if heard else "bad",
             )
         )
         yield
@@ -190,7 +188,7 @@ def verdict_lines(
         return [*_given(diagnosis.verdicts, diagnosis), *past_lines(diagnosis)]
     numbers = _numbers(diagnosis)
     if job.unnumbered and not job.ranks and not job.launchers:
-        lines = unreadable(job)
+        lines = unreadable(job, snapshot.at)
     else:
         lines = _none_given(diagnosis, job, snapshot.at)
     past = past_lines(diagnosis)
@@ -228,13 +226,28 @@ def _numbers(diagnosis: Diagnosis) -> list[Line]:
     return [labelled("note", line((numbers_text(diagnosis.numbers), "bad")), 5)]
 
 
-def unreadable(job: Job) -> list[Line]:
+YOUNG_S = 8.0
+"""Seconds after its start in which a program that was named may be found to start ranks, or not:
+the probe gives it five."""
+
+
+def unreadable(job: Job, at: float) -> list[Line]:
     """Processes of which nothing shows that they are ranks: which, and why."""
+    if only_named(job):
+        return [_named(process, at) for process in job.unnumbered[:4]]
     lines = [line(("No rank could be told by its number.", "bold"))]
     for process in job.unnumbered[:4]:
         why = process.denied or "no RANK or the like is in its environment"
         lines.append(line(f"pid {process.pid} {process.comm}", ("  ", ""), (why, "warn")))
     return lines
+
+
+def _named(process: Process, at: float) -> Line:
+    """What is known of a process that was named, as long as it is shown as nothing."""
+    who = f"Process {process.pid} ({script(process.cmdline) or process.comm})"
+    if at - process.started_at < YOUNG_S:
+        return line(f"{who} has just begun: it may start ranks. It is shown in some seconds.")
+    return line(f"{who} is no Python program, and none is below it.")
 
 
 def _given(verdicts: Sequence[Verdict], diagnosis: Diagnosis) -> list[Line]:
@@ -306,10 +319,10 @@ def _unequal(job: Job, now: float) -> list[Line]:
         return []
     least = min(idle[rank] for rank in still)
     others = sorted(set(idle) - set(still))
-    stand = "Ranks {} have" if len(still) > 1 else "Rank {} has"
-    go_on = "ranks {} run" if len(others) > 1 else "rank {} runs"
-    text = f"{stand.format(fold(still))} not run for {span(least)}; {go_on.format(fold(others))}."
-    return [line(text)]
+    stand = "have" if len(still) > 1 else "has"
+    run = "run" if len(others) > 1 else "runs"
+    text = f"{names(still)} {stand} not run for {span(least)}; {names(others)} {run}."
+    return [line(text[0].upper() + text[1:])]
 
 
 def _start(diagnosis: Diagnosis) -> str:

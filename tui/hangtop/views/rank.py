@@ -161,9 +161,12 @@ def _identity(rank: Rank, now: float) -> list[Line]:
     who = line(str(process.pid), ("  user ", "label"), process.user, ("  up ", "label"), up)
     source = f"  from {process.rank_source}" if process.rank_source else ""
     local = "" if rank.local_rank is None else f"  local rank {rank.local_rank}"
+    odd = (f"  but its {process.rank_disputed}" if process.rank_disputed else "", "warn")
+    groups = "  ".join(f"{name} {place}" for name, place in process.axes.items())
     lines = [
         labelled("pid", who),
-        labelled("rank", line(rank.name.removeprefix("rank "), (source, "dim"), local)),
+        labelled("rank", line(rank.name.removeprefix("rank "), (source, "dim"), local, odd)),
+        *([labelled("groups", groups)] if groups else []),
         labelled("cmd", " ".join(process.cmdline) or process.comm),
     ]
     told = [f"{NAMES[key]} {process.versions[key]}" for key in SOFTWARE if key in process.versions]

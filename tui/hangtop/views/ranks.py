@@ -295,13 +295,20 @@ def _cpu(row: RankRow) -> Line:
     return line(("-", "dim")) if share is None or row.silent else line(f"{share:.0%}")
 
 
+def _rank(row: RankRow) -> Line:
+    """`3`, or `VLLM::Worker_TP1  pid4711` of one without a number."""
+    about = f"{row.rank.about}  " if row.rank.about else ""
+    return line((about, "dim"), (rank_label(row.rank.rank), "bold"))
+
+
 RANK_COLUMNS: tuple[Column[RankRow], ...] = (
     Column(
         "rank",
         "RANK",
-        lambda row: line((rank_label(row.rank.rank), "bold")),
+        _rank,
         lambda row: row.rank.rank,
         minimum=4,
+        maximum=30,
         align="right",
     ),
     Column(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.spans import Line, Span, line
 from hangtop.widgets.line_pane import LinePane
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, rank_label
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
@@ -103,4 +103,4 @@ class GridPane(LinePane):
 
 def _ends(part: Sequence[tuple[int, str]]) -> str:
     first, last = part[0][0], part[-1][0]
-    return str(first) if first == last else f"{first}-{last}"
+    return "-".join(dict.fromkeys((rank_label(first), rank_label(last))))

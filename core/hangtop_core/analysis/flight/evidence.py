@@ -10,7 +10,7 @@ from hangtop_core.analysis.flight.trace import STARTED
 from hangtop_core.analysis.frames import where
 from hangtop_core.commands import shown
 from hangtop_core.diagnosis import Culprit, Evidence, Verdict
-from hangtop_core.rankset import fold, rank_name
+from hangtop_core.rankset import fold, names, rank_name
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ DEEP = 20
 
 
 def name(ranks: Iterable[int]) -> str:
-    """`rank 2`, `ranks 0-1,3`."""
+    """`rank 2`, `ranks 0-1,3`, `rank ? (pid 4711)`."""
     numbers = set(ranks)
     text = fold(numbers)
-    if len(text) > LONG:
-        # Every eighth of a thousand ranks, as in data groups: the document has them all.
-        text = f"{text[:LONG].rpartition(',')[0]},… ({len(numbers)} ranks)"
-    return ("rank " if len(numbers) == 1 else "ranks ") + text
+    if len(text) <= LONG:
+        return names(numbers)
+    # Every eighth of a thousand ranks, as in data groups: the document has them all.
+    return f"ranks {text[:LONG].rpartition(',')[0]},… ({len(numbers)} ranks)"
 
 
 def verb(ranks: Sequence[int], one: str, many: str) -> str:

@@ -160,7 +160,7 @@ def _flights(case: Case) -> Iterator[Moment]:
         what = f"{one.entry.name} on group {one.label.removeprefix('group ')}"
         yield _moment(made[0][0], "flight", made[0][1], f"{rank_name(made[0][1])} issues {what}")
         if len(made) > 1 and made[-1][0] - made[0][0] >= 1.0:
-            yield _moment(made[-1][0], "flight", made[-1][1], f"rank {made[-1][1]} does, too")
+            yield _moment(made[-1][0], "flight", made[-1][1], f"{rank_name(made[-1][1])} does, too")
 
 
 def _due(case: Case) -> Iterator[Moment]:

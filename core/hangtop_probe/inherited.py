@@ -1,0 +1,54 @@
+"""Programs that start ranks and hand their own RANK down to them: there it is that of a node.
+
+As in a pod of Kubernetes, whose RANK and WORLD_SIZE count pods, and whose program starts a rank for
+each GPU (torch's example for ImageNet). A rank may set RANK anew; else it has no number by that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Set, Tuple
+
+from .rankvariables import rank_number
+
+if TYPE_CHECKING:
+    from .discovery import Table
+
+Told = Tuple[int, str]
+"""A number, and the variable that says so."""
+
+
+def apart(
+    numbers: Mapping[int, Told], below: Mapping[int, Sequence[int]], joined: Set[int]
+) -> Tuple[Dict[int, Told], Set[int]]:
+    """Return the numbers that are ranks' own, and the programs that only started ranks.
+
+    Args:
+        numbers: what variables tell, by pid.
+        below: the processes in a group that each program has started.
+        joined: all processes that are in a group.
+    """
+    own, starters = dict(numbers), set()
+    for pid, number in numbers.items():
+        ranks = below.get(pid, ())
+        if pid in joined or len(ranks) < 2:
+            continue
+        starters.add(pid)
+        del own[pid]
+        if {numbers.get(rank) for rank in ranks} == {number}:
+            for rank in ranks:
+                del own[rank]
+    return own, starters
+
+
+def is_only_node(environ: Mapping[str, str]) -> bool:
+    """Whether nothing says that there are ranks elsewhere, so that an index counts them all."""
+    return rank_number(environ) is None or environ.get("WORLD_SIZE") == "1"
+
+
+def own_at_start(table: Table, pid: int) -> Optional[int]:
+    """Return the number that a rank was started with and has changed, if it was its own."""
+    rank = table[pid]
+    parent = table.get(rank.ppid)
+    handed_down = rank_number(parent.environ or {}) if parent is not None else None
+    told = rank.rank_at_start
+    return None if told is None or told == handed_down else told[0]
