@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import hangtop_hook
-from hangtop_hook import importing, logs, permit, server, tee, terminal
+from hangtop_hook import failures, importing, logs, permit, server, tee, terminal
 from support.processes import all_pids
 
 OLD = 1_600_000_000
@@ -115,7 +114,7 @@ def test_an_error_is_one_line_and_no_exception(capsys: pytest.CaptureFixture[str
     def fail() -> None:
         raise OSError(28, "No space\nleft")
 
-    assert hangtop_hook.attempt("logs", fail) is None
+    assert failures.attempt("logs", fail) is None
     assert capsys.readouterr().err == "hangtop: logs: OSError: [Errno 28] No space left\n"
 
 
