@@ -116,7 +116,7 @@ def _opening(keep: bool, order: Push | None) -> bytes:
 
 def _together(names: Sequence[str], bare: bool = False) -> str:
     """Return modules that stand alone as one text."""
-    sources = [(PACKAGE / name).read_bytes() for name in names]
+    sources = [(PACKAGE.parent / name).read_bytes() for name in names]
     return "\n".join(_alone(_bare(source) if bare else source) for source in sources)
 
 
