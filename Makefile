@@ -10,16 +10,30 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 
-.PHONY: help demo test accuracy figures fuzz lint screenshots captures lock clean
+.PHONY: help demo test test-frameworks accuracy figures fuzz lint screenshots captures lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/ready ## start a job that really hangs and open hangtop on it; SCENARIO=name for others
 	@$(BIN)/hangtop demo $(SCENARIO)
 
 test: $(VENV)/ready $(VENV)/system lint ## linters, types and all tests
 	@$(BIN)/python tests/run.py $(TOGETHER) $(ARGS)
+
+# Not a part of `make test`: the frameworks are large, and each of their jobs takes most of a minute.
+FRAMEWORKS ?= .venv-frameworks
+test-frameworks: $(VENV)/ready $(FRAMEWORKS)/bin/python ## jobs of real frameworks; FRAMEWORKS=VENV where one is ready
+	@HANGTOP_FRAMEWORKS=$(FRAMEWORKS) $(BIN)/python -m pytest -n 0 tests/frameworks $(ARGS)
+	@$(BIN)/python tests/support/launcherdocs.py
+
+.venv-frameworks/bin/python: tests/frameworks/requirements.lock
+	@.ci/make-venv $(PYTHON) .venv-frameworks
+	@.venv-frameworks/bin/python -m pip --disable-pip-version-check --quiet --no-input install \
+		--no-deps 'torch==$(TORCH)+cpu' 2>/dev/null \
+		|| .venv-frameworks/bin/python -m pip --quiet --no-input install 'torch==$(TORCH)'
+	@.venv-frameworks/bin/python -m pip --disable-pip-version-check --quiet --no-input install \
+		--no-deps --require-hashes -r tests/frameworks/requirements.lock
 
 lint: $(VENV)/ready ## linters, types and import contracts
 	@$(BIN)/ruff check .
@@ -64,5 +78,5 @@ lock: ## choose versions again and write requirements.lock (needs uv)
 		--extra dev --group setup pyproject.toml -o requirements.lock
 
 clean: ## remove everything that make has made
-	rm -rf $(VENV) .fuzz build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-frameworks .fuzz build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find core tui tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -107,7 +107,7 @@ class Answers:
         """
         view = self._store.nodes[name]
         known = self._store.live(name, piece.pid, piece.start)
-        rank = known.process.rank if known is not None else None
+        rank = known.process.number if known is not None else None
         # What it brings for others counts, whoever it is about.
         made = messages.recorder(piece, view.skew, -1 if rank is None else rank, unpacker)
         if known is not None:

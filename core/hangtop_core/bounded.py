@@ -29,7 +29,13 @@ class Done(NamedTuple):
     err: str
 
 
-def run(argv: Sequence[str], seconds: float, limit: int, env: Mapping[str, str]) -> Done:
+def run(
+    argv: Sequence[str],
+    seconds: float,
+    limit: int,
+    env: Mapping[str, str],
+    folder: str | None = None,
+) -> Done:
     """Run ``argv`` without input or terminal, to its end.
 
     Args:
@@ -37,6 +43,7 @@ def run(argv: Sequence[str], seconds: float, limit: int, env: Mapping[str, str])
         seconds: how long it may take.
         limit: bytes it may print, standard output and error together.
         env: its environment.
+        folder: where it runs; by default where hangtop does.
 
     Raises:
         OSError: it does not start.
@@ -51,6 +58,7 @@ def run(argv: Sequence[str], seconds: float, limit: int, env: Mapping[str, str])
         stdout=pipe,
         stderr=pipe,
         env=env,
+        cwd=folder,
         start_new_session=True,
     )
     assert process.stdout is not None  # noqa: S101  # they were opened as pipes

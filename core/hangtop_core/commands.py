@@ -168,6 +168,16 @@ def is_shown(text: str) -> bool:
     return is_plain(text) and "  " not in text
 
 
+def operand(path: str) -> str:
+    """Return a path as a program takes it for one, whatever it begins with."""
+    return f"./{path}" if path.startswith("-") else path
+
+
+def stored(words: Iterable[str]) -> str:
+    """Write words as a text that `words_of` reads: to be kept, not to be shown."""
+    return shlex.join(words)
+
+
 def words_of(text: str) -> tuple[str, ...]:
-    """Return the words of a text that `spell` has written, without signs."""
+    """Return the words of a text that `stored` has written, or `spell` without signs."""
     return tuple(shlex.split(text))

@@ -16,7 +16,6 @@ from __future__ import annotations
 import base64
 import functools
 import re
-import shlex
 import sys
 import zlib
 from pathlib import Path
@@ -27,7 +26,7 @@ from msgspec import Struct
 import hangtop_hook
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.verdict.steps import spelt
-from hangtop_core.commands import Command, words_of
+from hangtop_core.commands import Command, stored, words_of
 from hangtop_core.text import clean
 from hangtop_hook import carried
 from hangtop_hook.terminal import BLOCKED, ENDED
@@ -83,7 +82,7 @@ class Debugging(Struct, frozen=True):
     @property
     def shown(self) -> str:
         """The command as people read it: without the program that it carries."""
-        return shlex.join(self.argv).replace(carried_program(), "...")
+        return stored(self.argv).replace(carried_program(), "...")
 
 
 def debugging(
@@ -99,7 +98,7 @@ def debugging(
     """
     found = Reader(snapshot.stacks).rank(rank)
     place = f" at {clean(found.at, 200)}" if found.site is not None else ""
-    doing = f"rank {rank.rank} {clean(found.text, 200)}{place}"
+    doing = f"{rank.name} {clean(found.text, 200)}{place}"
     steps = instead(rank, node)
     if rank.ended:
         return Debugging(why="it has exited", doing=doing)
@@ -108,7 +107,7 @@ def debugging(
     if found.kind == "prompt" and _ours(snapshot, rank):
         return Debugging(
             why="hangtop holds a prompt in it already: leave that one, in its terminal, with c",
-            doing=f"rank {rank.rank} stands still",
+            doing=f"{rank.name} stands still",
             steps=steps,
         )
     if found.kind == "prompt":
@@ -155,7 +154,7 @@ def _there(shell: str, words: Sequence[str], *, terminal: bool) -> tuple[str, ..
     found = list(words_of(shell))
     if "srun" in found:
         found.insert(found.index("srun") + 1, "--pty" if terminal else "--unbuffered")
-    return (*found, f"exec {shlex.join(words)}")
+    return (*found, f"exec {stored(words)}")
 
 
 def _ours(snapshot: Snapshot, rank: Rank) -> bool:

@@ -12,6 +12,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from hangtop_core.rankset import is_key, pid_of, rank_name
+from hangtop_core.text import clean
+
 SCHEMA = "hangtop.diagnosis/1"
 MAX_SUMMARY = 800
 """Characters of the summary of a verdict, which says what nodes have said."""
@@ -19,9 +22,11 @@ FAILED = "verdict"
 """The blind spot where hangtop itself has failed to conclude anything."""
 REPORT_IT = "report it with the stacks: hangtop dump"
 
-JobState = Literal["hung", "progressing", "slow", "starting", "exited", "unknown"]
-"""`slow` is `progressing` with steps that some ranks make long: nobody hangs."""
-MAKES_PROGRESS: frozenset[JobState] = frozenset({"progressing", "slow"})
+JobState = Literal["hung", "progressing", "slow", "starting", "idle", "exited", "unknown"]
+"""`slow` is `progressing` with steps that some ranks make long: nobody hangs. `idle` is a server
+that nobody asks for anything."""
+MAKES_PROGRESS: frozenset[JobState] = frozenset({"progressing", "slow", "idle"})
+"""States in which nobody hangs: what there is to do is done."""
 
 Source = Literal[
     "stacks", "flight", "process", "gpu", "network", "log", "kernel", "environment", "numerics"
@@ -45,6 +50,20 @@ class Culprit(Struct, frozen=True, gc=False):
     pid: int | None
     local_rank: int | None = None
     gpu: int | None = None
+    role: str = ""
+    """What it is, where it is no rank: a controller as it calls itself."""
+    about: str = ""
+    """What a rank without a number is told from others by: its title, GPU or script."""
+
+    @property
+    def name(self) -> str:
+        """`rank 2 (gpu03, pid 4711)`, or `rank ? (gpu03, pid 4711, VLLM::Worker_TP1)`."""
+        if self.rank is None:
+            where = ", ".join(
+                filter(None, (clean(self.node), f"pid {self.pid}" if self.pid else ""))
+            )
+            return f"{clean(self.role)} ({where})" if self.role else "rank ?"
+        return rank_name(self.rank, clean(self.about), node=clean(self.node), pid=self.pid)
 
 
 class Evidence(Struct, frozen=True, gc=False):
@@ -170,6 +189,18 @@ class PastAttempt(Struct, frozen=True):
     verdicts: tuple[Verdict, ...] = ()
 
 
+class RequestWait(Struct, frozen=True, gc=False):
+    """By what a process of an idle server waits for requests."""
+
+    who: str
+    """`rank 0`, or a controller as it calls itself."""
+    rank: int | None
+    node: str
+    pid: int
+    text: str
+    """`zmq recv at engine.py:13 (worker_busy_loop)`."""
+
+
 class Diagnosis(Struct, frozen=True):
     """What `hangtop diagnose` prints; as JSON the schema `hangtop.diagnosis/1`."""
 
@@ -198,6 +229,8 @@ class Diagnosis(Struct, frozen=True):
     """Of a job that torchrun may start again, or has."""
     past_attempts: tuple[PastAttempt, ...] = ()
     """Those before it that were seen to end, oldest first."""
+    request_waits: tuple[RequestWait, ...] = ()
+    """Of an `idle` job, by what its ranks and controllers wait for requests."""
 
     @property
     def hung_until_end(self) -> bool:
@@ -212,8 +245,31 @@ def to_json(value: Any, indent: int | None = 2) -> bytes:
     What a terminal might obey, or show in another order, is written as an escape sequence of
     JSON: the data are the same, and looking at them is safe.
     """
-    text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=indent)
+    data = _without_keys(msgspec.to_builtins(value))
+    text = json.dumps(data, ensure_ascii=False, indent=indent)
     return _UNPRINTABLE.sub(_escaped, text).encode()
+
+
+def _without_keys(data: Any) -> Any:
+    """Replace what stands for the number of a rank that has none, which is no number.
+
+    Alone it is null. A list of ranks leaves it out, and beside it stand the pids: those left out
+    of `victims` in `victims_pids`.
+    """
+    if isinstance(data, list | tuple):
+        return [_without_keys(one) for one in data if not _is_key(one)]
+    if not isinstance(data, dict):
+        return None if _is_key(data) else data
+    pids = {
+        f"{name}_pids": sorted(map(pid_of, keys))
+        for name, value in data.items()
+        if isinstance(value, list | tuple) and (keys := list(filter(_is_key, value)))
+    }
+    return {name: _without_keys(value) for name, value in data.items()} | pids
+
+
+def _is_key(value: Any) -> bool:
+    return type(value) is int and is_key(value)
 
 
 _UNPRINTABLE = re.compile(r"[^ -~\n]")

@@ -27,6 +27,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from hangtop_core.launchline import LOOKED_FOR
+
 
 class HangtopError(Exception):
     """Base of all errors that hangtop raises on purpose.
@@ -69,7 +71,8 @@ class NoJobError(HangtopError):
 
     HELP = (
         "hangtop looks for Python processes in a process group of torch, for a rank in their\n"
-        "environment (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID), and for launchers.\n"
+        f"environment ({LOOKED_FOR}),\n"
+        "and for launchers.\n"
         "Try: hangtop --all-users        when the job belongs to somebody else\n"
         "     hangtop --pid PID          for any other Python process and its children\n"
         "     hangtop demo               to see hangtop at work"

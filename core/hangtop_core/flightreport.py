@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis.flight.trace import DONE, RETIRED, STATE, STATES
 from hangtop_core.nodesets import fold as fold_nodes
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, rank_name
 from hangtop_core.report import blind_lines, frame_text, verdict_lines
 from hangtop_core.text import clean, duration, plural, shorten, shorten_middle, shorten_path
 
@@ -196,6 +196,8 @@ def _ends(ended: Sequence[RankEnds], width: int) -> Iterator[str]:
     yield "Ended"
     for one in ended[:SHOWN_PROBLEMS]:
         how = f"by {one.why}" if one.why else "without an exception"
+        if one.how == "running":
+            how = "running when another rank failed, and most likely ended by its launcher"
         yield shorten(f"  {fold(one.ranks)}: {how}", width)
     if len(ended) > SHOWN_PROBLEMS:
         yield f"  {len(ended) - SHOWN_PROBLEMS} more (--json has all)"
@@ -208,7 +210,7 @@ def _files(problems: Sequence[FileProblem], width: int) -> Iterator[str]:
     yield "Files"
     for one in problems[:SHOWN_PROBLEMS]:
         path = shorten_path(clean(one.path, 400), width // 2)
-        whose = f" (rank {one.rank})" if one.rank is not None else ""
+        whose = f" ({rank_name(one.rank)})" if one.rank is not None else ""
         text = f"{path}{whose} {clean(one.why, 200)}"
         yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
     if len(problems) > SHOWN_PROBLEMS:

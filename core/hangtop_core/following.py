@@ -33,3 +33,12 @@ def live_pids(job: Job) -> frozenset[Identity]:
     """Identities of its ranks that have not left."""
     ranks = (rank.process for rank in job.ranks if not rank.ended)
     return frozenset(one.identity for one in (*ranks, *job.unnumbered))
+
+
+def attempt_pids(job: Job) -> frozenset[Identity]:
+    """Identities of the ranks that tell one attempt from the next: live ones, if there are any.
+
+    An attempt may be so short that its ranks are only seen once they have left.
+    """
+    ranks = (rank.process for rank in job.ranks)
+    return live_pids(job) or frozenset(one.identity for one in (*ranks, *job.unnumbered))

@@ -26,6 +26,9 @@ logs and recorders are read only then."""
 ENDING_S = 3.0
 """Seconds in which it may still be found out why a job has ended: its logs are read only then."""
 
+LOST_S = 60.0
+"""Seconds after which a job that hung when the last of it was lost from sight counts as ended."""
+
 WHOLE_S = 10.0
 """Seconds in which the other ranks of a job still show up after the first."""
 
@@ -136,7 +139,12 @@ class Hangs:
         diagnosis = update.diagnoses.get(job.key)
         alive = live_pids(job)
         found: list[Happened] = []
-        if alive:
+        if alive and diagnosis is not None and _is_lost(diagnosis, at):
+            found += [] if known.over else _ended(known, diagnosis, at)
+            known.over = True
+        elif alive:
+            if known.over and known.ranks & alive:
+                known.over = False  # its nodes have come back
             if known.over or (known.ranks and not known.ranks & alive):
                 after = known.forget_hang(at)
                 past = diagnosis.past_attempts if diagnosis is not None else ()
@@ -170,6 +178,12 @@ def _ended(known: _Known, diagnosis: Diagnosis | None, at: float) -> list[Happen
     elif any(rank.process.exit_code == 0 for rank in known.job.ranks):
         after = None  # it went on, and all was well, before that could be seen
     return [*found, Happened("ended", at, known.job, diagnosis, after)]
+
+
+def _is_lost(diagnosis: Diagnosis, at: float) -> bool:
+    """Whether a job hung when it was last seen, long enough ago that it may never come back."""
+    lost = diagnosis.hung_until_end and diagnosis.state != "exited"
+    return lost and diagnosis.ended is not None and at - diagnosis.ended.at >= LOST_S
 
 
 def _may_tell_why(known: _Known, diagnosis: Diagnosis | None, at: float) -> bool:

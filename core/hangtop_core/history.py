@@ -58,10 +58,11 @@ class History:
         if len(self._pictures) > MOST or (
             sum(self._costs) > RANKS_KEPT and len(self._pictures) > LEAST
         ):
-            self._thin_out(len(self._pictures) // 2, _verdict_times(update))
+            pinned = _verdict_times(update) | _last_of_attempts(self._pictures)
+            self._thin_out(len(self._pictures) // 2, pinned)
 
     def _thin_out(self, half: int, pinned: frozenset[float]) -> None:
-        """Keep every second picture of the older half, and those that a kept verdict is of."""
+        """Keep every second picture of the older half, and those that were ``pinned``."""
         older = self._pictures[:half]
         kept = [
             one
@@ -101,6 +102,26 @@ def _verdict_times(update: Update) -> frozenset[float]:
     told = update.diagnoses.values()
     ends = [one.ended for one in told] + [past.ended for one in told for past in one.past_attempts]
     return frozenset(one.verdict_at for one in ends if one is not None and one.verdict_at)
+
+
+def _last_of_attempts(pictures: Sequence[Update]) -> frozenset[float]:
+    """When the last picture of each past attempt was taken that the newest picture still lists.
+
+    A short attempt may be on no other.
+    """
+    judged = [one for one in pictures if one.diagnoses]
+    ends = [_past_ends(one) for one in judged]
+    return frozenset(
+        round(one.snapshot.at, 3)
+        for one, before, after in zip(judged, ends, ends[1:], strict=False)
+        if (after - before) & ends[-1]
+    )
+
+
+def _past_ends(update: Update) -> frozenset[tuple[int | None, float]]:
+    """Numbers and ends of the past attempts of all jobs, whose keys may have changed since."""
+    told = update.diagnoses.values()
+    return frozenset((past.number, past.ended.at) for one in told for past in one.past_attempts)
 
 
 def _is_empty(update: Update) -> bool:

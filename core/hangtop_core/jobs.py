@@ -42,8 +42,10 @@ _HOST = r"[A-Za-z0-9_.-]+(?:\[[0-9,-]+\][A-Za-z0-9_.-]*)?"
 _HOST_LIST = re.compile(rf"{_HOST}(?:,{_HOST})*")
 _NO_RUN_ID = frozenset({"", "none"})
 _NOWHERE = Places()
-AGENT = "elastic agent"
-"""The launcher of `hangtop_probe.commands` whose command line is the user's, and has no options."""
+MOST_FORMER = 256
+"""Ranks of earlier attempts that a job lists, the last of them."""
+BESIDE = frozenset({launchline.MULTIPROCESSING, launchline.RAY})
+"""Launchers that also start controllers of their job, which start no rank."""
 CLOCKS_S = 2.0
 """Seconds by which the clocks of two nodes may differ."""
 
@@ -63,6 +65,8 @@ class Group(Struct, frozen=True):
     unnumbered: tuple[Member, ...] = ()
     hosts: tuple[str, ...] = ()
     """Its nodes by node rank, as the environment of a Slurm step names them."""
+    former: tuple[Member, ...] = ()
+    """Ranks of earlier attempts that have left, in the order in which they did."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -85,13 +89,14 @@ def group(members: Iterable[Member], places: Places = _NOWHERE) -> tuple[Group, 
     for member in once(members, places):
         if member.process.role == "launcher":
             launchers.append(member)
-        elif member.process.role == "rank" and member.process.rank is None:
+        elif member.process.role == "rank" and _is_unread(member.process):
             unnumbered.append(member)
         elif member.process.role == "rank":
             by_key[key_of(member)].append(member)
     ranks = without_older(without_earlier(by_key))
     of_job, free = _attach(launchers, ranks, places)
     parents = _parents(ranks, of_job)
+    former = _former((one for some in by_key.values() for one in some), ranks, parents)
     nameless: dict[str, list[Member]] = defaultdict(list)
     for member in unnumbered:
         nameless[_key_of_nameless(member, parents)].append(member)
@@ -106,7 +111,14 @@ def group(members: Iterable[Member], places: Places = _NOWHERE) -> tuple[Group, 
         parts[home].ranks.extend(part.ranks)
         parts[home].launchers.extend(part.launchers)
         parts[home].unnumbered.extend(part.unnumbered)
-    return tuple(sorted((_group(key, part) for key, part in parts.items()), key=_order))
+        former[home] += former.pop(key, [])
+    groups = (_group(key, part, former.get(key, ())) for key, part in parts.items())
+    return tuple(sorted(groups, key=_order))
+
+
+def _is_unread(process: Process) -> bool:
+    """Whether nothing tells a process for a rank but who started it, or that it was named."""
+    return process.rank is None and (bool(process.denied) or process.label == f"pid {process.pid}")
 
 
 def job_key(member: Member, places: Places) -> str:
@@ -164,6 +176,22 @@ def _parents(
     return found
 
 
+def _former(
+    members: Iterable[Member],
+    ranks: dict[str, list[Member]],
+    parents: dict[tuple[str, int], str],
+) -> defaultdict[str, list[Member]]:
+    """Return by job the ranks that left before those were started that it has now."""
+    now = {one.process.identity for some in ranks.values() for one in _newest(some)}
+    found: defaultdict[str, list[Member]] = defaultdict(list)
+    for one in members:
+        process = one.process
+        key = parents.get((one.node, one.starter)) if process.gone_at is not None else None
+        if key is not None and process.identity not in now:
+            found[key].append(one)
+    return found
+
+
 def _key_of_nameless(member: Member, parents: dict[tuple[str, int], str]) -> str:
     known = parents.get((member.node, member.starter))
     return known or f"{member.node} pid {member.starter}"
@@ -191,6 +219,8 @@ def _attach(
         key = by_pid.get((member.node, member.process.pid))
         key = key or next((told[name] for name in names if name in told), None)
         key = key or _step_of(member, ranks)
+        if key is None and member.process.launcher in BESIDE:
+            key = by_pid.get((member.node, member.starter))
         if key is not None:
             attached[key].append(member)
         elif member.process.gone_at is None and member.process.state[:1] not in ("Z", "X"):
@@ -200,7 +230,7 @@ def _attach(
 
 
 def _step_of(member: Member, ranks: dict[str, list[Member]]) -> str | None:
-    """The job of the ranks that an srun has started: the next of its Slurm job after it.
+    """Return the job of the ranks that an srun has started: the next of its Slurm job after it.
 
     It is no parent of them: slurmd starts them, on the node of srun, too.
     """
@@ -235,7 +265,7 @@ def _told_names(rank: Member, places: Places) -> set[str]:
 
 
 def _key_alone(member: Member, meets: str | None) -> str:
-    if member.process.launcher == AGENT:
+    if member.process.launcher == launchline.AGENT:
         return f"agents {' '.join(member.process.cmdline)}"  # what else they share is inside them
     if meets is None or not launchline.spans_nodes(member.process.cmdline):
         return f"{member.node} pid {member.process.pid}"
@@ -245,16 +275,16 @@ def _key_alone(member: Member, meets: str | None) -> str:
 
 def _newest(members: list[Member]) -> list[Member]:
     """Leave out ranks that left and were started again under the same number."""
-    live = {m.process.rank: m.process.started_at for m in members if m.process.gone_at is None}
+    live = {m.process.number: m.process.started_at for m in members if m.process.gone_at is None}
     return [
         m
         for m in members
         if m.process.gone_at is None
-        or m.process.started_at > live.get(m.process.rank, float("-inf"))
+        or m.process.started_at > live.get(m.process.number, float("-inf"))
     ]
 
 
-def _group(key: str, parts: Parts) -> Group:
+def _group(key: str, parts: Parts, former: Sequence[Member] = ()) -> Group:
     ranks, launchers, unnumbered = parts.ranks, parts.launchers, parts.unnumbered
     everybody = parts.everybody
     some = [m.process for m in everybody]
@@ -265,14 +295,16 @@ def _group(key: str, parts: Parts) -> Group:
     return Group(
         key=key,
         name=_name(rank_processes, [m.process for m in launchers], some),
-        launcher=_most([p.launcher for p in some]),
+        launcher=launchline.most_specific(p.launcher for p in rank_processes)
+        or launchline.most_specific(p.launcher for p in some),
         id=run_id if run_id and run_id not in _NO_RUN_ID else slurm,
         world_size=_most([m.size for m in ranks]) or (None if ranks else _announced(launchers)),
         master=None if master is None else ":".join(master),
-        ranks=tuple(sorted(ranks, key=lambda m: (m.process.rank or 0, m.node, m.process.pid))),
+        ranks=tuple(sorted(ranks, key=lambda m: (m.process.number, m.node, m.process.pid))),
         launchers=tuple(sorted(launchers, key=lambda m: (m.node, m.process.pid))),
         unnumbered=tuple(sorted(unnumbered, key=lambda m: (m.node, m.process.pid))),
         hosts=_hosts(some),
+        former=tuple(sorted(former, key=lambda m: m.process.gone_at or 0.0))[-MOST_FORMER:],
     )
 
 
@@ -301,7 +333,7 @@ def _most(values: Sequence[T | None]) -> T | None:
 def _announced(launchers: Sequence[Member]) -> int | None:
     """World size of a job that has no ranks yet."""
     # How many ranks mp.spawn starts is an argument of a function.
-    lines = (m.process.cmdline for m in launchers if m.process.launcher != "mp.spawn")
+    lines = (m.process.cmdline for m in launchers if m.process.launcher != launchline.SPAWN)
     sizes = (launchline.announced_world_size(line) for line in lines)
     return next((size for size in sizes if size is not None), None)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import jobs
 from hangtop_core.attach.messages import MAX_PROCESSES
-from hangtop_core.model import Job
+from hangtop_core.model import Job, Left
 from hangtop_core.places import Places
 from hangtop_core.precedence import SCREENS
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from hangtop_core.nodeview import NodeView
+    from hangtop_core.process import Process
     from hangtop_core.stacktable import StackTable
     from hangtop_core.tracked import Tracked
 
@@ -117,9 +118,15 @@ class JobTable:
                 for one in launchers
                 if one.sample is not None
             },
+            launcher_descriptors={
+                f"{one.node}:{one.process.pid}": one.descriptors
+                for one in launchers
+                if one.descriptors is not None
+            },
             unnumbered=tuple(known.process for known in self._found(group.unnumbered)),
             nodes=group.nodes,
             hosts=group.hosts,
+            former=tuple(_left(member.process) for member in group.former),
         )
 
     def _found(self, members: Iterable[jobs.Member]) -> list[Tracked]:
@@ -150,6 +157,11 @@ class JobTable:
         if process.role in ("rank", "launcher"):
             return age < KEEP_GONE or self._job_of.get(known.process.identity) in alive
         return age < (KEEP_GONE_SUBPROCESS if process.role == "subprocess" else KEEP_GONE)
+
+
+def _left(process: Process) -> Left:
+    at = process.gone_at or 0.0
+    return Left(process.node, process.pid, process.start, process.rank, at, process.exit_code)
 
 
 def odd_ranks(ranks: Iterable[Tracked], stacks: StackTable) -> Mapping[str, frozenset[int]]:

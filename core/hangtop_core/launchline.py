@@ -7,24 +7,56 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from hangtop_probe import launchers
+from hangtop_probe.launchers import AGENT, MULTIPROCESSING, RAY, SPAWN
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_LAUNCHER_SCRIPTS = frozenset({"launch.py", "run.py", "torchrun", "accelerate", "deepspeed"})
-_LAUNCHER_MODULES = ("torch.distributed.", "accelerate.", "deepspeed.")
 _FLAGS = frozenset(
     {"module", "no_python", "run_path", "standalone", "use_env", "virtual_local_rank"}
 )
 """Options that take no value: torch 2.13, torch/distributed/run.py and launch.py."""
 _OWN_RANK = re.compile(r"--?local[-_]rank(?:=.*)?")
+__all__ = [
+    "AGENT",
+    "ELASTIC",
+    "LOCAL_RANKS",
+    "LOCAL_SIZES",
+    "LOOKED_FOR",
+    "MULTIPROCESSING",
+    "NODE_RANKS",
+    "NUMBERING",
+    "RANKS",
+    "RAY",
+    "SPAWN",
+    "WORLD_SIZES",
+]
 MASTER_PORT, RENDEZVOUS_PORT = "29500", "29400"
 """What torchrun takes for `--master-port` and in `--rdzv-endpoint` where none is given: torch 2.13,
 torch/distributed/run.py and elastic/rendezvous/c10d_rendezvous_backend.py."""
-LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
-WORLD_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
-"""Variables in which launchers tell a rank its number on its node, and how many there are, of all
-nodes and there."""
+RANKS = (
+    *launchers.every("ranks"),
+    *launchers.every("pmi_ranks"),
+    *launchers.every("tasks"),
+)
+LOCAL_RANKS = launchers.every("local_ranks")
+WORLD_SIZES = launchers.every("worlds")
+LOCAL_SIZES = launchers.every("local_sizes")
+NODE_RANKS = launchers.every("nodes")
+"""Variables in which launchers tell a rank its number, that on its node, how many ranks there are
+of all nodes and there, and the number of its node."""
+ELASTIC = frozenset(one.name for one in launchers.TABLE if one.starts == "agent")
+"""Launchers that run torch's agent, which hosts a store."""
+NUMBERING = tuple(
+    (one.worlds[0], number, one.name)
+    for one in launchers.TABLE
+    for number in (*one.ranks, *one.pmi_ranks, *one.tasks)[:1]
+    if number != "RANK" and one.worlds
+)
+"""World size, rank and name of launchers that number every rank by variables of their own."""
+LOOKED_FOR = f"{', '.join(RANKS[:-1])} or {RANKS[-1]}"
+"""Variables of ranks, for sentences."""
 
 
 def number_in(environ: Mapping[str, str], names: Iterable[str]) -> int | None:
@@ -42,11 +74,22 @@ def starts_together(launcher: str | None, environs: Iterable[Mapping[str, str]])
     A program of the user's own may start one after another; in a Slurm job it is below srun, and
     hands its own SLURM_LOCALID down to all.
     """
-    if launcher != "srun":
-        return launcher is not None
-    told = (number_in(env, ("SLURM_LOCALID",)) for env in environs)
+    known = launchers.named(launcher or "")
+    if known is None or not known.tasks:
+        return known is not None and known.starts != "one by one"
+    told = (number_in(env, known.local_ranks) for env in environs)
     given = [one for one in told if one is not None]
     return len(given) == len(set(given))
+
+
+def most_specific(names: Iterable[str | None]) -> str | None:
+    """Return the launcher that the table has first, of those that ranks of one job are told by.
+
+    Frames of Lightning name a rank only while it is in them.
+    """
+    known = set(names)
+    found = (one.name for one in launchers.TABLE if one.name in known)
+    return next(found, None) or max(filter(None, known), default=None)
 
 
 def launch_options(cmdline: Sequence[str]) -> Mapping[str, str]:
@@ -62,7 +105,7 @@ def _launch_options(*cmdline: str) -> Mapping[str, str]:
     options: dict[str, str] = {}
     words = iter(cmdline[1:])
     for word in words:
-        if word.endswith(".py") and os.path.basename(word) not in _LAUNCHER_SCRIPTS:
+        if word.endswith(".py") and launchers.of_script(word) is None:
             break
         if not word.startswith("--"):
             continue
@@ -120,12 +163,11 @@ def _script_at(cmdline: Sequence[str]) -> int | None:
     for at, word in enumerate(cmdline):
         if at == 0:
             continue
-        base = os.path.basename(word)
         if word == "-c":
             return None
         if word == "-m" and at + 1 < len(cmdline):
-            if not cmdline[at + 1].startswith(_LAUNCHER_MODULES):
+            if launchers.owner("modules", cmdline[at + 1]) is None:
                 return at + 1
-        elif base.endswith(".py") and base not in _LAUNCHER_SCRIPTS:
+        elif word.endswith(".py") and launchers.of_script(word) is None:
             return at
     return None

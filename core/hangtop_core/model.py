@@ -28,6 +28,8 @@ from hangtop_core.numerics import Numerics
 from hangtop_core.process import Process as Process
 from hangtop_core.process import Role as Role
 from hangtop_core.process import Thread as Thread
+from hangtop_core.rankset import is_key, rank_name
+from hangtop_core.rankstates import rank_state
 from hangtop_core.ras import Ras
 from hangtop_core.recorder import Recorder as Recorder
 from hangtop_core.recorder import RecorderWay as RecorderWay
@@ -36,8 +38,10 @@ from hangtop_core.room import FullQuota
 from hangtop_core.samples import Local as Local
 from hangtop_core.samples import StackSample as StackSample
 from hangtop_core.samples import ThreadStack as ThreadStack
-from hangtop_core.text import Text
+from hangtop_core.text import Text, clean
 
+CONTROL = frozenset({"multiprocessing", "Ray", "deepspeed"})
+"""Launchers that are programs with a part in the job: an engine, an API server, a driver."""
 NodeState = Literal[
     "connecting", "ready", "slow", "unreachable", "denied", "no-python", "incompatible", "lost"
 ]
@@ -138,6 +142,7 @@ class Rank(Struct, frozen=True, gc=False):
     """One rank: its process, what it is made of, and what was sampled of it."""
 
     rank: int
+    """The global rank; below any where nothing tells it: see `rankset.rank_key`."""
     node: Text
     state: RankState
     process: Process
@@ -193,6 +198,32 @@ class Rank(Struct, frozen=True, gc=False):
     """The same, and how often it left its wait, over several steps."""
 
     @property
+    def name(self) -> str:
+        """`rank 2`, `rank ? (pid 4711, VLLM::Worker_TP1)`, or `process 4711 (web.py)`.
+
+        Of a controller of a job `VLLM::EngineCore (pid 4711)`.
+        """
+        if self.process.role == "launcher":
+            return f"{clean(self.process.label, 60)} (pid {self.process.pid})"
+        return rank_name(self.rank, self.about)
+
+    @property
+    def place(self) -> str:
+        """The same with where it is: `rank 2 (gpu03, pid 4711)`."""
+        process = self.process
+        return rank_name(self.rank, self.about, node=clean(self.node), pid=process.pid)
+
+    @property
+    def about(self) -> str:
+        """What tells it from others where it has no number: its title, GPU or script."""
+        return self.process.about if is_key(self.rank) else ""
+
+    @property
+    def number(self) -> int | None:
+        """The global rank; None where nothing tells it."""
+        return None if is_key(self.rank) else self.rank
+
+    @property
     def ended(self) -> bool:
         """Whether its process has left, or is a zombie."""
         return self.state in ("exited", "zombie")
@@ -221,6 +252,23 @@ def pids_of(ranks: Iterable[Rank]) -> dict[str, list[int]]:
     return found
 
 
+class Left(Struct, frozen=True, gc=False):
+    """A rank of an earlier attempt, which has left."""
+
+    node: Text
+    pid: int
+    start: int
+    rank: int | None
+    at: float
+    """When it was first seen to be gone."""
+    exit_code: int | None = None
+
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        """As `Process.identity`."""
+        return self.node, self.pid, self.start
+
+
 class Job(Struct, frozen=True):
     """Ranks that belong together, their launchers, and who is missing."""
 
@@ -237,11 +285,36 @@ class Job(Struct, frozen=True):
     launchers: tuple[Process, ...] = ()
     launcher_samples: Mapping[str, StackSample] = field(default_factory=dict)
     """By `NODE:PID`; see `launcher_sample`."""
+    launcher_descriptors: Mapping[str, DescriptorTable] = field(default_factory=dict)
+    """What launchers have open, as far as that was read: likewise."""
     unnumbered: tuple[Process, ...] = ()
-    """Processes that are ranks but whose number could not be read, with `denied`."""
+    """Processes that may be ranks, of which nothing can be read, with `denied`."""
     nodes: tuple[Text, ...] = ()
     hosts: tuple[Text, ...] = ()
     """Its nodes by node rank, where the environment of its ranks tells (Slurm)."""
+    former: tuple[Left, ...] = ()
+    """Ranks of earlier attempts, in the order in which they left, the last of them."""
+
+    @property
+    def controllers(self) -> tuple[Rank, ...]:
+        """Launchers that are programs with a part in the job, looked at as ranks are."""
+        some = (one for one in self.launchers if one.launcher in CONTROL)
+        return tuple(
+            Rank(
+                rank=one.number,
+                node=one.node,
+                state=rank_state(one),
+                process=one,
+                sample=self.launcher_sample(one),
+                descriptors=self.launcher_table(one),
+            )
+            for one in some
+        )
+
+    @property
+    def members(self) -> tuple[Rank, ...]:
+        """Its ranks, and its controllers after them."""
+        return (*self.ranks, *controllers) if (controllers := self.controllers) else self.ranks
 
     def pids(self) -> dict[str, list[int]]:
         """Pids of its ranks that have not ended, by node."""
@@ -250,6 +323,10 @@ class Job(Struct, frozen=True):
     def launcher_sample(self, launcher: Process) -> StackSample | None:
         """What was sampled of one of its launchers."""
         return self.launcher_samples.get(f"{launcher.node}:{launcher.pid}")
+
+    def launcher_table(self, launcher: Process) -> DescriptorTable | None:
+        """What one of its launchers has open."""
+        return self.launcher_descriptors.get(f"{launcher.node}:{launcher.pid}")
 
 
 class Snapshot(Struct, frozen=True):

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 from configparser import ConfigParser
 from configparser import Error as ConfigError
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 from ClusterShell.NodeUtils import (
@@ -21,13 +23,14 @@ from ClusterShell.NodeUtils import (
     GroupResolverSourceError,
     GroupSourceError,
     GroupSourceNoUpcall,
-    GroupSourceQueryFailed,
 )
 
+from hangtop_core import bounded
+from hangtop_core.nodesets import is_bounded
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 NAME = "groups.conf"
 SITE = "/etc/clustershell"
@@ -35,6 +38,12 @@ NO_GROUPS = "no groups are configured from which wildcards could choose"
 ILLEGAL = frozenset("@,!&^*")
 """Characters that ClusterShell allows in no name of a group."""
 WILD = frozenset("*?")
+ANSWER_S = 10.0
+"""Seconds that a command of a group source may take."""
+MAX_ANSWER = 1 << 20
+"""Bytes that it may print."""
+MAX_NODES = 32_768
+"""Nodes of a group."""
 MAX_FILE = 1 << 20
 """Bytes of a file that is compared with the example."""
 EXAMPLE = """\
@@ -119,12 +128,34 @@ def _explained(function: Callable[..., list[str]]) -> Callable[..., list[str]]:
             return function(*arguments)
         except GroupSourceNoUpcall:
             raise  # ClusterShell has another way then
-        except GroupSourceQueryFailed as error:
-            raise GroupError(f"this command of your groups failed: {error}") from error
         except (ConfigError, UnicodeDecodeError) as error:
             raise GroupError(f"your groups cannot be read: {error}") from error
 
     return wrapper
+
+
+def _answer(source: Any, query: str, words: Mapping[str, str]) -> str:
+    """Return what a command of a group source prints; ClusterShell would wait for it for ever."""
+    command = Template(source.upcalls[query]).safe_substitute(words)
+    shell = ["/bin/sh", "-c", command]
+    try:
+        done = bounded.run(shell, ANSWER_S, MAX_ANSWER, os.environ, source.cfgdir)
+    except subprocess.TimeoutExpired:
+        text = f"this command of your groups did not end within {ANSWER_S:g} s: {command}"
+        raise GroupError(text) from None
+    except bounded.TooMuchOutputError:
+        text = f"this command of your groups printed over {MAX_ANSWER >> 20} MiB: {command}"
+        raise GroupError(text) from None
+    if done.code:
+        why = f": {done.err.strip()}" if done.err.strip() else ""
+        raise GroupError(f"this command of your groups failed: {command}{why}")
+    return done.out.strip()
+
+
+def _bounded(nodes: list[str], group: str) -> list[str]:
+    if not is_bounded(",".join(nodes), MAX_NODES):
+        raise GroupError(f"{group} has more than {MAX_NODES:,} nodes, or no plain ranges")
+    return nodes
 
 
 class Groups(GroupResolverConfig):  # type: ignore[misc]
@@ -139,6 +170,7 @@ class Groups(GroupResolverConfig):  # type: ignore[misc]
     def _late_init(self) -> None:
         super()._late_init()
         for name, source in tuple(self._sources.items()):
+            source._upcall_read = partial(_answer, source)
             command = getattr(source, "upcalls", {}).get("map", "")
             if "local.cfg" in command and _holds_example(Path(source.cfgdir)):
                 del self._sources[name]
@@ -155,7 +187,7 @@ class Groups(GroupResolverConfig):  # type: ignore[misc]
     @_explained
     def all_nodes(self, namespace: str | None = None) -> list[str]:
         """Return the nodes of all groups of a source, which wildcards stand for."""
-        return list(super().all_nodes(namespace))
+        return _bounded(list(super().all_nodes(namespace)), "the list of all nodes")
 
     @_explained
     def grouplist(self, namespace: str | None = None) -> list[str]:
@@ -171,7 +203,7 @@ class Groups(GroupResolverConfig):  # type: ignore[misc]
         """
         name = f"@{namespace}:{group}" if namespace else f"@{group}"
         if WILD.isdisjoint(group) and (namespace or self.default_source_name):
-            nodes = list(super().group_nodes(group, namespace))
+            nodes = _bounded(list(super().group_nodes(group, namespace)), f"group {name!r}")
             if nodes or self._lists(group, namespace):
                 return nodes
         raise GroupError(f"group {name!r} is not defined")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
+from hangtop_core.rankset import rank_name
 from hangtop_core.text import Text, clean
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class Numerics(Struct, frozen=True, gc=False):
     @property
     def who(self) -> str:
         """The rank, or the process that is none."""
-        return f"rank {self.rank}" if self.rank is not None else f"pid {self.pid}"
+        return rank_name(self.rank) if self.rank is not None else f"pid {self.pid}"
 
 
 def earliest(ranks: Iterable[Numerics]) -> tuple[Numerics, First] | None:

@@ -26,7 +26,7 @@ SETTLE_S = 3.0
 """Seconds to look for a job after the node has answered: one just starting shows up within."""
 LOOK_S = 1.5
 """Seconds after which a command that has met no job at all says so."""
-PROGRAMS_S = 2.6
+PROGRAMS_S = 2.4
 """The same where there are Python programs: who only waits to start ranks is known by its stack."""
 LEAST_LOOK_S = 0.8
 """Seconds of that after the nodes have answered."""

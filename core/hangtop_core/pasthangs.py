@@ -6,15 +6,16 @@ how they ended. Pure: snapshots go in one after the other, with what was conclud
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.diagnosis import MAKES_PROGRESS, Ended, PastAttempt
-from hangtop_core.following import follow, live_pids
+from hangtop_core.following import attempt_pids, follow
 from hangtop_core.lastverdict import Hang, outlived
 from hangtop_core.nodestates import UNSEEN
+from hangtop_core.statuses import by_statuses, with_printed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,28 +37,37 @@ MOST_KEPT = 4
 """Jobs that hung until their end and stay listed: the newest of them."""
 
 
+class _Past(NamedTuple):
+    """An attempt that is over."""
+
+    attempt: PastAttempt
+    sources: frozenset[float]
+    """When the snapshots were taken that it is known from."""
+    ranks: frozenset[Identity]
+
+
 class _Followed:
     """A job that is followed."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.ranks: frozenset[Identity] = frozenset()
-        """Those that were alive when it last had some."""
+        """All that were seen of its newest attempt."""
         self.hang: Hang | None = None
         self.progress_since: float | None = None
         """When it was first seen to make progress after that."""
+        self.freed = False
+        """Whether all that are to blame for it were then seen to run, before any rank left."""
         self.attempt: Attempt | None = None
         self.last: Diagnosis | None = None
         """What was last said of the attempt that runs, once a rank of it had left."""
         self.last_at = 0.0
-        self.past: tuple[PastAttempt, ...] = ()
-        self.past_sources: tuple[frozenset[float], ...] = ()
-        """Of each past attempt: when the snapshots were taken that it is known from."""
+        self.past: tuple[_Past, ...] = ()
 
     @property
     def sources(self) -> frozenset[float]:
         """When the snapshots were taken of which anything is kept."""
-        return self.own_sources.union(*self.past_sources)
+        return self.own_sources.union(*(past.sources for past in self.past))
 
     @property
     def own_sources(self) -> frozenset[float]:
@@ -104,18 +114,19 @@ class PastHangs:
                 followed.append(one)
         for job in left.values():
             followed.append(new := _Followed(job))
-            new.ranks = live_pids(job)
+            new.ranks = attempt_pids(job)
         return followed
 
 
 def _note_ranks(one: _Followed, at: float) -> None:
-    """Note which ranks live; where none of those before does, an attempt has begun anew."""
-    alive = live_pids(one.job)
-    if alive and one.ranks and not alive & one.ranks:
-        one.past = (*one.past, _past_attempt(one, at))[-MOST_ATTEMPTS:]
-        one.past_sources = (*one.past_sources, one.own_sources)[-MOST_ATTEMPTS:]
+    """Note which ranks there are; where none of those before is, an attempt has begun anew."""
+    ranks = attempt_pids(one.job)
+    if ranks and one.ranks and not ranks & one.ranks:
+        past = _Past(_past_attempt(one, at), one.own_sources, one.ranks)
+        one.past = (*one.past, past)[-MOST_ATTEMPTS:]
         one.hang = one.progress_since = one.last = None
-    one.ranks = alive or one.ranks
+        one.ranks = frozenset()
+    one.ranks |= ranks
 
 
 def _past_attempt(one: _Followed, at: float) -> PastAttempt:
@@ -129,10 +140,21 @@ def _past_attempt(one: _Followed, at: float) -> PastAttempt:
     return PastAttempt(number, ended, last.verdicts if last is not None else ())
 
 
+def _with_cause(past: _Past, job: Job, snapshot: Snapshot) -> _Past:
+    """Add what ended an attempt, where its exit statuses have become known since."""
+    attempt = past.attempt
+    left = () if attempt.ended.by else [one for one in job.former if one.identity in past.ranks]
+    by = by_statuses(with_printed(left, snapshot.outputs)) if left else ""
+    if not by:
+        return past
+    return past._replace(attempt=replace(attempt, ended=replace(attempt.ended, by=by)))
+
+
 def _judged(one: _Followed, snapshot: Snapshot, diagnosis: Diagnosis) -> Diagnosis:
     """What is said of a job now, with what it hung by and its past attempts."""
+    one.past = tuple(_with_cause(past, one.job, snapshot) for past in one.past)
     if one.past:
-        diagnosis = replace(diagnosis, past_attempts=one.past)
+        diagnosis = replace(diagnosis, past_attempts=tuple(past.attempt for past in one.past))
     one.attempt = diagnosis.attempt or one.attempt
     if diagnosis.hung_until_end:  # it was said before, as in a capture
         one.last, one.last_at = diagnosis, snapshot.at
@@ -153,6 +175,8 @@ def _note_hang(one: _Followed, snapshot: Snapshot, diagnosis: Diagnosis) -> None
         return
     if hang is not None and _moved(hang, diagnosis, at):
         one.progress_since = at if one.progress_since is None else one.progress_since
+        is_whole = not any(rank.ended for rank in one.job.ranks)
+        one.freed = one.freed or (is_whole and _freed(hang, one.job.ranks, 0.0))
         if diagnosis.state == "hung" or at - one.progress_since >= RECOVERED_S:
             hang = one.hang = None
     if diagnosis.state != "hung":
@@ -160,7 +184,8 @@ def _note_hang(one: _Followed, snapshot: Snapshot, diagnosis: Diagnosis) -> None
     gone = frozenset(rank.process.identity for rank in one.job.ranks if rank.ended)
     if hang is None or gone <= hang.gone or not _explained(hang.diagnosis):
         since = at - (diagnosis.hung_for_s or 0.0)
-        one.hang, one.progress_since = Hang(diagnosis, at, since, gone), None
+        one.hang = Hang(diagnosis, at, since, gone)
+        one.progress_since, one.freed = None, False
 
 
 def _moved(hang: Hang, diagnosis: Diagnosis, at: float) -> bool:
@@ -212,7 +237,7 @@ def _lasted(one: _Followed, hang: Hang, diagnosis: Diagnosis) -> bool:
     )
     if failed or 0 in codes:
         return failed
-    return one.progress_since is None or not _freed(hang, ranks)
+    return one.progress_since is None or not (one.freed or _freed(hang, ranks, RAN_S))
 
 
 def _by_more_than_absence(verdict: Verdict) -> bool:
@@ -220,8 +245,8 @@ def _by_more_than_absence(verdict: Verdict) -> bool:
     return any(one.source in ("log", "kernel") for one in verdict.evidence)
 
 
-def _freed(hang: Hang, ranks: Sequence[Rank]) -> bool:
-    """Whether the ranks to blame for a hang have run since; all of them where nobody is."""
+def _freed(hang: Hang, ranks: Sequence[Rank], after: float) -> bool:
+    """Whether those to blame for a hang have run so long after it; all ranks where nobody is."""
     named = {one.rank for verdict in hang.diagnosis.verdicts[:1] for one in verdict.culprits}
     blamed = [rank for rank in ranks if rank.rank in named] or ranks
-    return all((rank.moved_at or 0.0) > hang.at + RAN_S for rank in blamed)
+    return all((rank.moved_at or 0.0) > hang.at + after for rank in blamed)

@@ -25,7 +25,7 @@ from hangtop_core import bounded
 from hangtop_core.errors import UsageError
 from hangtop_core.text import plural
 from hangtop_hook import logs, names, numericsfile, server
-from hangtop_probe import procfs
+from hangtop_probe import launchers, procfs
 from hangtop_probe.commands import is_python_name
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 HOOK = "hook"
 _SOURCE = Path(hangtop_hook.__file__).parent
 _VERSION = "from importlib.metadata import version; print(version('torch'))"
-_OPEN_MPI = ("mpirun", "mpiexec", "orterun")
+_MPI = {name for one in launchers.TABLE if "mpi" in one.name for name in one.programs}
 _LOOK_S = 20.0
 _MAX_OUTPUT = 1 << 20
 """Bytes that a program may print which is asked for a version; it has a few lines to say."""
@@ -109,6 +109,7 @@ def copy_hook(target: Path) -> None:
     """Put the hook where PYTHONPATH can name it, and nothing else of hangtop is in sight."""
     package = target / _SOURCE.name
     package.mkdir(mode=0o700, parents=True, exist_ok=True)
+    shutil.copyfile(launchers.__file__, package / "launchers.py")
     for source in sorted(_SOURCE.glob("*.py")):
         place = target / "sitecustomize.py" if source.name == "activate.py" else package
         shutil.copyfile(source, place / source.name if place.is_dir() else place)
@@ -139,7 +140,7 @@ def environment(
 def with_exports(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
     """Let Open MPI's mpirun hand the variables to other nodes, which it does only by `-x`."""
     name = Path(command[0]).name
-    if name not in _OPEN_MPI or "Open MPI" not in _output([command[0], "--version"]):
+    if name not in _MPI or "Open MPI" not in _output([command[0], "--version"]):
         return list(command)
     exports = [word for variable in variables for word in ("-x", variable)]
     return [command[0], *exports, *command[1:]]

@@ -8,10 +8,14 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from hangtop_core.descriptors import FilePosition
+from hangtop_core.launchline import script
 from hangtop_core.limits import Limits
 from hangtop_core.meters import Meters, Stalled
 from hangtop_core.places import port_of
-from hangtop_core.text import Text
+from hangtop_core.rankset import rank_key
+from hangtop_core.text import Text, clean
+
+_MAX_ABOUT = 40
 
 Helper = Literal[
     "dataloader-worker",
@@ -73,8 +77,11 @@ class Process(Struct, frozen=True, gc=False):
     rank: int | None = None
     """The global rank it is, or the rank it belongs to."""
     rank_source: Text | None = None
-    """Where the rank number is from: a variable such as RANK or SLURM_PROCID, `mp.spawn`, `title`,
-    `argument`, `local variable`, `--pid`, or `order` where ranks are counted as they started."""
+    """Where the rank number is from: a variable such as RANK or SLURM_PROCID, `mp.spawn`,
+    `init_process_group`, `hangtop run`, `title`, `argument` or `local variable`; `--pid` of a
+    program that is no rank, and was named."""
+    rank_disputed: Text | None = None
+    """What says another number than `rank`, and which: `title says 3`."""
     rank_pid: int | None = None
     """The rank process a child belongs to; for a rank its own pid."""
     launcher_pid: int | None = None
@@ -139,6 +146,28 @@ class Process(Struct, frozen=True, gc=False):
     def identity(self) -> tuple[str, int, int]:
         """Node, pid and start time: no other process has, or had, all three."""
         return self.node, self.pid, self.start
+
+    @property
+    def number(self) -> int:
+        """Its global rank; what stands for that where nothing tells it (`rankset.rank_key`)."""
+        if self.rank is not None:
+            return self.rank
+        return rank_key(self.node, self.pid, is_program=self.is_program)
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is no rank, but a program that the user named."""
+        return self.rank_source == "--pid"
+
+    @property
+    def about(self) -> str:
+        """What tells one without a number from others: title or GPU; of a program its script."""
+        if len(self.cmdline) == 1 and self.cmdline[0] != self.exe:
+            return clean(self.cmdline[0], _MAX_ABOUT)
+        if self.is_program:
+            return clean(script(self.cmdline) or self.comm, _MAX_ABOUT)
+        gpu = self.env.get("CUDA_VISIBLE_DEVICES", "")
+        return f"GPU {gpu}" if gpu.isdecimal() and len(gpu) < 4 else ""
 
     @property
     def main_thread(self) -> Thread | None:

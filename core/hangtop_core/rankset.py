@@ -1,46 +1,124 @@
 """Sets of ranks as text: ``0-3120,3122-7015``, the notation users know from ClusterShell and Slurm.
 
 `fold` writes the one canonical form; `parse` reads what people type and says where it is wrong.
+
+A rank whose number nothing tells has a key instead: a number below any rank's, made of its node
+and pid, that is never shown. `rank_name` calls it `rank ? (pid 4711)`; in a set it is `pid4711`.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from itertools import pairwise
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable, Iterator
 
 MAX_RANK = 999_999
 """Larger numbers are typing errors, and a range up to one would fill the memory."""
 
-_PIECE = re.compile(r"\s*+(\d{1,9})\s*+(?:-\s*+(\d{1,9})\s*+)?")
+_PIECE = re.compile(r"\s*+(pid)?(\d{1,9})\s*+(?:-\s*+(?:pid)?(\d{1,9})\s*+)?")
+_KEYS = 1 << 52
+"""Keys are below its negative, and above that of 2 to the 53rd, which JSON's readers hold."""
+_PROGRAM = 1 << 22
+"""Bit of programs that are no ranks; those below are of the pid, which Linux bounds so (64 bit)."""
+_PID = _PROGRAM - 1
+
+
+def rank_key(node: str, pid: int, *, is_program: bool = False) -> int:
+    """Return what stands for the number of a rank that has none; ascending by pid on a node.
+
+    Of a program that is no rank with ``is_program``.
+    """
+    place = (crc32(node.encode(errors="replace")) & 0x1FFFFFFF) << 23
+    return -(_KEYS | place | (_PROGRAM if is_program else 0) | (_PID - pid % _PROGRAM))
+
+
+def is_key(rank: int) -> bool:
+    """Whether a rank has no number."""
+    return rank <= -_KEYS
+
+
+def is_program(rank: int) -> bool:
+    """Whether this is the key of a program that is no rank."""
+    return is_key(rank) and bool(-rank & _PROGRAM)
+
+
+def pid_of(rank: int) -> int:
+    """Return the pid that a key was made of."""
+    return _PID - (-rank & _PID)
+
+
+def contains(wanted: Container[int], rank: int) -> bool:
+    """Whether a set as `parse` returns it names a rank: by its number, else by its pid."""
+    return rank in wanted or (is_key(rank) and _typed(pid_of(rank)) in wanted)
+
+
+def _typed(pid: int) -> int:
+    """Return what stands for `pid4711` where the node is not known."""
+    return -(_KEYS | (_PID - pid % _PROGRAM))
+
+
+def rank_name(rank: int, about: str = "", *, node: str = "", pid: int | None = None) -> str:
+    """`rank 2`, `rank ? (pid 4711)`, or `process 4711` of a program that is no rank.
+
+    ``about`` is what tells one without a number from others, such as its title: `rank ? (pid 4711,
+    VLLM::Worker_TP1)`. With where it is: `rank 2 (gpu03, pid 4711)`.
+    """
+    head, inside = f"rank {rank}", [node, f"pid {pid}" if pid else ""]
+    if is_program(rank):
+        head, inside = f"process {pid_of(rank)}", [node, about]
+    elif is_key(rank):
+        head, inside = "rank ?", [node, f"pid {pid_of(rank)}", about]
+    shown = ", ".join(filter(None, inside))
+    return f"{head} ({shown})" if shown else head
+
+
+def rank_label(rank: int) -> str:
+    """`2`, or `pid4711` of a rank without a number: as `fold`, and as it is typed."""
+    return f"pid{pid_of(rank)}" if is_key(rank) else str(rank)
 
 
 def fold(ranks: Iterable[int]) -> str:
     """Return the canonical text of a set of ranks: ascending, runs joined, ``""`` when empty."""
-    pieces: list[str] = []
-    first = last = None
-    for rank in sorted(set(ranks)):
-        if last is not None and rank == last + 1:
-            last = rank
-            continue
-        if first is not None:
-            pieces.append(_piece(first, last))
-        first = last = rank
-    if first is not None:
-        pieces.append(_piece(first, last))
-    return ",".join(pieces)
+    keys, numbers = _apart(ranks)
+    pids = [f"pid{run}" for run in _runs(map(pid_of, keys))]
+    return ",".join([*_runs(numbers), *pids])
 
 
 def names(ranks: Iterable[int]) -> str:
-    """`rank 2`, or `ranks 0-1,3`."""
-    numbers = set(ranks)
-    return ("rank " if len(numbers) == 1 else "ranks ") + fold(numbers)
+    """`rank 2`, `ranks 0-1,3`, `ranks 0-1,? (pid 4711)`, or `processes 4711-4712`."""
+    keys, numbers = _apart(ranks)
+    if len(keys) + len(numbers) == 1:
+        return rank_name((keys + numbers)[0])
+    programs = [pid_of(one) for one in keys if is_program(one)]
+    pids = [pid_of(one) for one in keys if not is_program(one)]
+    parts = [*_runs(numbers)]
+    if pids:
+        parts.append(f"? (pid{'s' * (len(pids) > 1)} {','.join(_runs(pids))})")
+    found = [f"ranks {','.join(parts)}"] if parts or not programs else []
+    if programs:
+        found.append(f"process{'es' * (len(programs) > 1)} {','.join(_runs(programs))}")
+    return " and ".join(found)
 
 
-def _piece(first: int, last: int | None) -> str:
-    return str(first) if first == last else f"{first}-{last}"
+def _apart(ranks: Iterable[int]) -> tuple[list[int], list[int]]:
+    """Return the keys among ranks, and the numbers, each in their order."""
+    ordered = sorted(set(ranks))
+    first = bisect_right(ordered, -_KEYS)
+    return ordered[:first], ordered[first:]
+
+
+def _runs(numbers: Iterable[int]) -> Iterator[str]:
+    """Give `3`, `5-7`: numbers that follow one another."""
+    ordered = sorted(set(numbers))
+    breaks = [at for at, one in enumerate(ordered) if at and ordered[at - 1] != one - 1]
+    for first, end in pairwise([0, *breaks, len(ordered)]) if ordered else ():
+        low, high = ordered[first], ordered[end - 1]
+        yield str(low) if low == high else f"{low}-{high}"
 
 
 def parse(text: str) -> frozenset[int]:
@@ -59,13 +137,16 @@ def parse(text: str) -> frozenset[int]:
         match = _PIECE.match(text, at)
         if match is None:
             raise _wrong(text, at, "a rank number is missing")
-        first = int(match[1])
-        last = int(match[2]) if match[2] is not None else first
-        if last > MAX_RANK:
-            raise _wrong(text, match.end() - 1, f"ranks go up to {MAX_RANK}")
+        first = int(match[2])
+        last = int(match[3]) if match[3] is not None else first
+        most = _PID if match[1] else MAX_RANK
+        if last > most:
+            raise _wrong(
+                text, match.end() - 1, f"{'pids' if match[1] else 'ranks'} go up to {most}"
+            )
         if last < first:
-            raise _wrong(text, match.start(2), f"the range {first}-{last} runs backwards")
-        ranks.update(range(first, last + 1))
+            raise _wrong(text, match.start(3), f"the range {first}-{last} runs backwards")
+        ranks.update(map(_typed, range(first, last + 1)) if match[1] else range(first, last + 1))
         at = match.end()
         if at == len(text):
             return frozenset(ranks)

@@ -41,11 +41,13 @@ def rejudge(pictures: Sequence[Update], hang_after: float) -> tuple[Update, ...]
 def _agreed(told: Update, alone: Update, stored: Update) -> Update:
     """The newest picture, without hangs that were seen to be over before the end.
 
-    Whoever took it has looked more often than pictures are kept.
+    Whoever took it has looked more often than pictures are kept. Its earlier attempts stay.
     """
     over = {key for key, one in stored.diagnoses.items() if one.ended and not one.hung_until_end}
     diagnoses = {
-        key: alone.diagnoses.get(key, one) if key in over else one
+        key: replace(alone.diagnoses.get(key, one), past_attempts=one.past_attempts)
+        if key in over
+        else one
         for key, one in told.diagnoses.items()
     }
     return replace(told, diagnoses=diagnoses)

@@ -15,7 +15,8 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.frames import place
 from hangtop_core.analysis.layout import absent
 from hangtop_core.analysis.stacks import Merged, Row, flatten
-from hangtop_core.rankset import fold, names
+from hangtop_core.pasthangs import MOST_ATTEMPTS
+from hangtop_core.rankset import fold, is_program, names, rank_label, rank_name
 from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         Moment,
         Need,
         PastAttempt,
+        RequestWait,
         Verdict,
     )
     from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
@@ -69,6 +71,8 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     lines += wrap(_watchdog(diagnosis.watchdog_in_s), width)
     if diagnosis.numbers is not None:
         lines += wrap(f"Numbers: {numbers_text(diagnosis.numbers)}.", width)
+    if diagnosis.request_waits:
+        lines += idle_lines(diagnosis.request_waits, width)
     for number, verdict in enumerate(diagnosis.verdicts, 1):
         lines += ["", *verdict_lines(verdict, number, len(diagnosis.verdicts), width)]
     if (diagnosis.state == "hung" or diagnosis.hung_until_end) and not diagnosis.verdicts:
@@ -77,6 +81,7 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
         lines += ["", *wrap(f"Before: {past_attempt_text(past)}.", width)]
         for number, verdict in enumerate(past.verdicts, 1):
             lines += verdict_lines(verdict, number, len(past.verdicts), width)
+    lines += wrap(unseen_attempts(diagnosis), width)
     if diagnosis.needs:
         lines += ["", "Asked for"]
         for need in diagnosis.needs:
@@ -96,6 +101,28 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     seconds = duration(diagnosis.observed_for_s)
     lines += ["", f"Observed for {seconds} until {diagnosis.observed_at}."]
     return "\n".join(lines) + "\n"
+
+
+def idle_text(waits: Sequence[RequestWait]) -> str:
+    """`ranks 0-3 by zmq recv at engine.py:13 (loop); api_server.py by an event loop at ...`."""
+    groups: dict[str, list[RequestWait]] = defaultdict(list)
+    for one in waits:
+        groups[one.text].append(one)
+    return "; ".join(f"{_who_waits(some)} by {text}" for text, some in groups.items())
+
+
+def _who_waits(waits: Sequence[RequestWait]) -> str:
+    ranks = [one.rank for one in waits if one.rank is not None]
+    others = [clean(one.who, 60) for one in waits if one.rank is None]
+    return ", ".join([*([names(ranks)] if ranks else []), *others])
+
+
+def idle_lines(waits: Sequence[RequestWait], width: int) -> list[str]:
+    """Who waits for requests and by what, wrapped to a width in characters."""
+    lines = ["", "Nobody asks it for anything. These wait for requests:"]
+    for part in idle_text(waits).split("; "):
+        lines += wrap(part, width, "  - ", "    ")
+    return lines
 
 
 def attempt_text(attempt: Attempt) -> str:
@@ -120,8 +147,26 @@ def past_attempt_text(past: PastAttempt) -> str:
     which = f"attempt {past.number}" if past.number is not None else "the attempt before"
     hung = past.ended.after_hanging_s
     lasted = f" after hanging {duration(hung)}" if hung is not None else ""
-    by = f": {past.ended.by}" if past.ended.by else ""
-    return f"{which} ended{lasted} at {_clock(past.ended.at)}{by}"
+    by = past.ended.by or "what ended it is not known"
+    return f"{which} ended{lasted} at {_clock(past.ended.at)}: {by}"
+
+
+MOST_UNSEEN = 64
+"""Attempts before the present one that are looked for: a node says how many there were."""
+
+
+def unseen_attempts(diagnosis: Diagnosis) -> str:
+    """`What ended attempt 1 is not known: hangtop saw no rank of it.` Empty where it saw all."""
+    if diagnosis.attempt is None:
+        return ""
+    seen = [past.number for past in diagnosis.past_attempts if past.number is not None]
+    number = diagnosis.attempt.number
+    first = min(seen) if len(seen) >= MOST_ATTEMPTS else 1
+    unseen = set(range(max(first, number - MOST_UNSEEN), number)).difference(seen)
+    if not unseen:
+        return ""
+    which, whose = ("attempt", "it") if len(unseen) == 1 else ("attempts", "them")
+    return f"What ended {which} {fold(unseen)} is not known: hangtop saw no rank of {whose}."
 
 
 def _clock(at: float) -> str:
@@ -145,12 +190,14 @@ def _job_text(job: JobSummary | None) -> str:
     where = f" on {shorten(nodesets.fold(job.nodes), 60)}" if job.nodes else ""
     twice = f" ({fold(job.twice)} by more than one process)" if job.twice else ""
     unread = f", {plural(job.unnumbered, 'rank')} that cannot be read" if job.unnumbered else ""
+    if job.ranks_seen and all(map(is_program, job.ranks_seen)):
+        return f": {names(job.ranks_seen)}{where}"
     return f": {len(job.ranks_seen)}{size} ranks seen{twice}{unread}{where}{by}"
 
 
 def numbers_text(seen: Evidence) -> str:
     """`rank 1 saw inf in output of layers.2 (Mlp) at batch 3, 4:02 ago`."""
-    whose = f"rank {seen.rank}" if seen.rank is not None else "a process that is no rank"
+    whose = rank_name(seen.rank) if seen.rank is not None else "a process that is no rank"
     return f"{whose} {seen.text}"
 
 
@@ -174,7 +221,7 @@ def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iter
         yield "  Evidence"
         for one in verdict.evidence:
             label = f"{one.source:<11}"
-            rank = f"rank {one.rank}: " if one.rank is not None else ""
+            rank = f"{rank_name(one.rank)}: " if one.rank is not None else ""
             yield from wrap(f"{label} {rank}{one.text}", width, "    ", " " * 16)
     if verdict.next_steps:
         yield "  What to do"
@@ -184,7 +231,9 @@ def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iter
 
 def need_text(need: Need) -> str:
     """`descriptors of rank 3, which would tell who reads the pipe`."""
-    whose = f"of rank {need.rank}" if need.kind != "kernel log" else f"of {clean(need.node)}"
+    whose = (
+        f"of {names([need.rank or 0])}" if need.kind != "kernel log" else f"of {clean(need.node)}"
+    )
     return f"{need.kind} {whose}, which would tell {need.why}"
 
 
@@ -209,8 +258,7 @@ def timeline_lines(moments: Sequence[Moment]) -> Iterator[str]:
 
 
 def _named(one: Culprit) -> str:
-    where = ", ".join(filter(None, (clean(one.node), f"pid {one.pid}" if one.pid else "")))
-    return f"rank {one.rank} ({where})" if where else f"rank {one.rank}"
+    return one.name
 
 
 def blind_lines(spot: BlindSpot, width: int) -> Iterator[str]:
@@ -323,16 +371,16 @@ def each_text(snapshot: Snapshot, job: Job, *, children: bool = False) -> str:
 
     Args:
         snapshot: where the stacks are.
-        job: whose ranks.
+        job: whose ranks, and controllers.
         children: also the sampled children of each rank.
     """
     blocks = []
-    for rank in job.ranks:
+    for rank in job.members:
         blocks.append(_rank_text(snapshot, rank))
         if children:
             for child in rank.children:
                 sample = rank.child_samples.get(child.pid)
-                at = f"{clean(rank.node)}:{rank.rank}"
+                at = f"{clean(rank.node)}:{rank_label(rank.rank)}"
                 title = f"  {at}  {clean(child.label)}, process {child.pid}"
                 if sample is not None:
                     body = "\n".join(sample_lines(snapshot, sample))
@@ -340,11 +388,17 @@ def each_text(snapshot: Snapshot, job: Job, *, children: bool = False) -> str:
     return "\n\n".join(blocks) + "\n" if blocks else ""
 
 
+def controllers_text(snapshot: Snapshot, job: Job) -> str:
+    """The stacks of the controllers of a job, one after the other."""
+    blocks = [_rank_text(snapshot, one) for one in job.controllers]
+    return "".join(f"\n{block}\n" for block in blocks)
+
+
 def _rank_text(snapshot: Snapshot, rank: Rank) -> str:
     process = rank.process
     command = clean(" ".join(process.cmdline), 200)
     lines = [
-        f"{clean(rank.node)}:{rank.rank}  process {process.pid}: {command}",
+        f"{clean(rank.node)}:{rank_label(rank.rank)}  process {process.pid}: {command}",
         f"State {rank.state}",
     ]
     if rank.sample is None:

@@ -50,6 +50,8 @@ class StackSample(Struct, frozen=True, gc=False):
     loops: tuple[tuple[Text, Text, int, float], ...] = ()
     """File, function and line of each `while` of the main thread that it may go round in for ever,
     outermost first, and since when it is in it and has got no memory."""
+    in_passing: bool = False
+    """Whether it was met in a function that it is seldom in: it soon comes back from there."""
     first_at: float | None = None
     """When this process gave its first sample: what is the same since then never moved."""
 

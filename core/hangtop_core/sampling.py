@@ -40,7 +40,7 @@ WORKER_SERVER = "pt_workerserver"
 _POLLS = ("poll", "ppoll", "select", "pselect", "epoll_")
 _SAMPLED_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
 
-_TABLE_ROLES = frozenset({"rank", "dataloader-worker", "subprocess"})
+_TABLE_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
 
 
 class Plan(NamedTuple):

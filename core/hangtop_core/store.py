@@ -33,7 +33,18 @@ if TYPE_CHECKING:
 Complain = Callable[[str], None]
 
 _IDENTITY = frozenset(
-    {"role", "rank", "rank_pid", "launcher_pid", "launcher", "env", "cmdline", "ppid", "gone_at"}
+    {
+        "role",
+        "rank",
+        "rank_source",
+        "rank_pid",
+        "launcher_pid",
+        "launcher",
+        "env",
+        "cmdline",
+        "ppid",
+        "gone_at",
+    }
 )
 """Fields that decide to which job a process belongs."""
 _NAMING = frozenset({"hostname", "addresses", "boot_id", "pid_ns"})

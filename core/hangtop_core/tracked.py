@@ -164,7 +164,11 @@ class Tracked:
         new = msgspec.structs.replace(old, **changes)
         # That the kernel writes its core, by the CPU time of its main thread, gets nobody on.
         dumping = old.dumping_core and new.dumping_core
-        changed = not dumping and self._see_movement(old.meters, new.meters, at, before)
+        known: Meters | None = old.meters
+        if old.program_tid != new.program_tid:  # that one only served a framework
+            self.moved_at = self.left_at = self.worked_at = self.computed_at = known = None
+            self._points.clear()
+        changed = not dumping and self._see_movement(known, new.meters, at, before)
         if old.meters.rss != new.meters.rss:
             self.whiles.forget()
         if "file" in changes:
@@ -318,7 +322,7 @@ class Tracked:
         self._home = home, since, met + (home == own), count + 1
         if met < IN_PASSING * count or since >= (sample.same_functions_since or since):
             return sample
-        return msgspec.structs.replace(sample, same_functions_since=since)
+        return msgspec.structs.replace(sample, same_functions_since=since, in_passing=home != own)
 
     def still_since(self, at: float) -> bool:
         """Whether the main thread is known not to have run since ``at``."""
@@ -340,7 +344,7 @@ class Tracked:
                 [_each(children, name) for name in _OF_CHILDREN] if children else _OF_NONE
             )
             self._built = Rank(
-                rank=self.process.rank if self.process.rank is not None else -1,
+                rank=self.process.number,
                 node=self.node,
                 state=rank_state(self.process),
                 process=self.process,

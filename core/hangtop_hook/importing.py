@@ -129,5 +129,6 @@ def joined(module: Any, directory: str) -> None:
     from .rank import become_rank
 
     recorder.keep(module, directory)
+    os.environ["HANGTOP_RANK"] = str(module.get_rank())
     if processes.RANK_PID not in os.environ:
         become_rank(directory, int(module.get_rank()))

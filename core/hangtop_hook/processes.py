@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import os
 
+try:
+    from . import launchers  # type: ignore[attr-defined,unused-ignore]  # as `copy_hook` puts it
+except ImportError:
+    from hangtop_probe import launchers
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional
@@ -15,18 +20,9 @@ if TYPE_CHECKING:
 RANK_PID = "HANGTOP_RANK_PID"
 """Process id of the rank above, or of this rank; children inherit it."""
 
-_NUMBERS = ("RANK", "OMPI_COMM_WORLD_RANK")
-"""SLURM_PROCID and PMI's ranks are left out: one task that spawns the ranks of a node is common."""
+_NUMBERS = launchers.every("ranks")
+"""Variables of tasks and PMI's are left out: one task that spawns the ranks of a node is common."""
 _RENDEZVOUS = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_LAUNCHERS = ("torchrun", "accelerate", "accelerate-launch", "deepspeed", "ds")
-_MODULES = (
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "accelerate.commands.launch",
-    "accelerate.commands.accelerate_cli",
-    "deepspeed.launcher.launch",
-    "deepspeed.launcher.runner",
-)
 
 
 def rank_at_start() -> Optional[int]:
@@ -72,11 +68,10 @@ def is_launcher(command: List[str]) -> bool:
     words = iter(command[1:])
     for word in words:
         if not word.startswith("-"):
-            path = os.path.splitext(word)[0].replace(os.sep, ".")
-            return os.path.basename(word) in _LAUNCHERS or path.endswith(_MODULES)
+            return launchers.of_script(word) is not None
         letter = "" if word.startswith("--") else next((c for c in word if c in "mcWX"), "")
         # The value of the first that has one: `-m x`, `-mx`, `-um x`.
         value = word.partition(letter)[2] or next(words, "") if letter else ""
         if letter in ("m", "c"):
-            return letter == "m" and value in _MODULES
+            return letter == "m" and launchers.owner("modules", value) is not None
     return False

@@ -6,7 +6,8 @@ an exception, and whether that came out of a collective. Two things are put righ
 gets wrong for gloo: the ranks of groups, and that an operation which failed counts as completed.
 
 Written at the normal end, too: of a rank without a file nobody could tell whether it had finished
-or was killed. Not by a rank that a signal ends: a handler would change what the signal does.
+or was killed. Not by a rank that a signal ends: a handler would change what the signal does. A rank
+that fails writes down what others on its node hold, before a launcher ends these: see `siblings`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _FAILED = re.compile(r"gloo/|NCCL|timed out|closed by peer|reset by peer", re.IGNORECASE)
 """What an exception says that came out of a collective."""
 _COPY = 'umask 077; cat >"$1" && mv -f "$1" "$2" || rm -f "$1"'
+_COPY_NEW = 'umask 077; cat >"$1" && mv -n "$1" "$2"; rm -f "$1"'
+"""Leaves what the rank itself has written in the meantime."""
 _kept: Dict[int, "Keeper"] = {}
 """By process id: a fork takes this along."""
 
@@ -44,10 +47,15 @@ class Keeper:
         self.module = module
         self.pid = os.getpid()
         self.rank = int(module.get_rank())
+        self.directory = directory
         self.folder = os.path.join(directory, "flight")
-        self.path = os.path.join(self.folder, "ended_rank_%d" % self.rank)
+        self.path = self.path_of(self.rank)
         self.began = time.time()
         self.groups: Dict[str, Dict[str, str]] = {}
+
+    def path_of(self, rank: int) -> str:
+        """Where what a rank held at its end is written."""
+        return os.path.join(self.folder, "ended_rank_%d" % rank)
 
     def note_groups(self) -> None:
         """Take note of the process groups: destroying them makes torch forget their ranks."""
@@ -65,8 +73,22 @@ class Keeper:
             return
         self.note_groups()
         complete(dump, self.groups, error)
-        temporary = "%s.part-%d" % (self.path, self.pid)
-        hand_over(pickle.dumps(dump, 2), temporary, self.path)
+        hand_over(pickle.dumps(dump, 2), self._temporary(self.path), self.path)
+        if error is not None:
+            self.write_others()
+
+    def write_others(self) -> None:
+        """Write what other ranks of this node hold, which a launcher may end next."""
+        from . import siblings
+
+        until = time.monotonic() + siblings.LONGEST_S
+        for rank, data in siblings.recorders(self.directory, self.groups, until):
+            path = self.path_of(rank)
+            if not os.path.exists(path):
+                hand_over(data, self._temporary(path), path, _COPY_NEW, until)
+
+    def _temporary(self, path: str) -> str:
+        return "%s.part-%d" % (path, self.pid)
 
     def _has_written(self) -> bool:
         """Whether torch has written its own dump, which has stacks."""
@@ -188,15 +210,17 @@ def groups_of(module: Any) -> Dict[str, Dict[str, str]]:
     return found
 
 
-def hand_over(data: bytes, temporary: str, path: str) -> None:
+def hand_over(
+    data: bytes, temporary: str, path: str, how: str = "", until: Optional[float] = None
+) -> None:
     """Let another process write a file and give it its name, and wait for that a moment.
 
     A file system that hangs holds up that process, and not this one.
     """
-    until = time.monotonic() + LONGEST_S
+    until = time.monotonic() + LONGEST_S if until is None else until
     source, sink = os.pipe()
     try:
-        child = _start(["/bin/sh", "-c", _COPY, "sh", temporary, path], source)
+        child = _start(["/bin/sh", "-c", how or _COPY, "sh", temporary, path], source)
     finally:
         os.close(source)
     try:

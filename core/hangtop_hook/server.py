@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
+import itertools
 import os
 import socket
 import stat
@@ -22,6 +23,8 @@ BINDING = "torch._C._distributed_c10d"
 _servers: Dict[int, Any] = {}
 """By process id, since a fork takes the dictionary along but no thread."""
 _YOUNG_S = 60.0
+_MAX_GROUPS = 64
+"""Control groups that are asked; the kernel knows some fifteen hierarchies."""
 _MAX_PATH = 107
 """sun_path of unix(7) without its final zero."""
 
@@ -134,7 +137,7 @@ def _pids_groups() -> Iterator[str]:
     """Directories of this process's control group with limits of tasks: v2, then v1."""
     yield "/sys/fs/cgroup"
     with contextlib.suppress(OSError), open("/proc/self/cgroup", errors="replace") as file:
-        for line in file:
+        for line in itertools.islice(file, _MAX_GROUPS):
             controllers, _, path = line.rstrip("\n").partition(":")[2].partition(":")
             if not controllers:
                 yield "/sys/fs/cgroup" + path

@@ -37,8 +37,9 @@ MAX_ENTRIES = 200_000
 MAX_MEMBERS = 400_000
 """Characters of the list of a group's ranks."""
 MAX_GROUPS = 60_000
-ENDS = ("finished", "exception", "collective")
-"""How a rank ended: by itself, by an exception, by one that came out of a collective."""
+ENDS = ("finished", "exception", "collective", "running")
+"""How a rank ended: by itself, by an exception, by one that came out of a collective; `running` as
+another one failed."""
 STATEFUL = frozenset({"nccl", "xccl", "hccl", "rccl"})
 """Backends whose watchdog records completion. gloo, nccl2 and hooks do not."""
 

@@ -1,7 +1,6 @@
 """Reading command lines: what a Python process runs, and which launcher a process is.
 
-Sources: torch 2.13 (torch/distributed/run.py, elastic/agent, multiprocessing helpers), accelerate,
-deepspeed, Open MPI, MPICH's hydra and Slurm process names.
+Launchers are those of the table `launchers`; helpers are those of torch 2.13 and CPython.
 """
 
 from __future__ import annotations
@@ -11,39 +10,10 @@ import os
 import re
 from typing import Optional, Sequence, Tuple
 
+from . import launchers
+
 _PYTHON = re.compile(r"^(?:python|pypy)[0-9.]*(?:t|d|-dbg|-intel64)?$")
 _WITH_VALUE = frozenset(["-W", "-X", "-Q", "--check-hash-based-pycs"])
-_MODULES = {
-    "torch.distributed.run": "torchrun",
-    "torch.distributed.launch": "torchrun",
-    "torch.distributed.elastic": "torchrun",
-    "accelerate.commands.launch": "accelerate",
-    "accelerate.commands.accelerate_cli": "accelerate",
-    "deepspeed.launcher.launch": "deepspeed",
-    "deepspeed.launcher.runner": "deepspeed",
-}
-_SCRIPTS = {
-    "torchrun": "torchrun",
-    "accelerate": "accelerate",
-    "accelerate-launch": "accelerate",
-    "deepspeed": "deepspeed",
-    "ds": "deepspeed",
-}
-_NATIVE = {
-    "mpirun": "mpirun",
-    "mpiexec": "mpirun",
-    "orterun": "mpirun",
-    "prterun": "mpirun",
-    "mpiexec.hydra": "mpirun",
-    "hydra_pmi_proxy": "mpirun",
-    "orted": "mpirun",
-    "prted": "mpirun",
-    "srun": "srun",
-}
-ELASTIC_COMM = "pt_elastic"
-"""Name torchrun gives its main thread (torch 2.13 elastic/agent/server/api.py)."""
-AGENT = "elastic agent"
-"""What a program is called that calls torchrun's agent itself (torch.distributed.launcher)."""
 WORKER_COMM = "pt_data_worker"
 """Name of a DataLoader worker from torch 2.7 on (torch/utils/data/_utils/worker.py)."""
 
@@ -78,39 +48,29 @@ def python_target(cmdline: Sequence[str]) -> Optional[Tuple[str, str]]:
 
 @functools.lru_cache(maxsize=4096)
 def launcher_kind(comm: str, cmdline: Tuple[str, ...]) -> Optional[str]:
-    """Return torchrun, accelerate, deepspeed, mpirun or srun, or None for anything else.
+    """Return the name of the launcher in the table that a process is, or None.
 
-    mpirun and srun start all sorts of things: they count where their command is a Python one.
+    Programs such as mpirun and srun start all sorts of things: they count where their command is a
+    Python one.
     """
-    target = python_target(cmdline)
-    if target and target[0] == "module":
-        kind = _MODULES.get(target[1])
-    elif target and target[0] == "script":
-        kind = _script_kind(target[1])
+    kind, name = python_target(cmdline) or ("", "")
+    if kind == "module":
+        found = launchers.owner("modules", name)
+    elif kind == "script":
+        found = launchers.of_script(name)
     else:
-        kind = _native_kind(cmdline)
-    if kind == "accelerate" and "launch" not in " ".join(cmdline[1:4]):
+        found = _native(cmdline)
+    if found is not None and found.verb and found.verb not in " ".join(cmdline[1:4]):
         return None
-    return kind or ("torchrun" if comm == ELASTIC_COMM else None)
+    found = found or launchers.owner("comms", comm)
+    return found.name if found is not None else None
 
 
-def _script_kind(path: str) -> Optional[str]:
-    if path.endswith(("torch/distributed/run.py", "torch/distributed/launch.py")):
-        return "torchrun"
-    if path.endswith(("deepspeed/launcher/launch.py", "deepspeed/launcher/runner.py")):
-        return "deepspeed"
-    if path.endswith("accelerate/commands/launch.py"):
-        return "accelerate"
-    return _SCRIPTS.get(os.path.basename(path))
-
-
-def _native_kind(cmdline: Sequence[str]) -> Optional[str]:
+def _native(cmdline: Sequence[str]) -> Optional[launchers.Launcher]:
     name = os.path.basename(cmdline[0]) if cmdline else ""
-    kind = _NATIVE.get(name)
-    if kind is None or name in ("hydra_pmi_proxy", "orted", "prted"):
-        return kind
     runs_python = any(is_python_name(a) or a.endswith(".py") for a in cmdline[1:])
-    return kind if runs_python else None
+    program = launchers.owner("programs", name) if runs_python else None
+    return program or launchers.owner("daemons", name)
 
 
 def helper_role(comm: str, cmdline: Sequence[str]) -> Optional[str]:

@@ -8,7 +8,6 @@ launcher. `mp.spawn` ranks come in through `Candidate.wrap_rank`, which a stack 
 
 from __future__ import annotations
 
-import os
 from typing import (
     Dict,
     FrozenSet,
@@ -22,46 +21,9 @@ from typing import (
     Tuple,
 )
 
-from . import commands, numbering, procfs
-from .rankvariables import identity, rank_number, told_launcher
-
-RANK_THREADS = (
-    "gloo_tcp_loop",
-    "pt_gloo_runloop",
-    "pt_nccl_watchdg",
-    "pt_nccl_heartbt",
-    "pt_nccl_runhook",
-    "pt_nccl2_heartbt",
-)
-"""Threads only a process that is in a process group has (torch 2.13, gloo and NCCL)."""
-
-
-class Candidate(NamedTuple):
-    """What discovery needs of one process of the node."""
-
-    pid: int
-    ppid: int
-    start: int
-    comm: str
-    cmdline: Tuple[str, ...] = ()
-    environ: Optional[Mapping[str, str]] = None
-    """None where it must not be read."""
-    python: bool = False
-    threads: FrozenSet[str] = frozenset()
-    """Names of its threads, where it has more than one."""
-    wrap_rank: Optional[int] = None
-    """Index of an mp.spawn child, found in its stack."""
-    local_rank: Optional[int] = None
-    """What a frame of its program calls its rank, found in its stack."""
-    is_exiting: bool = False
-    """A stack sample found it at the end of a child of multiprocessing."""
-    is_worker: bool = False
-    """A stack sample found `_worker_loop` in it."""
-    worker_id: Optional[int] = None
-    """DataLoader worker id found in a stack sample."""
-    is_debug_server: bool = False
-    is_agent: bool = False
-    """A stack sample found it in torchrun's rendezvous, whatever program it is."""
+from . import commands, controllers, launchers, naming, numbering, procfs
+from .candidates import Candidate, helper_of, in_group, label_of
+from .rankvariables import identity, rank_number, task_number
 
 
 class Attribution(NamedTuple):
@@ -75,6 +37,8 @@ class Attribution(NamedTuple):
     launcher_pid: Optional[int] = None
     launcher: Optional[str] = None
     worker_id: Optional[int] = None
+    rank_disputed: Optional[str] = None
+    """What says another number than its own, and which."""
 
 
 Table = Mapping[int, Candidate]
@@ -106,9 +70,11 @@ class _Discovery:
         self.helpers = {
             c.pid: role
             for c in table.values()
-            for role in [_helper(c)]
+            for role in [helper_of(c)]
             if role is not None and c.pid not in self.launchers
         }
+        self.beside: Dict[int, int] = {}
+        """Controllers that started no rank: by pid, the launcher that started each."""
         self.ranks: Dict[int, Tuple[Optional[int], Optional[str]]] = {}
         self.found: Dict[int, Attribution] = {}
 
@@ -118,6 +84,7 @@ class _Discovery:
         self._add_families()
         self._add_unnumbered()
         self._add_named()
+        self._note_controllers()
         self._add_launchers()
         for pid in self.ranks:
             self._add_rank(pid)
@@ -131,7 +98,7 @@ class _Discovery:
         for c in self.table.values():
             kind = commands.launcher_kind(c.comm, c.cmdline)
             if c.is_agent or (kind and not self._is_copy(c)):
-                found[c.pid] = kind or commands.AGENT
+                found[c.pid] = kind or launchers.AGENT
         return found
 
     def _is_copy(self, c: Candidate) -> bool:
@@ -161,14 +128,12 @@ class _Discovery:
     def _number(self, c: Candidate) -> Optional[Tuple[int, str]]:
         environ = c.environ or {}
         number = rank_number(environ)
-        if number is None and _in_group(c):
+        if number is None and in_group(c):
             alone = procfs.decimal(environ.get("RANK", ""))
             number = None if alone is None else (alone, "RANK")
-        slurm = procfs.decimal(environ.get("SLURM_PROCID", ""))
-        if number is None and slurm is not None:
-            under_slurm = any(a.comm in ("slurmstepd", "srun") for a in self._ancestors(c.pid))
-            if c.threads.intersection(RANK_THREADS) or under_slurm:
-                number = slurm, "SLURM_PROCID"
+        task = task_number(environ) if number is None else None
+        if task and (in_group(c) or any(naming.of_parent(a.comm) for a in self._ancestors(c.pid))):
+            number = task
         return number
 
     def _numbered(self) -> Dict[int, Tuple[Optional[int], Optional[str]]]:
@@ -196,22 +161,22 @@ class _Discovery:
 
     def _unwrapped(self, pid: int, numbers: Mapping[int, Tuple[int, str]]) -> int:
         """Step down from a Python wrapper to the Python process that is in a process group."""
-        if _in_group(self.table[pid]):
+        if in_group(self.table[pid]):
             return pid
         below = [
             child
             for child in self.children.get(pid, [])
-            if numbers.get(child) == numbers[pid] and _in_group(self.table[child])
+            if numbers.get(child) == numbers[pid] and in_group(self.table[child])
         ]
         return below[0] if len(below) == 1 else pid
 
     def _add_spawned(self) -> None:
         for c in self.table.values():
             if c.wrap_rank is not None and self._may_be_rank(c) and c.pid not in self.ranks:
-                self.ranks[c.pid] = c.wrap_rank, "mp.spawn"
+                self.ranks[c.pid] = c.wrap_rank, launchers.SPAWN
                 parent = self._spawn_parent(c)
-                if parent is not None and self.launchers.get(parent) in (None, commands.AGENT):
-                    self.launchers[parent] = "mp.spawn"
+                if parent is not None and self.launchers.get(parent) in (None, launchers.AGENT):
+                    self.launchers[parent] = launchers.SPAWN
 
     def _spawn_parent(self, c: Candidate) -> Optional[int]:
         parent = self.table.get(c.ppid)
@@ -222,9 +187,11 @@ class _Discovery:
     def _add_families(self) -> None:
         """Number processes in a process group that no variable numbers, by what else tells it."""
         families: Dict[object, List[Candidate]] = {}
+        apart = self._told_apart()
         for c in sorted(self.table.values(), key=lambda c: (c.start, c.pid)):
             readable = c.environ is not None and c.pid not in self.ranks
-            if readable and self._may_be_rank(c) and (_in_group(c) or self._left_group(c)):
+            joined = in_group(c) or self._left_group(c) or c.pid in apart
+            if readable and joined and self._may_be_rank(c):
                 families.setdefault(self._family(c), []).append(c)
         for key, members in families.items():
             kin = (pid for pid in self.ranks if self._family(self.table[pid]) == key)
@@ -232,10 +199,23 @@ class _Discovery:
             self.ranks.update(numbering.of_family([_unnumbered(c) for c in members], taken))
             self._note_parent(members)
 
+    def _told_apart(self) -> Set[int]:
+        """Return programs of torch that one parent started, and titles or arguments tell apart."""
+        siblings: Dict[int, List[Candidate]] = {}
+        for c in self.table.values():
+            if c.has_torch and numbering.says_rank(c.cmdline) and self._may_be_rank(c):
+                siblings.setdefault(c.ppid, []).append(c)
+        return {
+            c.pid
+            for some in siblings.values()
+            if numbering.are_told_apart([_unnumbered(c) for c in some])
+            for c in some
+        }
+
     def _left_group(self, c: Candidate) -> bool:
         """Whether it seems to have left its group and is no child of a rank."""
         return c.is_exiting and not any(
-            a.pid in self.ranks or a.is_exiting or _in_group(a) for a in self._ancestors(c.pid)
+            a.pid in self.ranks or a.is_exiting or in_group(a) for a in self._ancestors(c.pid)
         )
 
     def _family(self, c: Candidate) -> object:
@@ -247,12 +227,18 @@ class _Discovery:
     def _note_parent(self, members: Sequence[Candidate]) -> None:
         """Make a Python process that started ranks, and is none, their launcher."""
         for parent in {self._spawn_parent(c) for c in members}:
-            if (
-                parent is not None
-                and parent not in self.ranks
-                and not _in_group(self.table[parent])
-            ):
-                self.launchers.setdefault(parent, "multiprocessing")
+            if parent is not None and parent not in self.ranks and not in_group(self.table[parent]):
+                self.launchers.setdefault(parent, launchers.MULTIPROCESSING)
+
+    def _note_controllers(self) -> None:
+        """Note what is above and beside the programs that started ranks."""
+        may = {c.pid for c in self.table.values() if self._may_be_rank(c)}.difference(self.ranks)
+        of_ray = [pid for pid in self.ranks if controllers.RAY_THREAD in self.table[pid].threads]
+        starters = [pid for pid, kind in self.launchers.items() if kind in controllers.STARTERS]
+        tree = controllers.Tree(self.table, self.children, may)
+        for pid, kind in controllers.above(tree, starters, of_ray).items():
+            self.launchers.setdefault(pid, kind)
+        self.beside = controllers.beside(tree, self.launchers)
 
     def _add_unnumbered(self) -> None:
         """Processes in a process group, or below a launcher, whose number cannot be read."""
@@ -261,7 +247,7 @@ class _Discovery:
                 continue
             below_rank = any(a.pid in self.ranks for a in self._ancestors(c.pid))
             launched = c.environ is None and c.ppid in self.launchers
-            if not below_rank and (_in_group(c) or launched):
+            if not below_rank and (in_group(c) or launched):
                 self.ranks[c.pid] = None, None
 
     def _add_named(self) -> None:
@@ -271,30 +257,40 @@ class _Discovery:
         for pid in sorted(self.named & self.table.keys()):
             apart = members.isdisjoint(a.pid for a in self._ancestors(pid))
             if apart and pid not in members | relatives and self._may_be_rank(self.table[pid]):
-                number = sum(source == numbering.NAMED for _, source in self.ranks.values())
-                self.ranks[pid] = number, numbering.NAMED
+                self.ranks[pid] = None, numbering.NAMED
 
     def _launcher_of(self, pid: int) -> Tuple[Optional[int], Optional[str]]:
         for ancestor in self._ancestors(pid):
             if ancestor.pid in self.launchers:
                 return ancestor.pid, self.launchers[ancestor.pid]
-            if ancestor.comm == "slurmstepd":
-                return None, "srun"
+            if naming.of_parent(ancestor.comm):
+                return None, naming.of_parent(ancestor.comm)
         return None, None
 
     def _add_launchers(self) -> None:
         for pid, kind in self.launchers.items():
-            name = os.path.basename(self.table[pid].cmdline[0]) if kind == "mpirun" else kind
+            name = naming.of_process(kind, self.table[pid].cmdline)
+            if kind in controllers.NAMED:
+                name = controllers.title(self.table[pid].cmdline) or name
             above = self._launcher_of(pid)[0]
             self.found[pid] = Attribution("launcher", name, launcher_pid=above, launcher=kind)
+        for pid, parent in self.beside.items():
+            name = controllers.title(self.table[pid].cmdline) or self.table[pid].comm
+            kind = self.launchers[parent]
+            self.found[pid] = Attribution("launcher", name, launcher_pid=parent, launcher=kind)
 
     def _add_rank(self, pid: int) -> None:
         number, source = self.ranks[pid]
         launcher_pid, launcher = self._launcher_of(pid)
-        if launcher is None:
-            launcher = told_launcher(self.table[pid].environ or {}, source)
-        label = "rank %d" % number if number is not None else "rank ?"
-        self.found[pid] = Attribution("rank", label, number, source, pid, launcher_pid, launcher)
+        c = self.table[pid]
+        launcher = naming.of_rank(launcher, c.environ or {}, source, c.cmdline, c.framework)
+        label = "rank ?" if number is None else "rank %d" % number
+        label = "process %d" % pid if source == numbering.NAMED else label
+        lines = {other: self.table[other].cmdline for other in self.ranks}
+        disputed = numbering.disputed(pid, self.ranks, lines)
+        self.found[pid] = Attribution(
+            "rank", label, number, source, pid, launcher_pid, launcher, rank_disputed=disputed
+        )
 
     def _add_children(self, rank_pid: int) -> None:
         rank = self.found[rank_pid]
@@ -321,7 +317,7 @@ class _Discovery:
         role = self.helpers.get(pid, "subprocess")
         return Attribution(
             role,
-            _label(role, c, worker),
+            label_of(role, c, worker),
             rank.rank,
             None,
             rank.rank_pid,
@@ -339,34 +335,11 @@ class _Discovery:
             c = self.table[pid]
             number = rank_number(c.environ or {})
             if pid not in self.found and number is not None and role != "debug-adapter":
-                label = "%s of a rank that is gone" % _label(role, c, c.worker_id)
+                label = "%s of a rank that is gone" % label_of(role, c, c.worker_id)
                 self.found[pid] = Attribution(role, label, number[0], worker_id=c.worker_id)
 
 
-def _helper(c: Candidate) -> Optional[str]:
-    if c.is_worker:
-        return "dataloader-worker"
-    if c.is_debug_server:
-        return "debug-server"
-    return commands.helper_role(c.comm, c.cmdline)
-
-
 def _unnumbered(c: Candidate) -> numbering.Unnumbered:
-    return numbering.Unnumbered(c.pid, c.environ or {}, c.cmdline, c.local_rank)
-
-
-def _in_group(c: Candidate) -> bool:
-    return bool(c.threads.intersection(RANK_THREADS))
-
-
-def _label(role: str, c: Candidate, worker: Optional[int]) -> str:
-    if role == "dataloader-worker":
-        return "DataLoader worker" if worker is None else "DataLoader worker %d" % worker
-    names = {
-        "resource-tracker": "resource tracker",
-        "forkserver": "forkserver",
-        "compile-worker": "inductor compile worker",
-        "debug-server": "debug server",
-        "debug-adapter": "debug adapter",
-    }
-    return names.get(role, "subprocess %s" % c.comm)
+    return numbering.Unnumbered(
+        c.pid, c.environ or {}, c.cmdline, c.local_rank, c.told_rank, c.known
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence, Tuple
 
-from . import procfs
+from . import naming, procfs
 
 if TYPE_CHECKING:
     from .stacks import Row, Sample
@@ -22,8 +22,14 @@ _MEETING = "torch/distributed/elastic/rendezvous/"
 _DEBUG_SERVER = "torch/distributed/debug/_frontend.py"
 
 
-_EXIT = ("_exit_function", "multiprocessing/util.py")
-"""Where a child of multiprocessing waits for its queues and threads after its target."""
+_EXITS = (
+    ("_exit_function", "multiprocessing/util.py"),
+    ("destroy_process_group", _C10D),
+)
+"""Where a child of multiprocessing waits for its queues after its target; where a rank leaves."""
+_THREADS_END = ("_shutdown", "threading.py")
+_CHILD = ("_bootstrap", "multiprocessing/process.py")
+"""The first below the second: there a child of multiprocessing waits for its threads at last."""
 
 
 class Learned(NamedTuple):
@@ -38,11 +44,20 @@ class Learned(NamedTuple):
     local_rank: Optional[int] = None
     """What the outermost frame that has such a name calls its rank."""
     is_exiting: bool = False
-    """A child of multiprocessing whose target has ended: it may be a rank that left its group."""
+    """A child of multiprocessing whose target has ended, or a rank that leaves its group."""
+    framework: Optional[str] = None
+    """The launcher whose frames its stacks have."""
 
 
 def learn(result: Sample) -> Optional[Learned]:
-    """Return what frames tell about the process: mp.spawn rank, what it joins, DataLoader worker.
+    """Return what frames tell about the process: mp.spawn rank, what it joins, its framework."""
+    learned = _learn(result)
+    framework = naming.of_stack([row[1] for rows in result.stacks.values() for row in rows])
+    return (learned or Learned())._replace(framework=framework) if framework else learned
+
+
+def _learn(result: Sample) -> Optional[Learned]:
+    """Return what frames tell about the process, but for its framework.
 
     torch 2.13 torch/multiprocessing/spawn.py `_wrap(fn, i, args, ...)` and
     torch/utils/data/_utils/worker.py `_worker_loop(..., worker_id, ...)`.
@@ -69,9 +84,13 @@ def learn(result: Sample) -> Optional[Learned]:
                 return Learned(is_debug_server=True)
             if _MEETING in row[1]:
                 return Learned(is_agent=True)
-            if _is(row, _EXIT):
+            if any(_is(row, one) for one in _EXITS) or _waits_for_threads(row, rows):
                 return Learned(is_exiting=True)
     return Learned(told=told, local_rank=local_rank) if told or local_rank is not None else None
+
+
+def _waits_for_threads(row: Row, rows: Sequence[Row]) -> bool:
+    return _is(row, _THREADS_END) and any(_is(one, _CHILD) for one in rows)
 
 
 def joins(rows: Sequence[Row]) -> bool:
@@ -81,4 +100,5 @@ def joins(rows: Sequence[Row]) -> bool:
 
 
 def _is(row: Row, frame: Tuple[str, str]) -> bool:
-    return bool(row[0] == frame[0] and row[1].endswith(frame[1]))
+    # From Python 3.11 on py-spy names classes, too.
+    return bool(row[0].rpartition(".")[2] == frame[0] and row[1].endswith(frame[1]))

@@ -2,7 +2,8 @@
 
 For processes that are in a process group. A step counts for a whole family, the ranks of one
 store or of one parent on this node, and only where it tells all of them apart: a number that two
-have is none. So names of the rank axes mean what they mean to one another, and order comes last.
+have is none. So names of the rank axes mean what they mean to one another. Where no step tells
+them apart they have no number: the order in which they began is none.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from __future__ import annotations
 import re
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from . import procfs
+from . import launchers, procfs
+
+Numbered = Tuple[Optional[int], Optional[str]]
+"""A number, and what says so; None where nothing does."""
 
 
 class Unnumbered(NamedTuple):
@@ -21,23 +25,29 @@ class Unnumbered(NamedTuple):
     cmdline: Tuple[str, ...]
     local_rank: Optional[int] = None
     """What a frame of its program calls its rank."""
+    told_rank: Optional[int] = None
+    """What it was seen to join its process group with."""
+    known: Numbered = (None, None)
+    """What it was numbered by before: a title changes, and a frame is left."""
 
 
-ORDER = "order"
-"""The last step: nothing tells a number, and ranks are counted as they began."""
 NAMED = "--pid"
-"""What is said of a process that is a rank because the user named it."""
-Numbers = Dict[int, Tuple[int, str]]
-"""By pid: the number, and what says so."""
+"""What is said of a process that is no rank, and shown because the user named it."""
+Numbers = Dict[int, Numbered]
+"""By pid."""
 
-_LOCAL = ("LOCAL_RANK", "SLURM_LOCALID")
-_NODE = ("NODE_RANK", "GROUP_RANK", "SLURM_NODEID")
-_LOCAL_SIZE = ("LOCAL_WORLD_SIZE",)
+_LOCAL = launchers.every("local_ranks")
+_NODE = launchers.every("nodes")
+_LOCAL_SIZE = launchers.every("local_sizes")
 _AXES = ("DP", "PP", "TP")
 """The outermost first, as vLLM and SGLang number their workers (vllm/distributed/parallel_state.py
 `initialize_model_parallel`, sglang/srt/distributed/parallel_state.py)."""
 _AXIS = re.compile(r"(?<![A-Za-z])(%s)[ _=:-]?(\d{1,5})(?!\d)" % "|".join(_AXES))
 _TITLE = re.compile(r"(?<![A-Za-z])rank[ _=:#-]{0,2}(\d{1,6})(?!\d)", re.I)
+_PART = re.compile(r"(?:local|node|group|tensor|pipeline|data|expert|[tpdec]p)[ _-]*$", re.I)
+"""Before a `rank` that is not the global one."""
+_CONTROLLER = re.compile(r"engine|server|manager|controller|router|tokenizer", re.I)
+"""In titles of what serves ranks, and may be numbered alike: `VLLM::EngineCore_DP1`."""
 _ARGUMENT = re.compile(r"--?(?:global[-_])?rank(?:=(\d{1,6}))?$")
 _LOCAL_ARGUMENT = re.compile(r"--?local[-_]rank(?:=(\d{1,6}))?$")
 
@@ -49,8 +59,10 @@ def of_family(family: Sequence[Unnumbered], taken: Sequence[int] = ()) -> Number
         told = [number for number in numbers if number is not None]
         if len(set(told).difference(taken)) == len(family):
             return {one.pid: (number, source) for one, number in zip(family, told)}
-    free = (number for number in range(len(family) + len(taken)) if number not in taken)
-    return {one.pid: (number, ORDER) for one, number in zip(family, free)}
+    before = [one.known[0] for one in family]
+    if None not in before and len(set(before).difference(taken)) == len(family):
+        return {one.pid: one.known for one in family}
+    return {one.pid: (None, None) for one in family}
 
 
 def _by_local_rank(family: Sequence[Unnumbered]) -> List[Optional[int]]:
@@ -62,6 +74,57 @@ def _by_local_rank(family: Sequence[Unnumbered]) -> List[Optional[int]]:
         size = _first(one.environ, _LOCAL_SIZE) or len(family)
         numbers.append(None if local is None else node * size + local)
     return numbers
+
+
+def _by_hook(family: Sequence[Unnumbered]) -> List[Optional[int]]:
+    return [procfs.decimal(one.environ.get("HANGTOP_RANK", "")) for one in family]
+
+
+def claims(cmdline: Sequence[str]) -> Dict[str, int]:
+    """Return the global rank that the title of a process says, or an argument, by which of both."""
+    argument, title = _argument(cmdline, _ARGUMENT), _title_rank(cmdline)
+    told = {"argument": argument, "title": title}
+    return {where: number for where, number in told.items() if number is not None}
+
+
+def disputed(
+    pid: int, ranks: Mapping[int, Numbered], lines: Mapping[int, Sequence[str]]
+) -> Optional[str]:
+    """Return what says another number than a rank has, or the same of two that have none."""
+    number, told = ranks[pid][0], claims(lines[pid])
+    if number is not None:
+        odd = ["%s says %d" % (where, said) for where, said in told.items() if said != number]
+        return ", ".join(odd) or None
+    for where, said in told.items():
+        twins = [
+            other
+            for other, (taken, _) in ranks.items()
+            if other != pid and taken is None and claims(lines[other]).get(where) == said
+        ]
+        if twins:
+            return "%s says %d, as that of pid %d" % (where, said, min(twins))
+    return None
+
+
+def _title_rank(cmdline: Sequence[str]) -> Optional[int]:
+    match = _TITLE.search(cmdline[0]) if len(cmdline) == 1 else None
+    return int(match[1]) if match and not _PART.search(cmdline[0][: match.start()]) else None
+
+
+def says_rank(cmdline: Sequence[str]) -> bool:
+    """Whether a title or an argument names a rank, or a place on the axes of a model."""
+    if len(cmdline) != 1:
+        return _argument(cmdline, _ARGUMENT) is not None
+    title = cmdline[0]
+    return not _CONTROLLER.search(title) and bool(_TITLE.search(title) or _AXIS.search(title))
+
+
+def are_told_apart(family: Sequence[Unnumbered]) -> bool:
+    """Whether titles or arguments tell all of several processes apart."""
+    each = (read(family) for source, read in _LADDER if source in ("title", "argument"))
+    return len(family) > 1 and any(
+        None not in numbers and len(set(numbers)) == len(family) for numbers in each
+    )
 
 
 def _first(environ: Mapping[str, str], names: Sequence[str]) -> Optional[int]:
@@ -108,7 +171,13 @@ def _by_variable(family: Sequence[Unnumbered]) -> List[Optional[int]]:
     return [one.local_rank for one in family]
 
 
+def _by_call(family: Sequence[Unnumbered]) -> List[Optional[int]]:
+    return [one.told_rank for one in family]
+
+
 _LADDER: Tuple[Tuple[str, Step], ...] = (
+    ("init_process_group", _by_call),
+    ("hangtop run", _by_hook),
     ("LOCAL_RANK", _by_local_rank),
     ("title", _by_title),
     ("argument", _by_argument(_ARGUMENT)),

@@ -23,6 +23,7 @@ SECONDS = 10.0
 """Time in which a file must be read: a file system may not answer."""
 MAX_LINE = 4 << 20
 MAX_LINES = 16
+MAX_LINES_READ = 1 << 20
 MAX_FRAMES = 64
 MAX_TEXT = 400
 """Characters of one text: names of modules and files."""
@@ -85,15 +86,19 @@ def _told(file: Any) -> Dict[str, Any]:
         raise ValueError("the file is none of this version")
     lines: List[Any] = []
     seen: Optional[bytes] = None
-    while file.tell() < MAX_READ:
-        line = file.readline(MAX_LINE)
+    cut = False
+    for _ in range(MAX_LINES_READ):
+        cut = file.tell() >= MAX_READ
+        line = b"" if cut else file.readline(MAX_LINE)
         if not line.endswith(b"\n"):  # the end, or a line that is being written
             break
         if line.startswith(_SEEN):
             seen = line
         elif line.startswith(_WANTED) and len(lines) < MAX_LINES:
             lines.append(bounded(_loads(line)))
-    found = {"header": bounded(header), "lines": lines, "cut": file.tell() >= MAX_READ}
+    else:
+        cut = True
+    found = {"header": bounded(header), "lines": lines, "cut": cut}
     if seen is not None:
         found["seen"] = bounded(_loads(seen))
     return found

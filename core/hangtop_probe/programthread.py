@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Optional, Sequence
 if TYPE_CHECKING:
     from .stacks import Row, Sample
 
+_FILELESS = ("<dynamic-code>", "<stdin>", "<ipython-input", "<doctest ")
+"""Of functions that came pickled, by cloudpickle 3.1, or were typed. Others a library has made."""
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
@@ -45,4 +47,4 @@ def _is_users(row: Row) -> bool:
     """Whether a frame is of no library: neither Python's, nor installed, nor native."""
     path = str(row[1])
     own = not _is_installed(row) and "/lib/python3" not in path and not _is_torchs(row)
-    return own and path.endswith(".py")
+    return own and (path.endswith(".py") or path.startswith(_FILELESS))

@@ -1,32 +1,22 @@
-"""What variables of its environment tell of a rank: its number, its job, who started it."""
+"""What variables of its environment tell of a rank: its number, its job, who started it.
+
+Which variables those are, the table `launchers` says.
+"""
 
 from __future__ import annotations
 
 from typing import Mapping, Optional, Tuple
 
-from . import procfs
+from . import launchers, procfs
 
-_NUMBERS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
-_IDENTITY = (
-    "TORCHELASTIC_RUN_ID",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "PMIX_NAMESPACE",
-    "OMPI_MCA_ess_base_jobid",
-    "SLURM_JOB_ID",
-    "SLURM_STEP_ID",
-)
+_NUMBERS = launchers.every("ranks") + launchers.every("pmi_ranks")
+_TASKS = launchers.every("tasks")
+_IDENTITY = launchers.every("ids")
 _RENDEZVOUS = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_LAUNCHED_BY = {
-    "OMPI_COMM_WORLD_RANK": "mpirun",
-    "PMIX_RANK": "mpirun",
-    "PMI_RANK": "mpirun",
-    "SLURM_PROCID": "srun",
-}
 
 
 def rank_number(environ: Mapping[str, str]) -> Optional[Tuple[int, str]]:
-    """Return the rank and the variable that says so, not looking at Slurm's.
+    """Return the rank and the variable that says so, not looking at those of tasks.
 
     RANK alone proves nothing, many programs use the name: it takes a variable of the
     rendezvous beside it.
@@ -41,13 +31,12 @@ def rank_number(environ: Mapping[str, str]) -> Optional[Tuple[int, str]]:
     return None
 
 
+def task_number(environ: Mapping[str, str]) -> Optional[Tuple[int, str]]:
+    """Return the number of a task, which may be a rank or have started some, and its variable."""
+    numbers = ((procfs.decimal(environ.get(name, "")), name) for name in _TASKS)
+    return next(((number, name) for number, name in numbers if number is not None), None)
+
+
 def identity(environ: Mapping[str, str]) -> Tuple[Optional[str], ...]:
     """Return what tells one job from another."""
     return tuple(environ.get(name) for name in _IDENTITY)
-
-
-def told_launcher(environ: Mapping[str, str], source: Optional[str]) -> Optional[str]:
-    """Return who has started a rank, by its variables and what its number is from."""
-    if "TORCHELASTIC_RUN_ID" in environ:
-        return "torchrun"
-    return _LAUNCHED_BY.get(source or "")

@@ -71,6 +71,7 @@ class Resolver:
             return
         self._tries[identity] = _Try(last.tries + 1, now + _DELAYS[last.tries])
         if has_torch(identity[0]):
+            self._table.note_torch(identity)
             self._take(identity[0])
 
 

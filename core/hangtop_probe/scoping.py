@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, Mapping, Optional, Set
+from typing import Dict, FrozenSet, Iterable, Mapping, Optional, Set
 
 from .discovery import Attribution, Table
 from .rankvariables import identity
@@ -37,13 +37,22 @@ def _below(pid: int, roles: Mapping[int, Attribution], table: Table) -> Set[int]
 
 
 def restrict(
-    roles: Mapping[int, Attribution], table: Table, pids: FrozenSet[int]
+    roles: Mapping[int, Attribution],
+    table: Table,
+    pids: FrozenSet[int],
+    before: Iterable[int] = (),
 ) -> Dict[int, Attribution]:
     """Keep the jobs of the processes the user named.
+
+    What was kept ``before`` and has no launcher now is kept: one that is killed leaves its ranks
+    behind.
 
     A rank alone would look as if its peers had left. A named process that has no part in a job is
     what started one (`hangtop run`, a script), else taken for a rank without a number.
     """
+    kept_before = (pid for pid in before if pid in roles)
+    orphans = (pid for pid in kept_before if roles[pid].role == "rank")
+    pids = pids.union(pid for pid in orphans if roles[pid].launcher_pid is None)
     starters = {pid: _below(pid, roles, table) for pid in pids if pid not in roles}
     pids = frozenset(pid for pid in pids if not starters.get(pid)).union(*starters.values())
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import binascii
 import re
 from typing import Tuple
 
+HEX_KEY = "key of 40 hex digits"
 TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
     (kind, tuple(hints.split()), re.compile(form))
     for kind, hints, form in (
@@ -96,7 +98,7 @@ TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
             "eyJ",
             r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}={0,2}\.[A-Za-z0-9_-]{10,}={0,2}(?:\.[A-Za-z0-9_.-]*)?",
         ),
-        ("key of 40 hex digits", "", r"(?<![/\w])[0-9a-f]{40}(?![/\w])"),
+        (HEX_KEY, "", r"(?<![/\w])[0-9a-f]{40}(?![/\w])"),
     )
 )
 """Forms that are known wherever they stand: keys of Weights & Biases have 40 hex digits, those of
@@ -119,7 +121,12 @@ _TELLING = re.compile(
 )
 """Names that make a secret of what else would be a digest, or a word."""
 _NO_KEY = re.compile(r"cache|public|sort|group|store|primary|foreign|hash|partition", re.IGNORECASE)
-_HEX = re.compile(r"[0-9a-f]{32,}|[0-9A-F]{32,}|[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+HEX = re.compile(r"[0-9a-f]{32,}|[0-9A-F]{32,}|[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+_OF_DIGEST = re.compile(
+    r"(?<![a-z])(?:sha\d{0,3}|hash|digest|checksum|commit|rev(?:ision)?|checkpoint|snapshot|tree|blob)"
+    r"['\"]?[\s:=@]{1,4}['\"]?$",
+    re.IGNORECASE,
+)
 MIN_RANDOM = 20
 """Characters of a word that is a secret under any name."""
 PREFIXED = re.compile(
@@ -131,6 +138,19 @@ _CLASSES = str.maketrans(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/_-",
     "a" * 26 + "A" * 26 + "0" * 10 + "/" * 4,
 )
+
+
+def is_digest(text: str, start: int) -> bool:
+    """Whether what stands before a place says that a digest of git follows, as `--revision`."""
+    return _OF_DIGEST.search(text, max(start - 24, 0), start) is not None
+
+
+def is_login(word: str) -> bool:
+    """Whether a word is a user and a password in base64, as a Basic header has them."""
+    try:
+        return b":" in binascii.a2b_base64(word + "==")
+    except ValueError:
+        return False
 
 
 def is_random(name: str, word: str) -> bool:
@@ -146,6 +166,6 @@ def is_random(name: str, word: str) -> bool:
         return False
     changes = sum(map(str.__ne__, classes, classes[1:]))
     if _TELLING.search(name) and not _NO_KEY.search(name):
-        return _HEX.fullmatch(word) is not None or changes >= len(word) / 8
+        return HEX.fullmatch(word) is not None or changes >= len(word) / 8
     mixed = "a" in classes and "A" in classes
     return mixed and len(word) >= MIN_RANDOM and changes >= 0.45 * len(classes)

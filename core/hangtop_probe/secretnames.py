@@ -12,7 +12,7 @@ SENSITIVE = (
     r"|(?:api|access|account|priv(?:ate)?|client|db|database|signing|encryption|master|licen[cs]e"
     r"|subscription|deploy|service|ssh|hmac|webhook|shared|ingest(?:ion)?|integration|routing|write|admin)[-_]?key|(?<=-)key(?![\w-])"
     r"|auth(?:orization)?|cred(?:ential)?s?|cookie|bearer|signature|dsn|psk|bindpw"
-    r"|key[-_]data|j?sessionid|phpsessid|csrftoken)"
+    r"|key[-_]data|j?sessionid|phpsessid|csrftoken|otp|access[-_]?code|g(?:h|it|ithub|itlab)[-_]pat)"
 )
 """What such a name has in it, where it is no word of its own."""
 _SECRET_NAME = re.compile(r"(?:^|[-_.])%s(?:$|[-_.])" % SENSITIVE, re.IGNORECASE)

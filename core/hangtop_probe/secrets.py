@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Callable, Iterable, List, Tuple
 
 from . import secretcommands, secretplaces, secrettokens
-from .secretforms import PREFIXED, RANDOM, TOKENS, is_random
+from .secretforms import HEX, HEX_KEY, PREFIXED, RANDOM, TOKENS, is_digest, is_login, is_random
 from .secretnames import PLAIN_REPR, PLAIN_VALUE, SENSITIVE, is_secret, is_secret_name
 
 Note = Callable[[str], object]
@@ -44,6 +44,7 @@ _HINTS = (
     "jwt",
     "contrase",
     "senha",
+    "otp",
 )
 """What is in every text that `SENSITIVE` or a header is in, in small letters."""
 _LONG = re.compile(r"[A-Za-z0-9/+]{40}")
@@ -55,6 +56,8 @@ _WORD_NAMES = frozenset(
 """Names that are also words of sentences and of code: `forward pass: 12ms`, `token = next(it)`."""
 _OF_CODE = frozenset(("pass", "token", "auth", "signature"))
 """Of which there are lists in code and in what it prints: `tokens=["Hello"]`."""
+_SCHEMES = ("bearer", "basic", "token", "bot")
+"""Words before what is secret in a header that a shell has split."""
 _NUMBER = re.compile(r"\d[\d.]*(?:/\d+|[mun]?s|[kKMGT]i?B?|min|h|x|%|st|nd|rd|th)?[.)\]]*$")
 _ORDINARY = re.compile(r"[A-Za-z][a-z]{0,15}[.!?:)]{0,2}$")
 _CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]")
@@ -192,6 +195,8 @@ def _mask_tokens(value: str, note: Note) -> str:
 
     def token(kind: str) -> Callable[["re.Match[str]"], str]:
         def masked(match: "re.Match[str]") -> str:
+            if kind == HEX_KEY and is_digest(match.string, match.start()):
+                return match.group(0)
             note(kind)
             return MASK
 
@@ -266,10 +271,11 @@ def _mask_prefixed(match: "re.Match[str]", note: Note) -> str:
 
 
 def _mask_header(match: "re.Match[str]", note: Note) -> str:
-    if _ORDINARY.match(match.group(2)):
+    scheme, value = match.groups()
+    if _ORDINARY.match(value) or (scheme.lower() == "basic" and not is_login(value)):
         return match.group(0)
     note("header of a request")
-    return match.group(1) + " " + MASK
+    return scheme + " " + MASK
 
 
 def _mask_inline(match: "re.Match[str]", note: Note) -> str:
@@ -354,6 +360,9 @@ def mask_arguments(arguments: Iterable[str], note: Note = _ignore) -> Tuple[str,
     expecting = False
     hidden = secretcommands.hidden([one[:MAX_ARGUMENT] for one in given[:MAX_ARGUMENTS]])
     for number, argument in enumerate(given[:MAX_ARGUMENTS]):
+        if expecting and argument.strip("'\"").lower() in _SCHEMES:
+            masked.append(argument)
+            continue
         name, equals, value = argument.partition("=")
         if number in hidden or (expecting and not argument.startswith("-")):
             start = hidden.get(number, 0)
@@ -365,14 +374,18 @@ def mask_arguments(arguments: Iterable[str], note: Note = _ignore) -> Tuple[str,
                 note("option")
             expecting = False
             continue
+        before = given[number - 1] + " " if number else ""
+        is_plain = is_digest(before, len(before)) and HEX.fullmatch(argument)
+        header = argument.endswith(":") and is_secret_name(argument.strip("{[('\":"))
         option = argument.startswith("-")
-        expecting = option and not equals and " " not in name and is_secret_name(name)
+        expecting = header or (option and not equals and " " not in name and is_secret_name(name))
         if equals and " " not in name and is_secret(name, value):
             masked.append(name + "=" + MASK)
             if value != MASK:
                 note("option")
         else:
-            masked.append(cut(mask_text(argument, note), MAX_ARGUMENT))
+            shown = argument if is_plain else mask_text(argument, note)
+            masked.append(cut(shown, MAX_ARGUMENT))
     if len(given) > MAX_ARGUMENTS:
         masked.append("… %d more" % (len(given) - MAX_ARGUMENTS))
     return tuple(masked)

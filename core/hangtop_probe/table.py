@@ -14,12 +14,15 @@ from typing import Any, Callable, Dict, FrozenSet, List, Optional, Set, Tuple
 
 from . import (
     activity,
+    candidates,
     cgroups,
     commands,
     discovery,
     ended,
     facts,
+    launchers,
     node,
+    numbering,
     permission,
     procfs,
     runclock,
@@ -61,6 +64,9 @@ class Table:
         """Files that its processes print to, also those that have left, and as which user."""
         self._kernel: Set[int] = set()
         self._learned: Dict[Identity, Learned] = {}
+        self._with_torch: Set[Identity] = set()
+        self._numbered: Dict[Identity, numbering.Numbered] = {}
+        """Numbers by what may change or be left: titles, frames."""
         self._guard = Guard()
         self._file_guard, self._memory_guard = Guard(limit=1), Guard(limit=1)
         """For files and memory of the job: a server that is gone must not use up the other one."""
@@ -142,7 +148,7 @@ class Table:
     def _look_at_threads(self, entry: Entry) -> None:
         """Read of a process that has not run another program what may have changed all the same."""
         names = self._thread_names(entry)
-        if names.intersection(discovery.RANK_THREADS) - entry.threads:
+        if names.intersection(candidates.RANK_THREADS) - entry.threads:
             self._look(entry)  # who joins a group may have got its number meanwhile
         self._dirty = self._dirty or names != entry.threads
         entry.threads = names
@@ -151,7 +157,7 @@ class Table:
         """Read thread names where they may tell a rank that has no readable number."""
         if entry.stat.threads < 2 or not entry.facts.python:
             return frozenset()
-        if entry.threads.intersection(discovery.RANK_THREADS):
+        if entry.threads.intersection(candidates.RANK_THREADS):
             return entry.threads
         return frozenset(activity.thread_names(entry.stat.pid).values())
 
@@ -159,6 +165,8 @@ class Table:
         if self._pass % 60 == 0:
             alive = {entry.identity for entry in self.entries.values()}
             self._learned = {k: v for k, v in self._learned.items() if k in alive}
+            self._numbered = {k: v for k, v in self._numbered.items() if k in alive}
+            self._with_torch &= alive
 
     def learn(self, identity: Identity, what: Learned) -> None:
         """Take in what a stack sample told."""
@@ -173,10 +181,17 @@ class Table:
                 what.told or known.told,
                 known.local_rank if what.local_rank is None else what.local_rank,
                 known.is_exiting or what.is_exiting,
+                what.framework or known.framework,
             )
             if merged != known:
                 self._learned[identity] = merged
                 self._dirty = True
+
+    def note_torch(self, identity: Identity) -> None:
+        """Note that torch is loaded into a process."""
+        with self._lock:
+            self._dirty = self._dirty or identity not in self._with_torch
+            self._with_torch.add(identity)
 
     def lead(self, identity: Identity, tid: Optional[int]) -> None:
         """Note which thread of a rank runs its program: None for the main thread."""
@@ -189,9 +204,13 @@ class Table:
         self._dirty = False
         ended.fill(self.entries)
         table = {pid: self._candidate(entry) for pid, entry in self.entries.items() if entry.mine}
+        before = self.roles
         self.roles = discovery.attribute(table, own_processes(self.entries), self._named())
+        for pid, role in self.roles.items():
+            if role.role == "rank" and role.rank is not None:
+                self._numbered[self.entries[pid].identity] = role.rank, role.rank_source
         if self.only is not None:
-            self.roles = scoping.restrict(self.roles, table, self.only)
+            self.roles = scoping.restrict(self.roles, table, self.only, before)
         if self.slurm is not None:
             self.roles = scoping.of_slurm(self.roles, table, *self.slurm)
 
@@ -204,9 +223,9 @@ class Table:
         self._dirty = bool(young)  # to be looked at again
         return named.difference(one.stat.pid for one in young)
 
-    def _candidate(self, entry: Entry) -> discovery.Candidate:
+    def _candidate(self, entry: Entry) -> candidates.Candidate:
         known = self._learned.get(entry.identity, Learned())
-        return discovery.Candidate(
+        return candidates.Candidate(
             pid=entry.stat.pid,
             ppid=entry.stat.ppid,
             start=entry.stat.start,
@@ -217,11 +236,15 @@ class Table:
             threads=entry.threads,
             wrap_rank=known.wrap_rank,
             local_rank=known.local_rank,
+            told_rank=known.told[0] if known.told else None,
+            known=self._numbered.get(entry.identity, (None, None)),
+            has_torch=entry.identity in self._with_torch,
             is_exiting=known.is_exiting,
             is_worker=known.is_worker,
             worker_id=known.worker_id,
             is_debug_server=known.is_debug_server,
             is_agent=known.is_agent,
+            framework=known.framework,
         )
 
     def scope(
@@ -338,8 +361,8 @@ class Table:
                 if entry.mine or not entry.facts.python:
                     continue
                 parent = self.entries.get(entry.stat.ppid)
-                launched = parent is not None and parent.stat.comm == commands.ELASTIC_COMM
-                if launched or entry.threads.intersection(discovery.RANK_THREADS):
+                launched = parent is not None and launchers.owner("comms", parent.stat.comm)
+                if launched or entry.threads.intersection(candidates.RANK_THREADS):
                     name = permission.user_name(entry.facts.uid)
                     counts[name] = counts.get(name, 0) + 1
         return counts
@@ -348,7 +371,12 @@ class Table:
         """Return processes that may be mp.spawn ranks, or agents of torchrun, not yet confirmed."""
         with self._lock:
             may = unconfirmed.Unconfirmed(self.entries, self.roles, self.only)
-            return [one for one in may.identities() if one not in self._learned]
+            return [one for one in may.identities() if not self._is_confirmed(one)]
+
+    def _is_confirmed(self, identity: Identity) -> bool:
+        """Whether a stack has told what a process is; frames of a framework do not."""
+        known = self._learned.get(identity, Learned())
+        return known._replace(framework=None) != Learned()
 
     def identity(self, pid: int) -> Optional[Identity]:
         """Return pid and start time of a live process."""

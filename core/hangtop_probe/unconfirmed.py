@@ -28,7 +28,7 @@ class Unconfirmed:
         """Give processes that may be mp.spawn ranks, or agents of torchrun."""
         named = self._named()
         for entry in self._entries.values():
-            may = self._may_be_spawned(entry) or self._may_be_agent(entry)
+            may = self._may_be_spawned(entry) or self._may_be_agent(entry) or self._says_rank(entry)
             if may and (named is None or self._is_below(entry, named)):
                 yield entry.identity
 
@@ -56,8 +56,8 @@ class Unconfirmed:
     def _may_be_spawned(self, entry: Entry) -> bool:
         parent = self._entries.get(entry.stat.ppid)
         role = self._role(entry.stat.pid)
-        if role is not None and role.rank_source == numbering.ORDER:
-            return entry.mine
+        if role is not None and role.role == "rank" and role.rank is None:
+            return entry.mine and entry.facts.python
         if parent is None or not entry.mine or not entry.facts.python or not parent.facts.python:
             return False
         if role is not None and (role.role != "rank" or role.rank is not None):
@@ -66,6 +66,11 @@ class Unconfirmed:
             return False
         forked = entry.facts.cmdline == parent.facts.cmdline
         return forked or commands.is_spawned(entry.facts.cmdline)
+
+    def _says_rank(self, entry: Entry) -> bool:
+        """Whether a title or an argument names a rank, of a process that is none yet."""
+        unknown = entry.mine and entry.facts.python and self._role(entry.stat.pid) is None
+        return unknown and numbering.says_rank(entry.facts.cmdline)
 
     def _may_be_agent(self, entry: Entry) -> bool:
         """Whether it may wait to start ranks: it hosts a store, or there are no ranks here."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Set, Tupl
 
 from . import cgroupload, filesystems, kernellog, node, procfs, quotas, secrets
 from .delta import Differ, Steady, Strings
+from .exits import Exits
 from .guard import Guard, Hanging
 from .requests import clock
 from .wallclock import WallClock
@@ -74,6 +75,7 @@ class Watch:
         self._groups = cgroupload.Groups()
         self._strings = Strings()
         self._differ = Differ()
+        self._exits = Exits()
         self._steady = Steady()
         self._rest = min(max(rest, 0.0), MAX_REST_S)
         self._told_at = self._sent_at = time.monotonic()
@@ -103,6 +105,7 @@ class Watch:
         whole = self._differ.whole
         minor = (self._is_awaited and self._is_due("minor", HELD_S)) or whole
         delta = self._differ.delta(processes, minor)
+        self._note_exits(delta.gone, processes)
         parts = {
             "set": delta.set,
             "gone": delta.gone,
@@ -122,6 +125,14 @@ class Watch:
         if not minor and any(parts.get(name) for name in _TELLING):
             self._told_at = time.monotonic()
         return piece
+
+    def _note_exits(self, gone: Dict[str, Dict[str, Any]], processes: Dict[int, Any]) -> None:
+        """Add how processes have ended that are gone, as far as the kernel tells."""
+        for pid, told in gone.items():
+            code = self._exits.status(int(pid))
+            if code is not None:
+                told.setdefault("exit_code", code)
+        self._exits.follow(processes)
 
     def next_piece(self) -> Optional[Dict[str, Any]]:
         """Make a pass; None where it tells nothing, as it was said that nothing would be told."""

@@ -455,8 +455,10 @@ ENDINGS = (
 def endings(data: bytes) -> None:
     """Why a connection ended is told in words, with a command that does nothing else."""
     text = text_of(data)
-    context = reasons.Context("gpu07", "ssh gpu07", "python3", True, "ssh gpu07 python3 -V")
-    step = slurm_reasons.Step("node-2", "7", "alice", "srun hostname")
+    context = reasons.Context(
+        "gpu07", ("ssh", "gpu07"), "python3", True, ("ssh", "gpu07", "python3", "-V")
+    )
+    step = slurm_reasons.Step("node-2", "7", "alice", ("srun",))
     for code in (255, 127, None):
         for ending in (
             reasons.explain_login(code, text, False, context),
@@ -465,4 +467,4 @@ def endings(data: bytes) -> None:
             pdsh.explain(code, text, False, "gpu07", Login()),
         ):
             expect_harmless(ending.reason, lines=True)
-            expect_harmless(ending.fix or "", lines=True)
+            expect_harmless(ending.fix_text or "", lines=True)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 NUMBERS = re.compile(r"\d{1,15}")
 DEPTH = 9
 """Levels of a document within which there are places."""
+WORDS = re.compile(rb"[A-Za-z0-9_./:-]{2,40}")
+WORDS_OF_SEED = 12
 ALIKE = 3
 """Elements of a list that are places of their own: the others have the same form."""
 
@@ -64,6 +66,23 @@ def _places(seed: bytes) -> Iterator[Place]:
             yield Place(
                 f":{number}", partial(_with_line, lines, number, partial(_repeated, line + b"\n"))
             )
+
+
+def words(target: Target) -> Iterator[Place]:
+    """Yield words of a target's good input that can be made longer: the first of each kind."""
+    for number, seed in enumerate(target.seeds()):
+        kinds = {_kind(found[0]): found for found in reversed(list(WORDS.finditer(seed)))}
+        for kind, found in list(kinds.items())[-WORDS_OF_SEED:]:
+            name = f"{number}~{kind.decode('latin-1')[:20]}"
+            yield Place(name, partial(_longer, seed, *found.span()))
+
+
+def _kind(word: bytes) -> bytes:
+    return re.sub(rb"[A-Za-z]+", b"a", re.sub(rb"\d+", b"0", word))
+
+
+def _longer(seed: bytes, begin: int, end: int, times: int) -> bytes:
+    return seed[:end] + seed[begin:end] * times + seed[end:]
 
 
 def _pickled(seed: bytes) -> Any:

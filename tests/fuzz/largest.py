@@ -76,7 +76,7 @@ SIZES = {
     "ray_nodes": 16 * MIB,  # raynodes.MAX_OUTPUT
     "kubectl": 64 * MIB,  # kube.MAX_OUTPUT
     "shared_commands": 4 * MIB,
-    "hostfile": 1 * MIB,
+    "hostfile": 8 * MIB,  # targets.MAX_HOSTFILE
     "config_file": 1 * MIB,
     "core_file": 64 * MIB,
     "core_readers": 32 * MIB,  # tools.MAX_OUTPUT

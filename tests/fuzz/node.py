@@ -50,8 +50,9 @@ from hangtop_probe import (
     wire,
     workerserver,
 )
+from hangtop_probe.candidates import Candidate
 from hangtop_probe.columns import MAX_ENTRIES, reduce
-from hangtop_probe.discovery import Candidate, attribute
+from hangtop_probe.discovery import attribute
 from hangtop_probe.requests import Refused
 from hangtop_probe.tools import Done
 from hangtop_probe.unpickle import ForeignError, RefusedError, TruncatedError

@@ -1,7 +1,7 @@
 """No decoder, nor what follows from what it has read, costs more than in proportion to its input.
 
 Good input grows at one place after the other, by parts that differ: see `grow.py`. What C does by itself
-is not counted; `python tests/fuzz/largest.py` measures it, on the largest input there can be.
+is not counted: `python tests/fuzz/steep.py` compares its time, and `largest.py` measures the largest input.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import fuzz.files  # noqa: F401
-from fuzz.grow import places
+from fuzz import steep
+from fuzz.grow import Place, places
 from fuzz.target import TARGETS
 from support.growth import QUADRATIC, growth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fuzz.grow import Place
     from fuzz.target import Target
 
 SIZE = 48
@@ -53,3 +53,15 @@ def test_what_compares_all_with_all_is_seen() -> None:
         return lambda: [one for one in range(times) for other in range(times)]
 
     assert growth(pairs, SIZE) > 0.9 * QUADRATIC
+
+
+def test_what_c_does_by_itself_is_seen_by_its_time() -> None:
+    """`steep.py` compares processor time: no line of Python runs more often here."""
+    place = Place("", lambda times: b"a" * 64 * times)
+
+    def searched(data: bytes) -> None:
+        numbers = list(range(len(data) // 64))
+        for _ in numbers:
+            numbers.count(-1)
+
+    assert steep.steepness(list(steep.costs(searched, place, 1 << 20))) > steep.MOST

@@ -195,7 +195,7 @@ if __name__ == "__main__":
         ("finish", "", "rank 1 finished without an exception, and rank 0 waited for it", 2),
         ("finish", "fork", "rank 1 finished without an exception, and rank 0 waited for it", 2),
         ("raise", "sh", "rank 1 ended by ValueError: bad batch, and rank 0 waited for it", 2),
-        ("sleep", "", "rank 1 left no dump, and rank 0 waits for it", 1),
+        ("sleep", "", "rank 1 did not issue", 2),
     ],
 )
 def test_what_is_left_of_ranks_that_ended_says_who_waited_for_whom(
@@ -221,7 +221,8 @@ def test_what_is_left_of_ranks_that_ended_says_who_waited_for_whom(
     assert done.returncode == 10, done.stderr
     found = json.loads(done.stdout)
     [verdict] = found["verdicts"]
-    assert verdict["summary"].startswith(f"{said} in all_reduce #3 on default_pg")
+    assert verdict["summary"].startswith(said)
+    assert "all_reduce #3 on default_pg" in verdict["summary"]
     assert [culprit["rank"] for culprit in verdict["culprits"]] == [1]
     assert sorted(r for one in found["flight"]["ended"] for r in one["ranks"]) == [*range(left)]
     assert all(group["ranks_recorded"] for group in found["flight"]["groups"])

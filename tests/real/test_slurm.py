@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -338,7 +337,7 @@ def test_a_step_by_hand_runs_beside_the_job(slurm: SlurmCluster, hung: str) -> N
     """As verdicts print it, and as a prompt in a rank goes; it wants none of the job's GPUs."""
     job = find_job(hung)
     [launcher] = srun_launchers(job, Login(), [job.nodes[0]])
-    argv = [*shlex.split(launcher.by_hand.shell), "echo $SLURMD_NODENAME"]
+    argv = [*launcher.by_hand.shell, "echo $SLURMD_NODENAME"]
     assert "--gres=none" in argv, "where --overlap shares no GPUs, it would wait for the job"
     done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (0, f"{job.nodes[0]}\n"), done.stderr

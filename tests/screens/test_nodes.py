@@ -69,7 +69,7 @@ async def test_the_worst_node_comes_first_with_what_to_do() -> None:
 async def test_the_fix_is_what_y_copies_first(monkeypatch: pytest.MonkeyPatch) -> None:
     app = app_for(load("cluster"))
     copied: list[str] = []
-    monkeypatch.setattr(app, "copy_text", copied.append)
+    monkeypatch.setattr(app, "_to_clipboard", copied.append)
     async with app.run_test(size=SIZE) as pilot:
         await keys(pilot, "9", "down", "tab", "y")
         assert copied == ["the capture says: check that sshd runs on node-4"]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hangtop.keymap import Keymap
+    from hangtop.programs import Programs
     from hangtop.slurmjobs import SlurmJobs
     from hangtop.source import Source
     from hangtop_core.analysis.flight.picture import Picture
@@ -93,6 +94,7 @@ def run_app(
     keymap: Keymap | None = None,
     nettest: Sequence[str] = (),
     slurm: SlurmJobs | None = None,
+    programs: Programs | None = None,
 ) -> int:
     """Run the screens on a started session until the user leaves; the exit status.
 
@@ -100,7 +102,7 @@ def run_app(
     With `job_key` that job is shown first; with `files` what those show, and nothing else; with
     `capture` its pictures.
     `nettest` is the command that tests the network between the nodes of the session; `slurm`
-    notes a job that is to be opened after this one;
+    notes a job that is to be opened after this one, `programs` a program;
     `notice` is told for some seconds.
 
     Raises:
@@ -129,7 +131,7 @@ def run_app(
     )
     app.state.job_name = job_key
     app.nettest = tuple(nettest)
-    app.slurm = slurm
+    app.slurm, app.programs = slurm, programs
     app.state.in_slurm = slurm is not None
     app.tell(notice)
     if sys.__stdin__ is not None:  # `prepare` has seen that it is a terminal

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from hangtop.messages import Answered, TraceLines, Updated
+    from hangtop.programs import Programs
     from hangtop.slurmjobs import SlurmJobs
     from hangtop.source import Source
     from hangtop_core.analysis.flight.picture import Picture
@@ -136,6 +137,8 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         """The command that tests the network between the nodes; empty where none is known."""
         self.slurm: SlurmJobs | None = None
         """This user's jobs, where Slurm is on this machine."""
+        self.programs: Programs | None = None
+        """Where the program is noted that is to be opened after this."""
         self.told: tuple[str, str] = ("", "")
         self.trail: list[str] = []
         """Pages that led to this one, which Esc goes back."""
@@ -190,6 +193,14 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     def _resumed(self, _: App[Any]) -> None:
         """Back from the shell: nothing of what was drawn is on the terminal any more."""
         self.call_later(self.do_redraw)
+
+    def open_program(self, pid: int) -> None:
+        """Leave, for the app to be opened on a Python program that is no rank."""
+        if self.programs is None:
+            self.tell("programs can be opened while they are observed", "warn")
+            return
+        self.programs.chosen = pid
+        self.exit()
 
     # Time
 
@@ -279,7 +290,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         rank, snapshot = find_rank(self.state.job, key), self.state.snapshot
         if rank is not None and snapshot is not None:
             text = openers_text(snapshot, rank, int(fd), event.result)
-            self.read("WHO HAS IT OPEN", [line(one) for one in text], f"rank {rank.rank}")
+            self.read("WHO HAS IT OPEN", [line(one) for one in text], rank.name)
 
     def on_calculated(self) -> None:
         """Show what has been worked out apart."""

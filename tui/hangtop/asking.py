@@ -106,7 +106,7 @@ class Asking:
                 self._page.focus_pane("trace")  # where there is room for one pane only
             self._app.show()
 
-        self._once("strace", f"STRACE OF RANK {rank.rank}", lines, run)
+        self._once("strace", f"STRACE OF {rank.name.upper()}", lines, run)
 
     def _once(self, kind: str, title: str, lines: Sequence[Line], run: Callable[[], None]) -> None:
         """Ask before the first time of a kind."""

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any
 from hangtop import clipboard, pager, palette
 from hangtop.actions import page_names
 from hangtop.screens.dialogs import Choice, Palette, Reader
-from hangtop.spans import Line, plain_lines
+from hangtop.spans import Line, line, plain_lines, twin
 from hangtop.stopping import Stopping
 from hangtop.terminal import has_shell
 from hangtop.views import diff, texts
 from hangtop.views.common import node_of, rank_key
 from hangtop.views.jobs import job_items
+from hangtop_core.rankset import is_key, rank_name
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop.items import Item
+    from hangtop.widgets.line_pane import LinePane
 
 
 class Handlers(Stopping):
@@ -132,13 +134,13 @@ class Handlers(Stopping):
 
     def _go_rank(self, number: int) -> None:
         job = self._app.state.job
-        for rank in job.ranks if job else ():
-            if rank.rank == number:
+        for rank in job.members if job else ():
+            if number in (rank.rank, rank.process.pid if is_key(rank.rank) else None):
                 self._app.state.rank_key = rank_key(rank)
                 self._app.go("rank")
                 self._app.show()
                 return
-        self._app.tell(f"rank {number} is not there", "warn")
+        self._app.tell(f"{rank_name(number)} is not there", "warn")
 
     def _go_node(self, name: str) -> None:
         """A node with ranks leads to them, another one to Nodes."""
@@ -227,7 +229,7 @@ class Handlers(Stopping):
         state = self._app.state
         if state.snapshot is None or state.job is None or state.rank is None:
             return
-        marked = [rank for rank in state.job.ranks if rank_key(rank) in state.marks]
+        marked = [rank for rank in state.job.members if rank_key(rank) in state.marks]
         title, lines = diff.difference(
             state.snapshot, state.job, state.rank, marked,
             cut=state.cut, width=self._app.size.width - 4, now=self._app.now(),
@@ -238,7 +240,7 @@ class Handlers(Stopping):
         """Environment and command line."""
         rank = self._app.state.rank
         if rank is not None:
-            self.read("ENVIRONMENT", texts.environment_lines(rank), f"rank {rank.rank}")
+            self.read("ENVIRONMENT", texts.environment_lines(rank), rank.name)
 
     def do_information(self) -> None:
         """Everything of a rank."""
@@ -247,7 +249,7 @@ class Handlers(Stopping):
             lines = texts.rank_text(
                 state.snapshot, state.job, state.diagnosis, state.rank, self._app.now()
             )
-            self.read("EVERYTHING KNOWN", lines, f"rank {state.rank.rank}")
+            self.read("EVERYTHING KNOWN", lines, state.rank.name)
 
     def do_help(self) -> None:
         """All keys."""
@@ -270,15 +272,32 @@ class Handlers(Stopping):
         """Copy the line."""
         pane = self._page.active_pane
         if pane is not None:
-            self.copy_text(pane.current_text())
+            self.copy_text(pane.current_text(), pane)
 
     def do_copy_all(self) -> None:
         """Copy the pane."""
         pane = self._page.active_pane
         if pane is not None:
-            self.copy_text(plain_lines(pane.text_lines()))
+            self.copy_text(plain_lines(pane.text_lines()), pane)
 
-    def copy_text(self, text: str) -> None:
+    def copy_to_clipboard(self, text: str) -> None:
+        """Copy what is selected in a line that is typed in: Textual's own way goes through ours."""
+        self._app._clipboard = text  # which Textual pastes
+        self.copy_text(text, read=True)
+
+    def copy_text(self, text: str, pane: LinePane | None = None, *, read: bool = False) -> None:
+        """Copy a text in the characters that a screen shows, and show it where no pane does.
+
+        The pane may hold it whole; with ``read`` it is all there for whoever scrolls.
+        """
+        lines = [twin(line(one), flat=self._app.ascii) for one in text.split("\n")]
+        text = plain_lines(lines)
+        self._to_clipboard(text)
+        if not read and not (pane is not None and pane.shows(text)):
+            count = plural(len(lines), "line")
+            self.read("COPIED", lines, f"{count}, which the screen did not show whole")
+
+    def _to_clipboard(self, text: str) -> None:
         """Copy on a thread: tmux may take its time."""
         lines = text.count("\n") + 1
         driver: Any = self._app._driver

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hangtop_probe.launchers import TABLE
+
 MEANINGS = {
     # Wherever these names occur.
     "schema": "Name and version of the document",
@@ -19,9 +21,7 @@ MEANINGS = {
     "fix": "What to do about it, a command where there is one",
     "why": "The reason, in words",
     "text": "In words",
-    "launcher": (
-        "torchrun, accelerate, deepspeed, mpirun, srun, mp.spawn, multiprocessing or elastic agent"
-    ),
+    "launcher": ", ".join(one.name for one in TABLE),
     "world_size": "Ranks the job was started with",
     "exit_status": "Status with which the command ends",
     "name": "Name",
@@ -64,7 +64,8 @@ MEANINGS = {
     "Culprit.gpu": "Number of its GPU on the node",
     "Diagnosis.observed_at": "When, UTC as `2026-01-31T12:00:00Z`",
     "Diagnosis.observed_for_s": "How long hangtop had watched",
-    "Diagnosis.state": "What the job does; `slow` is progress in steps that some ranks make long",
+    "Diagnosis.state": "What the job does; `slow` is progress in steps that some ranks make "
+    "long, `idle` a server that nobody asks for anything",
     "Diagnosis.hung_for_s": "Seconds since when it is hung",
     "Diagnosis.watchdog_in_s": "Seconds until the first operation times out, an estimate",
     "Diagnosis.job": "The job",

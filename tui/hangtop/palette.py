@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from hangtop.actions import Action, keys_of
 from hangtop.items import Item
 from hangtop.spans import line
+from hangtop_core.rankset import rank_label
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -40,9 +41,14 @@ def suggest(
     items: list[Item] = []
     digits = text.removeprefix("rank").strip()
     if job is not None and text:
-        ranks = [rank for rank in job.ranks if str(rank.rank).startswith(digits)]
+        typed = digits.removeprefix("pid")
+        ranks = [r for r in job.ranks if rank_label(r.rank).removeprefix("pid").startswith(typed)]
         shown = ranks[:RANKS_SHOWN] if text[-1].isdigit() else []
-        items += [_item(f"rank {rank.rank}", f"on {rank.node}, {rank.state}") for rank in shown]
+        for rank in shown:
+            about = f"{rank.about} " if rank.about else ""
+            items.append(
+                _item(f"rank {rank_label(rank.rank)}", f"{about}on {rank.node}, {rank.state}")
+            )
     if snapshot is not None and text:
         ranked = frozenset(job.nodes) if job else frozenset()
         nodes = [node for node in snapshot.nodes if text in node.name.casefold()]
@@ -93,10 +99,9 @@ def parse(text: str, names: Container[str]) -> Command:
     """What was chosen or typed."""
     text = text.strip()
     word, _, rest = text.partition(" ")
-    if text.isdecimal():
-        return Command("rank", text)
-    if word == "rank" and rest.strip().isdecimal():
-        return Command("rank", rest.strip())
+    number = text.removeprefix("rank").strip().removeprefix("pid")
+    if number.isdecimal() and (text.isdecimal() or word == "rank" or word.startswith("pid")):
+        return Command("rank", number)
     if word == "node" and rest:
         return Command("node", rest.strip())
     if word == "interval":

@@ -16,7 +16,7 @@ Match = Callable[[Fields, frozenset[int], str], bool]
 """Given the fields of a row, the ranks in it and its text: whether it is shown."""
 
 _FIELD = re.compile(r"([a-z%]+)(!=|=|~|>|<)(.*)", re.IGNORECASE)
-_RANKS = re.compile(r"\d[\d,-]*")
+_RANKS = re.compile(r"(?:pid)?\d(?:pid|[\d,-])*")
 
 
 def parse(text: str, fields: frozenset[str]) -> Match:
@@ -37,7 +37,7 @@ def parse(text: str, fields: frozenset[str]) -> Match:
 def _word(word: str, fields: frozenset[str]) -> Match:
     if _RANKS.fullmatch(word):
         wanted = rankset.parse(word.rstrip(",-"))
-        return lambda values, ranks, row: bool(wanted & ranks)
+        return lambda values, ranks, row: any(rankset.contains(wanted, one) for one in ranks)
     match = _FIELD.fullmatch(word)
     if match is None:
         negated = word.startswith("!") and len(word) > 1

@@ -65,7 +65,7 @@ class Requests:
     def descriptors(self, rank: Rank, *, quiet: bool) -> None:
         """Read the descriptors of a rank and of its children."""
         kind = "quiet" if quiet else "descriptors"
-        told = f"descriptors of rank {rank.rank}"
+        told = f"descriptors of {rank.name}"
         pids = [rank.process.pid, *(child.pid for child in rank.children)]
         self._bridge.ask(
             kind, told, lambda: self._source.descriptors(rank.node, pids), rank_key(rank)
@@ -84,7 +84,7 @@ class Requests:
     def peers(self, snapshot: Snapshot, rank: Rank) -> None:
         """Read descriptors of ranks on other nodes that a rank's sockets lead to, once."""
         for node, pids in unread(snapshot, rank, peers(snapshot)).items():
-            told = f"who rank {rank.rank} is connected to"
+            told = f"who {rank.name} is connected to"
             self._bridge.ask("peers", told, partial(self._source.descriptors, node, pids))
 
     def recorders(self, *, trigger: bool = False) -> None:
@@ -113,7 +113,7 @@ class Requests:
 
     def strace(self, rank: Rank, now: float) -> None:
         """Start a trace of a rank."""
-        told = f"strace of rank {rank.rank}"
+        told = f"strace of {rank.name}"
         trace = Trace(rank_key(rank), told, rank.node, rank.process.pid, now)
         self._state.trace = trace
         self._bridge.ask(
@@ -124,21 +124,21 @@ class Requests:
 
     def core_cost(self, rank: Rank) -> None:
         """Ask what a core of a rank would cost."""
-        told = f"what a core of rank {rank.rank} costs"
+        told = f"what a core of {rank.name} costs"
         self._tell(f"looking up {told}…", "info")
         request = partial(take.cost, self._source, rank.node, rank.process.pid)
         self._bridge.ask("core cost", told, request, rank_key(rank))
 
     def core(self, rank: Rank) -> None:
         """Take a core of a rank."""
-        told = f"core of rank {rank.rank}"
+        told = f"core of {rank.name}"
         self._tell(f"taking the {told}; it stands still meanwhile…", "info")
         request = partial(take.take, self._source, rank.node, rank.process.pid)
         self._bridge.ask("core", told, request, rank_key(rank))
 
     def holders(self, rank: Rank, fd: int) -> None:
         """Find who else has a descriptor open; it is read when it has come."""
-        told = f"fd {fd} of rank {rank.rank}"
+        told = f"fd {fd} of {rank.name}"
         request = partial(self._source.holders, rank.node, rank.process.pid, fd)
         self._bridge.ask("holders", told, request, f"{rank_key(rank)} {fd}")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 
+from hangtop.theme import asciify
 from hangtop_core.text import clean, is_plain
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 ELLIPSIS = "…"
 TOGETHER = "\u00a0"
 """A blank at which no line is broken; what `wrap` gives has a plain one for it."""
+MAX_PLACES = 8
+"""Places of a screen at which a text is looked for that stands there but for its blanks."""
 _WORD = re.compile(r"[^ ]+ *| +")
 
 
@@ -84,6 +87,40 @@ def plain(spans: Line) -> str:
 def plain_lines(lines: Iterable[Line]) -> str:
     """Several lines as one text, for copying, pagers and tests."""
     return "\n".join(plain(item) for item in lines)
+
+
+def twin(spans: Line, *, flat: bool) -> Line:
+    """The line that is drawn: with ``flat`` each character as its ASCII twin."""
+    if not flat:
+        return spans
+    return tuple(Span(asciify(span.text), span.role) for span in spans)
+
+
+def holds(shown: Sequence[str], text: str) -> bool:
+    """Whether lines of a screen show every character of a text, in its order.
+
+    A line may be broken anywhere for want of width, and columns stand farther apart; where the text
+    has a line break, the screen has one.
+    """
+    screen, wanted = "\n".join(shown), "".join(text.split())
+    bare = "".join(screen.split())
+    if not wanted or wanted not in bare:
+        return not wanted
+    places = [at for at, char in enumerate(screen) if not char.isspace()]
+    lines = [r"\s+".join(map(_breakable, one.split())) for one in text.strip().split("\n")]
+    pattern, at = re.compile(r"[ \xa0]*\n\s*".join(lines)), -1
+    for _ in range(MAX_PLACES):
+        at = bare.find(wanted, at + 1)
+        if at < 0:
+            return False
+        if pattern.match(screen, places[at]):
+            return True
+    return False
+
+
+def _breakable(word: str) -> str:
+    """A pattern for a word that may stand on several lines."""
+    return r"(?: *\n *)?".join(map(re.escape, word))
 
 
 def cells(spans: Line) -> int:

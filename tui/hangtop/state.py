@@ -227,7 +227,7 @@ class State:
             return found
         verdicts = self.diagnosis.verdicts if self.diagnosis else ()
         blamed = {(c.node, c.pid) for c in (verdicts[0].culprits if verdicts else ())}
-        for rank in job.ranks:
+        for rank in job.members:
             if (rank.node, rank.process.pid) in blamed:
                 return rank
         return job.ranks[0] if job.ranks else None
@@ -253,7 +253,9 @@ class State:
         job = self.job
         if job is None:
             return ()
-        marked = [rank for rank in job.ranks if rank_key(rank) in self.marks] if self.marks else ()
+        marked = (
+            [rank for rank in job.members if rank_key(rank) in self.marks] if self.marks else ()
+        )
         return marked or ([self.rank] if self.rank else [])
 
     def situation(self, screen: str) -> Situation:

@@ -45,7 +45,7 @@ class Stopping(Asking):
             line(f"Afterwards `hangtop core` reads it, on {rank.node}."),
         ]
         self._app.push_screen(
-            Confirm(f"TAKE A CORE OF RANK {rank.rank}", lines), partial(self._take_core, rank)
+            Confirm(f"TAKE A CORE OF {rank.name.upper()}", lines), partial(self._take_core, rank)
         )
 
     def _take_core(self, rank: Rank, yes: bool | None) -> None:
@@ -61,7 +61,7 @@ class Stopping(Asking):
         if rank is None or snapshot is None:
             return
         plan = debugging(snapshot, rank, state.node_on(self._page.NAME))
-        title = f"A PROMPT IN RANK {rank.rank}"
+        title = f"A PROMPT IN {rank.name.upper()}"
         steps = [line(("- ", "dim"), (step, "code")) for step in plan.steps]
         if plan.why is not None:
             lines = [line(f"Now {plan.doing}."), line(f"No prompt: {plan.why}."), *steps]
@@ -77,7 +77,7 @@ class Stopping(Asking):
             self._app.tell("not run")
             return
         ended = self._app.source.note_command(rank.node, plan.shown)
-        where = f"a prompt in rank {rank.rank}"
+        where = f"a prompt in {rank.name}"
         wrong = self._outside(
             lambda: pager.prompt(plan.argv, plan.shown, where, lambda status: outcome(status, plan))
         )

@@ -183,6 +183,8 @@ def doing(
     running = letter == "R" or bool(stack and stack.active and family is None)
     if read_ is None or stack is None or sample is None:
         return _without_stack(sample, main, family, running)
+    if family == "poll" and read_.top is not None and sleeps(read_.top.source):
+        family = "sleep"  # time.sleep is a select without descriptors, up to Python 3.10
     owner = next((one for one in sample.threads if one.gil), None)
     kind, text = _kind(read_, family, letter, running, main)
     # Who asks for the GIL again, every 5 ms, may be met awake.

@@ -17,6 +17,7 @@ told sooner: work on anything new would show (`whiles`).
 from __future__ import annotations
 
 import re
+from itertools import dropwhile
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.eventloops import of_gloo
@@ -104,6 +105,8 @@ def _with_an_end(waiters: Waiters, reader: Reader, rank: Rank, one: Standing) ->
     if same is None or first is None:
         return one
     stack, known = reader.frames(sample.threads[0].stack), max(first, one.since)
+    if sample.in_passing:  # what a library does there is soon over
+        stack = tuple(dropwhile(lambda frame: frame.within is None, stack)) or stack
     if same <= known and _quick(stack[0].source):
         same = one.seen  # nothing in its line can keep it
     if same <= known or not waiters.see_it_end(stack):

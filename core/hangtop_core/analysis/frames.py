@@ -11,7 +11,12 @@ from hangtop_core.frame import Frame
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_STDLIB = re.compile(r"/lib(64)?/python\d(\.\d+)?/|/python\d+\.zip/|^<")
+_STDLIB = re.compile(
+    r"/lib(64)?/python\d(\.\d+)?/|/python\d+\.zip/"
+    r"|^<(?!dynamic-code>|stdin>|ipython-input|doctest )"
+)
+"""Code of no file is Python's own or made by a library, but for what cloudpickle (3.1) has brought
+and what was typed."""
 _PACKAGE = re.compile(r"(?:^|/)(?:site|dist)-packages/([^/]+)")
 _TORCH = re.compile(r"(?:^|/)torch/(?:\w+/)*+\w++\.py$")
 _DEBUGGER = re.compile(r"/debugpy/(?:_vendored|server|common)/|/debugpy/[^/]+$")

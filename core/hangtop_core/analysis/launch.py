@@ -9,11 +9,12 @@ from msgspec import Struct
 
 from hangtop_core import launchline, nodesets
 from hangtop_core.analysis.layout import absent, node_rank
+from hangtop_core.commands import Advice
 from hangtop_core.joining import master, world_size
-from hangtop_core.launchline import WORLD_SIZES, number_in
+from hangtop_core.launchline import NUMBERING, WORLD_SIZES, number_in
 from hangtop_core.model import Rank
 from hangtop_core.places import Places, is_address, is_loopback
-from hangtop_core.rankset import names
+from hangtop_core.rankset import names, rank_name
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
     from hangtop_core.model import Job, Process, Snapshot
 
 SHOWN = 4
-_STARTERS = (
-    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun"),
-    ("PMI_SIZE", "PMI_RANK", "mpiexec"),
-    ("SLURM_NTASKS", "SLURM_PROCID", "srun"),
-)
-"""Variables of launchers that start every rank themselves."""
 _TOLD = ("MASTER_ADDR", "MASTER_PORT", "GROUP_WORLD_SIZE", *WORLD_SIZES)
 
 
@@ -38,7 +33,7 @@ class Contradiction(Struct, frozen=True):
     """What differs, and where."""
     odd: tuple[Rank, ...]
     """Ranks that are not as the most are; empty where nothing tells who is wrong."""
-    fix: str
+    fix: Advice
     ends: tuple[Rank, ...] = ()
     """Ranks that are left from an earlier run."""
     early: bool = True
@@ -80,7 +75,7 @@ def _stores(
         return None
     nodes = {rank.node for rank in ranks}
     right = next((r.node for r in ranks if r.rank == 0), ranks[0].node)
-    fix = f"give all of them one address and port of the node of rank 0, which is {right}"
+    fix = Advice(f"give all of them one address and port of the node of rank 0, which is {right}")
     if len(nodes) > 1 and all(map(is_loopback, addresses)):
         text = f"MASTER_ADDR is {' or '.join(sorted(addresses))} on {nodesets.fold(nodes)}: "
         text += "every node waits at a store of its own"
@@ -117,23 +112,24 @@ def _twice(ranks: Sequence[Rank], snapshot: Snapshot, job: Job) -> Contradiction
         text = f"{names(twice)} {_are(twice)} there twice: pid {pids} "
         text += "is" if len(left) == 1 else "are"
         text += " left from an earlier run, whose launcher is gone"
-        fix = "end what is left of the earlier run"
+        fix = Advice("end what is left of the earlier run")
         return Contradiction(text, tuple(left), fix, tuple(left), early=False)
     where = {tuple(sorted({rank.node for rank in some})) for some in twice.values()}
     nodes = next(iter(where)) if len(where) == 1 else ()
     groups = {node_rank(rank) for rank in involved}
     text = f"{names(twice)} {_are(twice)} claimed twice: " + "; ".join(
-        f"rank {n} by " + " and ".join(f"pid {r.process.pid} on {clean(r.node)}" for r in some)
+        f"{rank_name(n)} by "
+        + " and ".join(f"pid {r.process.pid} on {clean(r.node)}" for r in some)
         for n, some in list(twice.items())[:SHOWN]
     )
     text += _counted_otherwise(involved)
     if lacking := absent(job, len(involved)):
         text += f"; no process seen is {names(lacking)}"
-    fix = "give every process a rank of its own"
+    fix = Advice("give every process a rank of its own")
     if len(nodes) > 1 and len(groups) == 1 and None not in groups:
         (group,) = groups
         text = f"{_both(nodes)} have node rank {group}, and so all run {names(twice)}"
-        fix = "give every node its own --node-rank"
+        fix = Advice("give every node its own --node-rank")
     head = next((places.node_of(m[0], r.node) for r in involved if (m := master(r.process))), None)
     odd = [rank for rank in involved if rank.node != head] if head in nodes else []
     return Contradiction(text, tuple(odd or involved), fix, early=False)
@@ -157,7 +153,9 @@ def _sizes(ranks: Sequence[Rank], each: Collection[Rank]) -> Contradiction | Non
     if len({world_size(rank.process) for rank in each} - {None}) > 1:
         groups = _apart(ranks, lambda rank: world_size(rank.process))
         text = _differs("WORLD_SIZE", ranks, lambda r: str(world_size(r.process) or ""))
-        return Contradiction(text, _odd(groups), "give all of them the same number of ranks")
+        return Contradiction(
+            text, _odd(groups), Advice("give all of them the same number of ranks")
+        )
     least = min((world_size(rank.process) or len(ranks) for rank in each), default=0)
     high = [rank for rank in ranks if rank.rank >= least]
     beyond = [r for r in high if r.rank >= (world_size(r.process) or r.rank + 1)]
@@ -166,13 +164,15 @@ def _sizes(ranks: Sequence[Rank], each: Collection[Rank]) -> Contradiction | Non
     text = f"{names(r.rank for r in beyond)} on {_nodes(beyond)}: ranks go up "
     text += f"to {(world_size(beyond[0].process) or 1) - 1}, for WORLD_SIZE is "
     text += f"{world_size(beyond[0].process)}"
-    return Contradiction(text, tuple(beyond), "look how RANK is computed where these are started")
+    return Contradiction(
+        text, tuple(beyond), Advice("look how RANK is computed where these are started")
+    )
 
 
 def _started(ranks: Sequence[Rank], each: Iterable[Rank]) -> Contradiction | None:
     """WORLD_SIZE is another number than the launcher that numbered all of them has started."""
     some = [rank.process.env for rank in each]
-    for size, number, launcher in _STARTERS:
+    for size, number, launcher in NUMBERING:
         told = {tuple(number_in(env, (name,)) for name in (size, "WORLD_SIZE")) for env in some}
         (count, wanted), *others = told or {(None, None)}
         if others or count is None or wanted in (None, count) or len(ranks) < 2:
@@ -184,7 +184,9 @@ def _started(ranks: Sequence[Rank], each: Iterable[Rank]) -> Contradiction | Non
             continue
         text = f"{launcher} has started {count} ranks ({size}={count}), and all of them "
         text += f"have WORLD_SIZE={wanted} in their environment"
-        return Contradiction(text, (), f"unset WORLD_SIZE before {launcher}, or start them all")
+        return Contradiction(
+            text, (), Advice(f"unset WORLD_SIZE before {launcher}, or start them all")
+        )
     return None
 
 
@@ -198,7 +200,7 @@ def _node_counts(ranks: Sequence[Rank]) -> Contradiction | None:
         ranks,
         lambda r: r.process.env.get("GROUP_WORLD_SIZE", ""),
     )
-    return Contradiction(text, _odd(groups), "start all nodes with the same --nnodes")
+    return Contradiction(text, _odd(groups), Advice("start all nodes with the same --nnodes"))
 
 
 def _launchers(launchers: Sequence[Process], places: Places) -> Iterable[Contradiction]:
@@ -217,13 +219,15 @@ def _launchers(launchers: Sequence[Process], places: Places) -> Iterable[Contrad
         if all(at is None or is_loopback(at[0]) for _, at in meets):
             text = f"the rendezvous is on localhost on {nodes}: "
             text += "every node waits at one of its own"
-        yield Contradiction(text, (), "give all nodes one endpoint: the address of one of them")
+        yield Contradiction(
+            text, (), Advice("give all nodes one endpoint: the address of one of them")
+        )
     for option in ("nnodes", "rdzv_id", "rdzv_backend"):
         values = [(options.get(option, ""), one.node) for one, options in spanning]
         if len({value for value, _ in values}) > 1:
             name = "--" + option.replace("_", "-")
             text = f"{name} differs: " + _each((value or "none", node) for value, node in values)
-            yield Contradiction(text, (), f"start all nodes with the same {name}")
+            yield Contradiction(text, (), Advice(f"start all nodes with the same {name}"))
     claimed: dict[str, list[str]] = defaultdict(list)
     for one, options in spanning:
         if _ranked(options):
@@ -231,7 +235,7 @@ def _launchers(launchers: Sequence[Process], places: Places) -> Iterable[Contrad
     for value, some in claimed.items():
         if len(some) > 1:
             text = f"{_both(some)} have node rank {value}"
-            yield Contradiction(text, (), "give every node its own --node-rank")
+            yield Contradiction(text, (), Advice("give every node its own --node-rank"))
 
 
 def _ranked(options: Mapping[str, str]) -> bool:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from hangtop_core.joining import master
-from hangtop_core.launchline import LOCAL_SIZES, number_in
+from hangtop_core.launchline import LOCAL_SIZES, NODE_RANKS, number_in
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.places import Places, is_loopback
-from hangtop_core.rankset import names
+from hangtop_core.rankset import is_key, names
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ MAX_MISSING = 8192
 MAX_WORLD = 1_000_000
 """A world size above this is no size: it is what some process says of itself."""
 
-_NODE_RANKS = ("GROUP_RANK", "NODE_RANK", "CROSS_RANK", "SLURM_NODEID")
 _NAMED = 2
 """Nodes that have to agree before an order of names is believed."""
 
@@ -87,17 +86,19 @@ class _Unseen:
 
 def node_rank(rank: Rank) -> int | None:
     """Return the number of a rank's node, as its launcher told it."""
-    return number_in(rank.process.env, _NODE_RANKS)
+    return number_in(rank.process.env, NODE_RANKS)
 
 
 def absent(job: Job, most: int = MAX_WORLD) -> tuple[int, ...]:
     """Return the ranks of a job's world of which nothing was seen, the first ``most`` of them.
 
-    None of a world made up.
+    None of a world made up, and none where a rank has no number: it may be any of them.
     """
     if job.world_size is None or job.world_size > MAX_WORLD:
         return ()
     here = {rank.rank for rank in job.ranks}
+    if is_key(min(here, default=0)):
+        return ()
     return tuple(islice((one for one in range(job.world_size) if one not in here), most))
 
 

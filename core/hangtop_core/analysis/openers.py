@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.descriptors import MOST_READ
+from hangtop_core.rankset import rank_name
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ def names_by_node(snapshot: Snapshot) -> dict[str, dict[int, str]]:
             names = found[rank.node]
             for child in rank.children:
                 label = clean(child.label or child.comm, 40)
-                names[child.pid] = f"{label} of rank {rank.rank}"
-            names[rank.process.pid] = f"rank {rank.rank}"
+                names[child.pid] = f"{label} of {rank_name(rank.rank)}"
+            names[rank.process.pid] = rank_name(rank.rank)
     return found
 
 
@@ -59,7 +60,7 @@ def holder_text(names: Mapping[int, str], one: Holder) -> str:
 
 def openers_text(snapshot: Snapshot, rank: Rank, fd: int, said: Openers) -> list[str]:
     """Lines: what the descriptor is, then everybody else who has it, or nobody."""
-    lines = [f"fd {fd} of rank {rank.rank} is {clean(said.target, 300)}"]
+    lines = [f"fd {fd} of {rank_name(rank.rank)} is {clean(said.target, 300)}"]
     names = process_names(snapshot, rank.node)
     for one in said.holders:
         mode = f", {_MODES[one.mode]}" if one.mode in _MODES else ""

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from hangtop_core.joining import master
 from hangtop_core.places import Places, host_of, is_loopback
+from hangtop_core.rankset import rank_name
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -152,11 +153,11 @@ class _Peers:
                 found[one.node, one.pid] = Peer(one.node, clean(one.label), None, one.pid)
             for rank in job.ranks:
                 for child in rank.children:
-                    label = f"{clean(child.label)} of rank {rank.rank}"
+                    label = f"{clean(child.label)} of {rank_name(rank.rank)}"
                     found[rank.node, child.pid] = Peer(rank.node, label, rank.rank, child.pid)
             for rank in job.ranks:
                 pid = rank.process.pid
-                found[rank.node, pid] = Peer(rank.node, f"rank {rank.rank}", rank.rank, pid)
+                found[rank.node, pid] = Peer(rank.node, rank_name(rank.rank), rank.rank, pid)
         return found
 
     def _key(self, one: _Owned, first: str, second: str) -> tuple[object, str, str]:

@@ -71,6 +71,8 @@ def read(stack: tuple[Frame, ...]) -> Reading:
             text = DISTRIBUTED_BREAKPOINT
     elif makes_store(top):
         kind, text = "init", "waits in TCPStore"
+    elif waits_for_calls(top):
+        kind, text, op = "queue", "waits for calls of its actor", "main_loop"
     return Reading(
         top=top,
         site=site(stack),
@@ -83,6 +85,12 @@ def read(stack: tuple[Frame, ...]) -> Reading:
         after=top is not None and not any(frame.name in _PROGRAM for frame in stack),
         endless=tuple(endless_loops(stack)),
     )
+
+
+def waits_for_calls(frame: Frame | None) -> bool:
+    """Whether a worker of Ray runs nothing: its loop runs in C (2.60, Worker.main_loop)."""
+    in_file = frame is not None and "/ray/_private/worker.py" in "/" + frame.file
+    return in_file and frame is not None and plain_name(frame.name) == "main_loop"
 
 
 def _is_distributed_breakpoint(frame: Frame) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import match
 from hangtop_core.analysis.frames import WRAPPERS, is_library, package, plain_name
+from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.model import Frame, Rank, StackSample
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ def steps_of(frames: Sequence[Frame], libraries: bool) -> Iterator[tuple[Frame, 
     """Frames from the outermost in, each with how many library frames were folded into it.
 
     Of the library frames at the end the operation is kept that a framework is in: its own loop is
-    where ranks part that wait in one and ranks that are in the user's code below it.
+    where ranks part that wait in one and ranks that are in the user's code below it. So is a wait
+    for other ranks where torch itself was called, as in DistributedDataParallel.forward.
     """
     outer_first = list(reversed(frames))
     if libraries:
@@ -136,7 +138,9 @@ def _end_of(run: Sequence[Frame]) -> Iterator[tuple[Frame, int]]:
     found = match(tuple(reversed(run)))
     operation = entry if found is None else found[1]
     at = run.index(operation)
-    if at == 0 or package(operation.file) == package(entry.file):
+    waits = found is not None and found[0].kind in COMMUNICATION
+    told = operation is entry or (package(operation.file) == package(entry.file) and not waits)
+    if at == 0 or told:
         yield entry, len(run) - 1
         return
     yield entry, at - 1

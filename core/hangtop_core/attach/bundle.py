@@ -24,6 +24,7 @@ from msgspec import Struct
 
 import hangtop_probe
 from hangtop_core.attach.launcher import Ending
+from hangtop_core.commands import Advice
 from hangtop_core.text import Text, clean
 from hangtop_probe import boot, cachedir, pynvml_path
 from hangtop_probe.relay import PARTS
@@ -159,7 +160,9 @@ def refusal(said: BootMessage) -> Ending:
             "no-python",
             f"{reason}; the probe needs {oldest} or newer",
             retry=False,
-            fix="hangtop --python PATH, or --init 'COMMAND' that puts a newer python3 on PATH",
+            fix=Advice(
+                "hangtop --python PATH, or --init 'COMMAND' that puts a newer python3 on PATH"
+            ),
         )
     text = clean(said.text or said.error or "", 200)
     return Ending("unreachable", f"the probe could not be sent: {text}", retry=True)

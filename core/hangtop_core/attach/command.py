@@ -10,7 +10,6 @@ rsh, ssh, su -c) needs one word that is quoted for it: ``%c`` at the end of the 
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from hangtop_core.attach import bundle
 from hangtop_core.attach.launcher import ByHand, Wave
 from hangtop_core.attach.reasons import COMMANDS, Context, explain_login
 from hangtop_core.attach.ssh import HOLD_S
+from hangtop_core.commands import Advice, words_of
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
 
@@ -34,6 +34,9 @@ _TERMINAL = frozenset({"-t", "-it", "-ti", "--tty"})
 EXAMPLE = "For example: --command 'kubectl exec -i %h --', or --command 'lsh %h %c'."
 
 
+_NO_TERMINAL = Advice("leave out -t, which asks for a terminal: exec -i")
+
+
 class Template:
     """A command with places for the node and for what is run there."""
 
@@ -44,7 +47,7 @@ class Template:
             UsageError: when it cannot be read, or its program is not on this machine.
         """
         try:
-            self._words = shlex.split(text)
+            self._words = list(words_of(text))
         except ValueError as error:
             raise UsageError(f"--command: {clean(text, 80)!r}: {error}", EXAMPLE) from error
         if not self._words:
@@ -74,16 +77,16 @@ class Template:
         """Return how a person gets there by the same command."""
         shell = self._fill(node) + ([] if self._for_shell else ["sh", "-c"])
         options = [*login.options(node), "--command", self._text]
-        return ByHand(shlex.join(shell), shlex.join(options))
+        return ByHand(tuple(shell), tuple(options))
 
     def terminal(self, node: str) -> list[str]:
         """Return what gives a person a shell there."""
         return self._fill(node) + ([] if self._for_shell else ["sh", "-i"])
 
-    def trial(self, node: str, login: Login) -> str:
+    def trial(self, node: str, login: Login) -> tuple[str, ...]:
         """Return what a person can type to see whether Python starts there."""
         boot = [login.trial_command()] if self._for_shell else login.trial_argv()
-        return shlex.join(self._fill(node) + boot)
+        return (*self._fill(node), *boot)
 
     def _fill(self, node: str) -> list[str]:
         values = {"h": node, "%": "%"}
@@ -139,5 +142,5 @@ class CommandLauncher:
         context = Context(self._node, trial, self._login.python, self._login.sudo, trial)
         ending = explain_login(code, stderr, was_ready, context, self.endings)
         if self._template.asks_terminal and ending.state == "unreachable":
-            return ending._replace(fix="leave out -t, which asks for a terminal: exec -i")
+            return ending._replace(fix=_NO_TERMINAL)
         return ending

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,9 +11,11 @@ import msgspec
 
 from hangtop_core import bounded
 from hangtop_core.attach.command import CommandLauncher, Template
+from hangtop_core.attach.podretries import without_earlier
 from hangtop_core.attach.pods import NAME, Pod, PodList
-from hangtop_core.attach.reasons import COMMANDS, Known
+from hangtop_core.attach.reasons import COMMANDS, Fix, Known
 from hangtop_core.attach.targets import MAX_NODES
+from hangtop_core.commands import Command, stored
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean, plural
 
@@ -61,13 +62,16 @@ _ENDINGS = (
         re.compile(r"Error from server \(Forbidden\): (.{1,200})"),
         "denied",
         r"you may not execute anything in it: \1",
-        "it takes the right to create pods/exec: kubectl auth can-i create pods/exec",
+        Fix(
+            "it takes the right to create pods/exec",
+            ("kubectl", "auth", "can-i", "create", "pods/exec"),
+        ),
     ),
     Known(
         re.compile(r"Unauthorized|must be logged in"),
         "denied",
         "the cluster does not accept your login",
-        "log in to it again: `kubectl get pods` has to work",
+        Fix("log in to it again; this has to work", ("kubectl", "get", "pods")),
     ),
     Known(re.compile(r'pods "[^"]*" not found'), "unreachable", "its pod is gone", retry=True),
     Known(re.compile(r"in a completed pod"), "unreachable", "its pod has ended"),
@@ -124,7 +128,7 @@ class KubeLauncher(CommandLauncher):
 
     def __init__(self, pod: Pod, container: str, login: Login) -> None:
         words = ["kubectl", "exec", "-i", "-n", pod.metadata.namespace, "-c", container, "%h", "--"]
-        super().__init__(pod.name, login, Template(shlex.join(words)))
+        super().__init__(pod.name, login, Template(stored(words)))
         self.pod = pod
         self._trouble = pod.trouble(container)
         gpus = [plural(pod.gpus, "GPU")] if pod.gpus else []
@@ -143,18 +147,20 @@ class KubeLauncher(CommandLauncher):
             ending = ending._replace(reason=self._trouble, fix=None)
         if ending.fix is None and not was_ready:
             where = ("-n", self.pod.metadata.namespace, self.pod.name)
-            return ending._replace(fix=shlex.join(("kubectl", "describe", "pod", *where)))
+            return ending._replace(fix=Command("", ("kubectl", "describe", "pod", *where)))
         return ending
 
 
 def launchers(text: str, login: Login) -> list[KubeLauncher]:
-    """Return a launcher for each pod of what ``text`` names, but for those that are complete.
+    """Return a launcher for each pod of what ``text`` names.
+
+    Not for those that are complete, or that failed and were started again.
 
     Raises:
         UsageError: kubectl cannot be asked, or there is no such pod, or none of them runs.
     """
     wanted = parse(text)
-    pods = [pod for pod in _pods(wanted) if not pod.has_ended]
+    pods = without_earlier([pod for pod in _pods(wanted) if not pod.has_ended])
     chosen: dict[tuple[str, ...], str] = {}
     found = []
     for pod in sorted(pods, key=lambda pod: pod.status.phase != "Running"):

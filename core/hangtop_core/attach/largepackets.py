@@ -18,6 +18,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from hangtop_core.commands import Command
 from hangtop_probe import procfs
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ _MAX_DESCRIPTORS = 64
 _MTU = "an MTU on the way is smaller than set, and nothing there says so"
 TO = f"small packets reach it, large ones do not: {_MTU}"
 FROM = f"small packets of it arrive, large ones do not: {_MTU}"
-FIX = (
-    "ping -M do -s 1472 {node} (fits an MTU of 1500) finds the size that passes; give interfaces, "
-    "tunnels and switches on the way one MTU"
+_FIX = (
+    "give interfaces, tunnels and switches on the way one MTU; 1472 fits one of 1500, and smaller "
+    "sizes find what passes"
 )
 
 
@@ -48,6 +49,11 @@ class State(NamedTuple):
     """Later ones that have arrived there."""
     early: int
     """Packets that came here before what belongs ahead of them, since the beginning."""
+
+
+def fix(node: str) -> Command:
+    """Return how to find the size that passes to a node."""
+    return Command("", ("ping", "-M", "do", "-s", 1472, node), _FIX)
 
 
 def lost(pid: int | None, talking: bool) -> str | None:

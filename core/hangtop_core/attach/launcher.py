@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from hangtop_core.commands import Advice, Step, shown, stored
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -19,7 +20,12 @@ class Ending(NamedTuple):
     state: NodeState
     reason: str
     retry: bool
-    fix: str | None = None
+    fix: Step | None = None
+
+    @property
+    def fix_text(self) -> str | None:
+        """The fix as it is shown."""
+        return None if self.fix is None else shown(self.fix).text
 
 
 class Wave(NamedTuple):
@@ -34,10 +40,15 @@ class Wave(NamedTuple):
 class ByHand(NamedTuple):
     """How a person gets to a node from here, for the commands that a verdict proposes."""
 
-    shell: str | None = None
-    """Runs a command there that is given as one quoted word; None: it is this machine."""
-    options: str = ""
+    shell: tuple[str, ...] | None = None
+    """Runs a command there that is given as one more word; None: it is this machine."""
+    options: tuple[str, ...] = ()
     """Options with which hangtop reaches that node alone."""
+
+    def stored(self) -> dict[str, str | None]:
+        """Return both as a node keeps them."""
+        shell = None if self.shell is None else stored(self.shell)
+        return {"shell": shell, "options": stored(self.options)}
 
 
 class Launcher(Protocol):
@@ -108,8 +119,10 @@ def _not_started(number: int, said: str, was_ready: bool) -> Ending:
     """
     reason = f"this machine cannot start {clean(said, 200)}"
     if number in _NOT_THERE:
-        return Ending("unreachable", reason, False, "install it here, or put it on PATH")
+        return Ending("unreachable", reason, False, Advice("install it here, or put it on PATH"))
     fix = None
     if number in _EXHAUSTED:
-        fix = "give this shell more here: ulimit -u (processes), -n (open files), -v (memory)"
+        fix = Advice(
+            "give this shell more here: ulimit -u (processes), -n (open files), -v (memory)"
+        )
     return Ending("lost" if was_ready else "unreachable", reason, True, fix)

@@ -22,6 +22,7 @@ from hangtop_core.attach.requests import Requests
 from hangtop_core.attach.retry import Retry
 from hangtop_core.attach.share import TOO_MUCH, Share
 from hangtop_core.attach.timing import Moment, Timing
+from hangtop_core.commands import shown
 from hangtop_core.errors import HangtopError, NodeNotReadyError
 from hangtop_core.text import clean
 from hangtop_probe import wire
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from hangtop_core.attach.launcher import Launcher
     from hangtop_core.attach.listener import Listener
     from hangtop_core.attach.router import Connections
+    from hangtop_core.commands import Step
     from hangtop_core.model import NodeState
 
 log = logging.getLogger(__name__)
@@ -100,7 +102,7 @@ class Link:
         """Start the probe."""
         self._retry.at, self._reader = None, Reader()
         self._pulse = Pulse(self.timing, now.mono, self.launcher.patience)
-        way = {"via": self.launcher.via, **self.launcher.by_hand._asdict()}
+        way = {"via": self.launcher.via, **self.launcher.by_hand.stored()}
         self._listener.link_changed(self, way)
         self.conn = self._engine.connect(self.launcher)
         if first := self.launcher.opening():
@@ -208,7 +210,7 @@ class Link:
             return 0.0
         return min(self._pulse.quiet_until, self._requests.deadline)
 
-    def _flooded(self, now: Moment, reason: str, fix: str | None = None) -> None:
+    def _flooded(self, now: Moment, reason: str, fix: Step | None = None) -> None:
         """Leave at once a node that sends too much: reading on costs the others."""
         conn = self.conn
         self._drop(now, None, reason, fix=fix)
@@ -262,7 +264,7 @@ class Link:
     def _silent(self, reason: str, now: Moment) -> None:
         """Leave a connection on which nothing comes; the kernel here may know why."""
         lost = largepackets.lost(self._engine.pid(self.conn), self._pulse.ready_since is not None)
-        fix = largepackets.FIX.format(node=self.name) if lost else None
+        fix = largepackets.fix(self.name) if lost else None
         self._drop(now, None, f"{reason}: {lost}" if lost else reason, fix=fix)
 
     def _ping(self, now: Moment) -> None:
@@ -366,7 +368,7 @@ class Link:
         state: NodeState | None,
         reason: str,
         again: bool = True,
-        fix: str | None = None,
+        fix: Step | None = None,
     ) -> None:
         """Leave the present connection, and plan the next one; no state is that of silence."""
         self._take_noise()
@@ -377,7 +379,8 @@ class Link:
         if again:
             wait = self._retry.plan(now.mono)
             reason = f"{reason}; connecting again" + (f" in {wait:.0f} s" if wait >= 1 else "")
-        self._set(now, state or ("lost" if self._was_ready else "unreachable"), reason, fix=fix)
+        state = state or ("lost" if self._was_ready else "unreachable")
+        self._set(now, state, reason, fix=shown(fix).text if fix else None)
         self._fail_all(NodeNotReadyError(f"{self.name} is {self.state}: {reason}"))
 
     def _abandon(self, now: Moment) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import hangtop_probe
 from hangtop_core.attach.launcher import ByHand, Ending, Wave
+from hangtop_core.launchline import LOCAL_RANKS, RANKS, WORLD_SIZES
 from hangtop_core.text import clean, how_ended
 
-RANK_VARIABLES = ("SLURM_PROCID", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+RANK_VARIABLES = (*RANKS, *WORLD_SIZES, *LOCAL_RANKS)
 """Taken from the probe and its children: Python with them would be taken for a rank elsewhere."""
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hangtop_core.commands import Advice
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ KEPT = 8
 FLOOD = 1024 * 1024
 """Bytes of noise in a row at which a connection is given up: no banner is that long,
 and to read on would cost the head a core."""
-FLOOD_FIX = (
+FLOOD_FIX = Advice(
     "see what writes to standard output at a login there: ~/.bashrc, ~/.profile, /etc/profile"
 )
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import signal
 from typing import TYPE_CHECKING, Any
@@ -197,7 +196,7 @@ class PdshRun:
         """Return the error of a request that its run may have left unanswered."""
         ending = explain(code, reason.decode("utf-8", "replace"), False, "node", self._login)
         # What a node may name as a fix is fixed; this one is ours.
-        text = f"{ending.reason} (fix: {ending.fix})" if ending.fix else ending.reason
+        text = f"{ending.reason} (fix: {ending.fix_text})" if ending.fix else ending.reason
         return _error(request, "error", text, None)
 
 
@@ -231,7 +230,7 @@ class PdshLauncher:
         """By pdsh, too, and by the same options."""
         login = self._channel.login
         options = [*login.options(self._node), "--via", "pdsh"]
-        return ByHand(_by_pdsh(self._node, login), shlex.join(options))
+        return ByHand(_by_pdsh(self._node, login), tuple(options))
 
     def argv(self) -> list[str]:
         """Return the command for this node alone; the channel's serves all."""
@@ -279,14 +278,14 @@ def explain(code: int | None, stderr: str, was_ready: bool, node: str, login: Lo
         _LABEL.sub("", line) for line in stderr.splitlines() if "exited with exit code" not in line
     )
     by_pdsh = _by_pdsh(node, login)
-    trial = f"{by_pdsh} {login.trial_words()}"
+    trial = (*by_pdsh, *login.trial_words())
     context = Context(node, by_pdsh, login.python, login.sudo, trial)
     return explain_login(code, text, was_ready, context, PDSH)
 
 
-def _by_pdsh(node: str, login: Login) -> str:
+def _by_pdsh(node: str, login: Login) -> tuple[str, ...]:
     user = ["-l", login.user] if login.user else []
-    return shlex.join(["pdsh", *user, "-w", node])
+    return ("pdsh", *user, "-w", node)
 
 
 def _labels(nodes: Sequence[str]) -> dict[str, str]:

@@ -51,6 +51,8 @@ class Metadata(Struct, rename="camel"):
     namespace: str = ""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    creation_timestamp: str = ""
+    """As `2026-01-31T12:00:00Z`."""
     owner_references: list[_Named] = []
 
 

@@ -10,13 +10,16 @@ import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import Struct
+
 from hangtop_core.attach.launcher import Ending
-from hangtop_core.commands import spelt_or_why
+from hangtop_core.commands import Advice, Command, Sign, Word
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hangtop_core.commands import Step
     from hangtop_core.model import NodeState
 
 NOISE = re.compile(
@@ -31,24 +34,34 @@ class Context(NamedTuple):
     """What fixes are written with."""
 
     node: str
-    login: str
+    login: tuple[str, ...]
     """The ssh command that logs in to the node as hangtop does, for a person to try."""
     python: str
     sudo: bool
-    trial: str
+    trial: tuple[str, ...]
     """The command that shows whether Python starts there."""
 
 
-class Known(NamedTuple):
-    """One known ending.
+class Slot(Struct, frozen=True):
+    """Words of a `Fix` that are filled in: of `Context`, or a named group of a pattern."""
 
-    ``reason`` may use groups of ``pattern``; ``fix`` named ones, quoted for a shell, and `Context`.
-    """
+    name: str
+
+
+class Fix(Struct, frozen=True):
+    """A command that mends an ending, and what is said before it: that may name `{node}`."""
+
+    why: str
+    words: tuple[Word | Slot, ...]
+
+
+class Known(NamedTuple):
+    """One known ending; ``reason`` may use groups of ``pattern``."""
 
     pattern: re.Pattern[str]
     state: NodeState
     reason: str
-    fix: str | None = None
+    fix: Advice | Fix | None = None
     retry: bool = False
     by_node: bool = False
     """Who says it is no ssh: it is looked for in what the node printed."""
@@ -58,7 +71,7 @@ def _known(
     pattern: str,
     state: NodeState,
     reason: str,
-    fix: str | None = None,
+    fix: Advice | Fix | None = None,
     retry: bool = False,
     by_node: bool = False,
 ) -> Known:
@@ -66,8 +79,13 @@ def _known(
     return Known(re.compile(pattern, flags), state, reason, fix, retry, by_node)
 
 
-_PYTHON_FIX = "hangtop --python PATH, or --init 'COMMAND' that puts python3 on PATH"
-_INIT_FIX = "try the --init there; for modules: --init '. /etc/profile && module load python'"
+NODE = Slot("node")
+_LOGIN = Slot("login")
+_ASK_KEY = (_LOGIN, "-o", "StrictHostKeyChecking=ask", "true")
+_PYTHON_FIX = Advice("hangtop --python PATH, or --init 'COMMAND' that puts python3 on PATH")
+_INIT_FIX = Advice(
+    "try the --init there; for modules: --init '. /etc/profile && module load python'"
+)
 _CHANGED = "its host key has changed: it was installed anew, or somebody sits in between"
 
 SUDO = (
@@ -75,21 +93,21 @@ SUDO = (
         r"sudo: (a password is required|a terminal is required|no tty present)",
         "denied",
         "sudo asks for a password there, and hangtop gives none",
-        "allow it without one (NOPASSWD in sudoers), or leave out --sudo",
+        Advice("allow it without one (NOPASSWD in sudoers), or leave out --sudo"),
         by_node=True,
     ),
     _known(
         r"(is not in the sudoers file|is not allowed to (?:execute|run))",
         "denied",
         r"sudo refuses: the user \1",
-        "leave out --sudo, or ask for the right",
+        Advice("leave out --sudo, or ask for the right"),
         by_node=True,
     ),
     _known(
         r"sudo: (?:command )?not found|sudo: Unknown command",
         "denied",
         "there is no sudo on it",
-        "leave out --sudo, or log in as root: -l root",
+        Advice("leave out --sudo, or log in as root: -l root"),
         by_node=True,
     ),
 )
@@ -101,100 +119,105 @@ TABLE = (
         r"(?:.*\n){0,8}?Host key for (?P<host>\S+) has changed",
         "denied",
         _CHANGED,
-        "ask whoever runs {node} for its new key, then: ssh-keygen -f {file} -R {host} && "
-        "{login} -o StrictHostKeyChecking=ask true",
+        Fix(
+            "ask whoever runs {node} for its new key, then",
+            ("ssh-keygen", "-f", Slot("file"), "-R", Slot("host"), Sign.AND, *_ASK_KEY),
+        ),
     ),
     _known(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED",
         "denied",
         _CHANGED,
-        "ask whoever runs {node} for its new key; then: ssh-keygen -R {node} && {login} true",
+        Fix(
+            "ask whoever runs {node} for its new key, then",
+            ("ssh-keygen", "-R", NODE, Sign.AND, _LOGIN, "true"),
+        ),
     ),
     _known(
         r"No (\S+) host key is known for",
         "denied",
         r"its \1 host key is not known here, and is never accepted silently",
-        "compare and accept it: {login} -o StrictHostKeyChecking=ask true",
+        Fix("compare and accept it", _ASK_KEY),
     ),
     _known(
         r"REVOKED HOST KEY",
         "denied",
         "its host key is marked as revoked here",
-        "ask whoever runs {node}",
+        Advice("ask whoever runs {node}"),
     ),
     # What ssh says of an unknown key when it may not ask.
     _known(
         r"Host key verification failed",
         "denied",
         "its host key is not known here, and is never accepted silently",
-        "compare and accept it: {login} -o StrictHostKeyChecking=ask true",
+        Fix("compare and accept it", _ASK_KEY),
     ),
     _known(
         r"pam_slurm|no active jobs on this node",
         "denied",
         "Slurm lets only users log in who have a job running there",
-        "log in while the job runs",
+        Advice("log in while the job runs"),
         by_node=True,
     ),
     _known(
         r"Permission denied \(([^)\n]{0,200})\)",
         "denied",
         r"login refused (\1): no key or ticket of yours is accepted",
-        "make this work without a password: {login} true (ssh-add -l, klist, or -l USER)",
+        Fix("make this work without a password (ssh-add -l, klist, or -l USER)", (_LOGIN, "true")),
     ),
     _known(
         r"Too many authentication failures",
         "denied",
         "login refused: too many keys were offered",
-        "name the key in ~/.ssh/config: IdentityFile and IdentitiesOnly yes",
+        Advice("name the key in ~/.ssh/config: IdentityFile and IdentitiesOnly yes"),
     ),
     *SUDO,
     _known(
         r"account is currently not available|nologin",
         "denied",
         "this user has no shell there",
-        "log in as another user: -l USER",
+        Advice("log in as another user: -l USER"),
         by_node=True,
     ),
     _known(
         r"Bad SSH2 KexAlgorithms",
         "denied",
         "the ssh of this machine is too old for --fast-kex",
-        "leave out --fast-kex: it needs OpenSSH 8",
+        Advice("leave out --fast-kex: it needs OpenSSH 8"),
         by_node=True,  # ssh says it before it has a log
     ),
     _known(
         r"(Bad (?:owner or permissions on|configuration option:) .*|terminating, \d+ bad config.*)",
         "denied",
         r"ssh does not accept its configuration: \1",
-        "see {login} true",
+        Fix("see", (_LOGIN, "true")),
     ),
     _known(
         r"(Could not resolve hostname .*)",
         "unreachable",
         "its name cannot be resolved",
-        "check the name: getent hosts {node}",
+        Fix("check the name", ("getent", "hosts", NODE)),
         retry=True,
     ),
     _known(
         r"Connection refused",
         "unreachable",
         "nobody answers on its ssh port (connection refused)",
-        "check that sshd runs on {node}",
+        Advice("check that sshd runs on {node}"),
         retry=True,
     ),
     _known(
         r"timed out during banner exchange",
         "unreachable",
         "it takes connections but does not answer: overloaded, frozen or out of memory",
-        "look at its console; --connect-timeout waits longer",
+        Advice("look at its console; --connect-timeout waits longer"),
         retry=True,
     ),
     _known(
         r"(No route to host|Network is unreachable|(?:Connection|Operation) timed out)",
         "unreachable",
         r"no connection: \1",
-        "check power, network and firewall: ping {node}",
+        Fix("check power, network and firewall", ("ping", NODE)),
         retry=True,
     ),
     _known(
@@ -217,7 +240,7 @@ TABLE = (
         r"Connection (?:closed by|reset by|to \S+ closed by) (UNKNOWN port 65535|\S+)",
         "unreachable",
         r"the connection was closed (by \1) before the login was done",
-        "too many logins at once, or a jump host that refuses: --fanout 4",
+        Advice("too many logins at once, or a jump host that refuses: --fanout 4"),
         retry=True,
     ),
     _known(
@@ -243,13 +266,13 @@ COMMANDS = (
         r"syntax error|unexpected token|[Bb]adly placed|parse error|expected a command",
         "incompatible",
         "the command gives its words to a shell, which cuts them up again",
-        "put %c at its end, which is quoted for a shell: --command 'lsh %h %c'",
+        Advice("put %c at its end, which is quoted for a shell: --command 'lsh %h %c'"),
     ),
     _known(
         r"exec \[POD\] \[COMMAND\] is not supported",
         "incompatible",
         "kubectl wants -- between the pod and what it runs there",
-        "put -- at its end: --command 'kubectl exec -i %h --'",
+        Advice("put -- at its end: --command 'kubectl exec -i %h --'"),
     ),
 )
 
@@ -259,14 +282,14 @@ PDSH = (
         r"rcmd: |rresvport|poll: protocol failure",
         "denied",
         "pdsh tries to reach it by rsh",
-        "export PDSH_RCMD_TYPE=ssh (pdsh -V lists what it can do)",
+        Advice("export PDSH_RCMD_TYPE=ssh (pdsh -V lists what it can do)"),
     ),
     # With rsh it then starts nothing at all, so this node must stay out of the next run.
     _known(
         r"gethostbyname\(.*\) failed",
         "unreachable",
         "its name cannot be resolved",
-        "check the name: getent hosts {node}; or export PDSH_RCMD_TYPE=ssh",
+        Fix("export PDSH_RCMD_TYPE=ssh, or check the name", ("getent", "hosts", NODE)),
     ),
     *TABLE,
 )
@@ -294,7 +317,8 @@ def explain_login(
     known = None if code == 0 else _first(table, own, stderr)
     if known is not None and not (was_ready and code != 255):
         source = stderr if known.by_node else own
-        return known_ending(known, source, was_ready, context._asdict())
+        values = {"node": (context.node,), "login": context.login}
+        return known_ending(known, source, was_ready, values)
     if log is not None and code == 255 and _said(log):
         stderr = log
     said = _said(stderr)
@@ -316,7 +340,7 @@ def explain_login(
         )
     how = "did not end" if code is None else f"ended with status {code}"
     reason = f"the connection {how}" + (f": {last}" if last else "")
-    fix = None if was_ready else f"see what happens: {context.trial}"
+    fix = None if was_ready else Command("", context.trial, "see what happens")
     return Ending("lost" if was_ready else "unreachable", reason, True, fix)
 
 
@@ -334,13 +358,24 @@ def _said(text: str) -> list[str]:
 
 
 def known_ending(
-    known: Known, stderr: str, was_ready: bool, values: Mapping[str, object]
+    known: Known, stderr: str, was_ready: bool, values: Mapping[str, Sequence[str]]
 ) -> Ending:
     """Fill in the reason from ``stderr`` and the fix from ``values``."""
     found = known.pattern.search(stderr)
     reason = clean(found.expand(known.reason), 300) if found else known.reason
     named = found.groupdict() if found else {}
-    words = {name: spelt_or_why((text,)) for name, text in named.items()}
-    fix = known.fix.format(**values, **words) if known.fix is not None else None
+    groups = {name: (text or "",) for name, text in named.items()}
+    fix = None if known.fix is None else filled(known.fix, {**values, **groups})
     state = "lost" if was_ready and known.retry else known.state
     return Ending(state, reason, known.retry, fix)
+
+
+def filled(fix: Advice | Fix, values: Mapping[str, Sequence[str]]) -> Step:
+    """Return a fix with its places filled in."""
+    names = {name: words[0] for name, words in values.items()}
+    if isinstance(fix, Advice):
+        return Advice(fix.format_map(names))
+    words: list[Word] = []
+    for word in fix.words:
+        words += values[word.name] if isinstance(word, Slot) else [word]
+    return Command("", tuple(words), fix.why.format_map(names))

@@ -10,7 +10,17 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.attach.launcher import Ending
-from hangtop_core.attach.reasons import Context, Known, explain_login, known_ending
+from hangtop_core.attach.reasons import (
+    NODE,
+    Context,
+    Fix,
+    Known,
+    Slot,
+    explain_login,
+    filled,
+    known_ending,
+)
+from hangtop_core.commands import Advice
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -34,12 +44,21 @@ class Step(NamedTuple):
     node: str
     job: str
     user: str
-    command: str
-    """An srun that starts a step there as hangtop does, for a person to try."""
+    words: tuple[str, ...]
+    """An srun that starts a step there as hangtop does, for a person to try, up to its program."""
+
+
+_JOB, _SRUN = Slot("job"), Slot("srun")
+_SHOW_NODE = Fix("what Slurm knows of it", ("scontrol", "show", "node", NODE))
 
 
 def _known(
-    pattern: str, reason: str, fix: str | None = None, *, again: bool = False, gone: bool = False
+    pattern: str,
+    reason: str,
+    fix: Advice | Fix | None = None,
+    *,
+    again: bool = False,
+    gone: bool = False,
 ) -> Known:
     state: NodeState = "unreachable" if again or gone else "denied"
     return Known(re.compile(pattern, re.IGNORECASE), state, reason, fix, again)
@@ -55,47 +74,47 @@ TABLE = (
         r"has expired|Invalid job id|already completing or completed|Job has finished"
         r"|Expired or invalid job|No DIRECTIVES to start|error: Job \S+ is no longer",
         "its Slurm job is over: nothing can be started in it any more",
-        "the job's own log, and: sacct -j {job}",
+        Fix("the job's own log, and", ("sacct", "-j", _JOB)),
         gone=True,
     ),
     _known(
         r"Job is pending execution",
         "its Slurm job has not started",
-        "wait for it: squeue -j {job}",
+        Fix("wait for it", ("squeue", "-j", _JOB)),
         again=True,
     ),
     _known(
         r"Access/permission denied|User not found on host|uid \d+ not found",
         "Slurm lets only the job's user start something in it",
-        "run hangtop as {user}, or as root with --via ssh",
+        Advice("run hangtop as {user}, or as root with --via ssh"),
     ),
     _known(
         r"Requested node configuration is not available|Invalid node name specified"
         r"|Requested nodes not in this allocation|node \S+ not in allocation",
         "Slurm says that it is not one of the job's nodes",
-        "scontrol show job {job}",
+        Fix("", ("scontrol", "show", "job", _JOB)),
     ),
     _known(
         r"Invalid generic resource|Unable to satisfy gres|Invalid GRES",
         "Slurm does not accept a step without GPUs in this job",
-        "--via ssh; see what happens: {command}",
+        Fix("--via ssh; see what happens", (_SRUN, "hostname")),
     ),
     _known(
         r"Requested nodes are busy|step creation temporarily disabled|Unable to create step",
         "Slurm starts no step beside the job: its resources are taken",
-        "see what happens: {command}",
+        Fix("see what happens", (_SRUN, "hostname")),
         again=True,
     ),
     _known(
         r"Unable to contact slurm controller|Unable to confirm allocation",
         "Slurm's controller does not answer",
-        "scontrol ping",
+        Fix("", ("scontrol", "ping")),
         again=True,
     ),
     _known(
         r"Socket timed out|Communication connection failure|Unable to connect|No route to host",
         "Slurm does not reach it",
-        "what Slurm knows of it: scontrol show node {node}",
+        _SHOW_NODE,
         again=True,
     ),
     _known(
@@ -118,13 +137,14 @@ def explain_srun(
 ) -> Ending:
     """Say what the end of an srun, or of one node's part in it, means."""
     stderr = _LABEL.sub("", stderr)
+    values = {"node": (step.node,), "job": (step.job,), "user": (step.user,), "srun": step.words}
     failed = launch_failures(stderr)
     if step.node in failed:
         return Ending(
             "lost" if was_ready else "unreachable",
             f"Slurm cannot start anything on it: {failed[step.node]}",
             True,
-            f"what Slurm knows of it: scontrol show node {step.node}",
+            filled(_SHOW_NODE, values),
         )
     if failed:
         others = ", ".join(sorted(failed)[:8])
@@ -135,11 +155,9 @@ def explain_srun(
         )
     known = next((one for one in TABLE if one.pattern.search(stderr)), None)
     if known is not None:
-        values = {**step._asdict(), "login": step.command}
         ending = known_ending(known, stderr, was_ready, values)
         # What was seen before the job was over is worth keeping: lost, not unreachable.
         over = was_ready and ending.state == "unreachable"
         return ending._replace(state="lost") if over else ending
-    trial = f"{step.command} {python} -V"
-    context = Context(step.node, step.command, python, sudo, trial)
+    context = Context(step.node, step.words, python, sudo, (*step.words, python, "-V"))
     return explain_login(code, stderr, was_ready, context)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 from typing import TYPE_CHECKING
 
 from hangtop_core import rankset
@@ -26,7 +25,6 @@ from hangtop_core.attach.launcher import ByHand, Wave
 from hangtop_core.attach.local import RANK_VARIABLES
 from hangtop_core.attach.sbcast import Carrier
 from hangtop_core.attach.slurm_reasons import TIME_LIMIT, Step, explain_srun, launch_failures
-from hangtop_core.commands import spelt_or_why
 from hangtop_probe import wire
 
 if TYPE_CHECKING:
@@ -247,7 +245,7 @@ class SrunLauncher:
     def by_hand(self) -> ByHand:
         """By a step of their own, beside those of the job."""
         options = ["--job", self._job.name, "-w", self._node, "--via", "srun"]
-        return ByHand(f"{shlex.join(self._step())} sh -c", shlex.join(options))
+        return ByHand((*self._step(), "sh", "-c"), tuple(options))
 
     def _step(self) -> list[str]:
         beside = ["--overlap", "--gres=none", f"--jobid={self._job.id}"]
@@ -286,8 +284,7 @@ class SrunLauncher:
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why srun ended; a node that ended it for all goes by itself from now on."""
         self.late(stderr)
-        try_it = spelt_or_why((*self._step(), "hostname"))
-        step = Step(self._node, self._job.id, self._job.user, try_it)
+        step = Step(self._node, self._job.id, self._job.user, tuple(self._step()))
         said = self._limit + stderr
         return explain_srun(code, said, was_ready, step, self._login.python, self._login.sudo)
 

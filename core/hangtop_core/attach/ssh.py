@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -21,7 +20,6 @@ from hangtop_core import bounded
 from hangtop_core.attach import bundle
 from hangtop_core.attach.launcher import ByHand, Ending, Wave
 from hangtop_core.attach.reasons import Context, explain_login
-from hangtop_core.commands import spelt_or_why
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
 from hangtop_probe.boot import BOOT
@@ -118,9 +116,9 @@ class Login(Struct, frozen=True):
         trial = f"{'sudo -n ' if self.sudo else ''}{self.python} -V"
         return f"{self.init} && {trial}" if self.init else trial
 
-    def trial_words(self) -> str:
+    def trial_words(self) -> list[str]:
         """Return the same as the end of a command line whose words another shell gets."""
-        return shlex.quote(self.trial_command()) if self.init else self.trial_command()
+        return [self.trial_command()] if self.init else self.trial_command().split()
 
     def shell_command(self, pushed: str | None = None) -> str:
         """Return what starts the boot, for any shell; see `hangtop_probe.boot.BOOT`.
@@ -253,7 +251,7 @@ class SshLauncher:
     @property
     def by_hand(self) -> ByHand:
         """By the same ssh; the options are those that differ from what hangtop does by itself."""
-        return ByHand(shlex.join(self.shell()), shlex.join(self._login.options(self._node)))
+        return ByHand(tuple(self.shell()), tuple(self._login.options(self._node)))
 
     @property
     def wave(self) -> Wave:
@@ -288,8 +286,8 @@ class SshLauncher:
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why ssh ended."""
-        login, python = spelt_or_why(self.shell()), self._login.python
-        trial = f"{login} {self._login.trial_words()}"
+        login, python = tuple(self.shell()), self._login.python
+        trial = (*login, *self._login.trial_words())
         context = Context(self._node, login, python, self._login.sudo, trial)
         log = self._log.take()
         if log is not None and code != 0 and stderr.startswith(_NO_LOG):

@@ -8,22 +8,23 @@ would read as "nothing runs there".
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 from ClusterShell.NodeUtils import GroupResolverError, GroupSourceError, GroupSourceNoUpcall
 
 from hangtop_core import nodegroups, nodesets
 from hangtop_core.errors import UsageError
-from hangtop_core.nodesets import digits_inside, is_bounded
+from hangtop_core.nodesets import MAX_TEXT, digits_inside, is_bounded
 from hangtop_core.places import is_name
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 MAX_NODES = 16_384
-MAX_HOSTFILE = 16 << 20
+MAX_HOSTFILE = 8 << 20
 """Bytes."""
 MAX_SPANS = 4 * MAX_NODES
 """Numbers in all ranges of an expression, of which some may be taken out again."""
@@ -43,6 +44,8 @@ _INSIDE = re.compile(r"\[[^\]]*")
 _BLANKS = re.compile(r"(?<!\s)\s*([\[,/-])\s*")
 _PATTERN = re.compile(r"(?:^|,)((?![@,])(?:\[[^\]]*\]|[^\[,!&^])*[*?](?:\[[^\]]*\]|[^\[,!&^])*)")
 """A name with wildcards that adds nodes; one that takes some away may match none."""
+_PLAIN = re.compile(r"[A-Za-z0-9_.:-]{1,255}")
+"""A name that means itself."""
 _SLOTS = re.compile(r"^([^:\s]+):\d+$")
 
 
@@ -53,6 +56,9 @@ def expand(expression: str, what: str = "--nodes") -> tuple[str, ...]:
         UsageError: when it cannot be read, names an unknown group, or holds something that is
             no node name.
     """
+    if len(expression) > MAX_TEXT:
+        text = f"{len(expression):,} characters, {MAX_TEXT:,} at most"
+        raise UsageError(f"{what}: {text}", "--hostfile FILE takes nodes one a line.")
     expression = _INSIDE.sub(lambda found: _BLANKS.sub(r"\1", found[0]), expression)
     if not is_bounded(expression, MAX_SPANS):
         text = f"more than {MAX_NODES} nodes, or no plain ranges,"
@@ -76,22 +82,34 @@ def expand(expression: str, what: str = "--nodes") -> tuple[str, ...]:
 
 def _resolve(expression: str, what: str) -> tuple[str, ...]:
     sets, groups = nodesets.library(), nodegroups.configured(nodegroups.config_files())
+    names_of = cache(partial(_names_of_part, sets.NodeSet, groups))
     try:
         for pattern in _PATTERN.findall(expression):
-            if not sets.NodeSet(pattern, resolver=groups):
+            if not names_of(pattern):
                 raise nodegroups.GroupError(f"no node of your groups matches {pattern!r}")
-        nodes = sets.NodeSet(expression, resolver=groups)
-        if len(nodes) > MAX_NODES:  # counted before they are made: `a[1-99]b[1-99]c[1-99]`
-            raise UsageError(f"{what}: {len(nodes)} nodes, {MAX_NODES} at most")
-        return tuple(str(name) for name in nodes)
+        nodes = nodesets.combined(expression, names_of, MAX_NAMES)
+        if nodes is None or len(nodes) > MAX_NODES:
+            raise UsageError(f"{what}: more than {MAX_NODES} nodes")
+        return tuple(nodes)
     except GroupSourceNoUpcall as error:
         text = f"group source {error.group_source.name!r} has no command {str(error)!r}"
         raise UsageError(f"{what}: {clean(text, 200)}", nodegroups.where()) from error
     except (nodegroups.GroupError, GroupResolverError, GroupSourceError) as error:
         raise UsageError(f"{what}: {clean(str(error), 200)}", nodegroups.where()) from error
     except (sets.NodeSetException, ValueError, RecursionError) as error:
+        if isinstance(error.__context__, RecursionError):
+            text = "your groups contain one another"
+            raise UsageError(f"{what}: {text}", nodegroups.where()) from error
         # A ValueError is of a number with thousands of digits.
         raise UsageError(f"{what}: {clean(str(error), 200)}") from error
+
+
+def _names_of_part(
+    node_set: Callable[..., Any], groups: nodegroups.Groups, part: str
+) -> tuple[str, ...]:
+    if _PLAIN.fullmatch(part):
+        return (part,)
+    return tuple(str(name) for name in node_set(part, resolver=groups))
 
 
 def check_name(name: str, what: str) -> str:

@@ -118,9 +118,11 @@ def expected(
 ) -> str | None:
     """Where the core of one process should be, as a path or a pattern for a shell.
 
-    None where a handler keeps it, or none is written.
+    None where a handler keeps it, or none is written, or where a name in it has the `*` that stands
+    for what is not known.
     """
-    if place.off or place.handler is not None:
+    has_star = any("*" in text for text in (comm, cwd or "", node, place.pattern))
+    if place.off or place.handler is not None or has_star:
         return None
     known = {"e": comm[:15], "h": node, "%": "%"}
     if pid is not None:

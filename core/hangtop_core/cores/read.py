@@ -12,7 +12,7 @@ from msgspec import Struct
 from hangtop_core.cores import elf, native, packed, python
 from hangtop_core.cores.explain import Explanation, explain, signal_text
 from hangtop_core.cores.threads import CoreThread, together
-from hangtop_core.launchline import LOCAL_RANKS, WORLD_SIZES, number_in
+from hangtop_core.launchline import LOCAL_RANKS, RANKS, WORLD_SIZES, number_in
 from hangtop_core.text import clean, plural, size
 from hangtop_probe.learned import WRAP
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from hangtop_core.cores.elf import Header
     from hangtop_probe.tools import Tools
 
-_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 _NODES = ("SLURMD_NODENAME", "HOSTNAME", "HOST")
 _WORKER = "pt_data_worker"
 
@@ -107,7 +106,7 @@ def _read(path: str, tools: Tools, executable: str | None, with_native: bool) ->
     problems += found_python.problems
     problems += [found_native.problem] if found_native.problem else []
     environment = header.environment
-    rank = number_in(environment, _RANKS)
+    rank = number_in(environment, RANKS)
     if rank is None:
         rank = spawned(threads)
     return Core(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.stacks import merge
 from hangtop_core.model import Frame, Job, Process, Rank, Snapshot, StackSample, ThreadStack
+from hangtop_core.rankset import rank_name
 from hangtop_core.report import merged_text, sample_lines, wrap
 from hangtop_core.text import clean, plural, size
 
@@ -106,7 +107,7 @@ def head(core: Core, width: int) -> Iterator[str]:
     of = f" of {core.world_size}" if core.world_size is not None else ""
     lacks = "a process whose rank is unknown (the core lacks its environment)"
     none = lacks if core.role == "unknown" else "a process that is no rank"
-    whose = f"rank {core.rank}{of}" if core.rank is not None else none
+    whose = f"{rank_name(core.rank)}{of}" if core.rank is not None else none
     if core.role == "dataloader-worker":
         whose = f"a DataLoader worker of {whose}"
     on = f" on {clean(core.node, 80)}" if core.node else ""

@@ -21,6 +21,7 @@ LABEL = (
     "Launch with torchrun --role $(hostname -s): --tee 3, or with --redirects 3 --log-dir DIR",
     "srun --label and mpirun --tag-output label lines, too; hangtop run keeps a log of each rank",
 )
+COLON = ("Put a colon behind the name: torchrun --role $(hostname -s): --tee 3",)
 EXPANDED = (
     "The name was expanded on one node for all: write \\$(hostname -s) within double quotes",
     "Or put the command of each node in single quotes, as srun bash -c '...'",
@@ -31,7 +32,7 @@ class Ambiguity(Struct, frozen=True):
     """Lines of which it cannot be told who has printed them."""
 
     code: str
-    """`mixed-tracebacks` or `shared-label`."""
+    """`mixed-tracebacks`, `shared-label` or `run-together`."""
     text: str
     steps: tuple[str, ...]
     """How the next run can tell them apart."""
@@ -47,7 +48,7 @@ def ambiguities(
         shared: labels under which several nodes print, and nothing else tells these apart.
         files: what was read of each.
     """
-    return (*_shared(shared, files), *_mixed(records))
+    return (*_shared(shared, files), *_run_together(files), *_mixed(records))
 
 
 def _shared(shared: Collection[Key], files: Sequence[FileLog]) -> Iterator[Ambiguity]:
@@ -65,6 +66,15 @@ def _shared(shared: Collection[Key], files: Sequence[FileLog]) -> Iterator[Ambig
     if shared and not alike:
         text = "Several nodes print under equal labels: their ranks cannot be told apart"
         yield Ambiguity("shared-label", text, LABEL)
+
+
+def _run_together(files: Sequence[FileLog]) -> Iterator[Ambiguity]:
+    """Labels that may be a name with a local rank, or a longer local rank: see `roles`."""
+    origins = (stream.origin for one in files for stream in one.streams)
+    labels = sorted({o.node for o in origins if o.node and o.local is None and o.group == o.node})
+    if labels:
+        text = f"Labels such as [{clean(labels[0], 60)}]: do not tell where the name ends"
+        yield Ambiguity("run-together", text, COLON)
 
 
 def _mixed(records: Sequence[Record]) -> Iterator[Ambiguity]:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.diagnosis import Evidence
 from hangtop_core.logs.ended import TOLD_TO
+from hangtop_core.logs.finished import of_finished
 from hangtop_core.logs.firstranks import MAX_DIGITS
 from hangtop_core.logs.infiniband import ends_of, unconnected
 from hangtop_core.logs.known import LAUNCHERS
+from hangtop_core.logs.mismatch import of_mismatch
 from hangtop_core.logs.steps import GONE, NO_PATH, NOT_ALIKE, STEPS, TOLD_TO_END
 from hangtop_core.logs.telling import BOTH_ENDS, code_of, evidence, told, verdict, who
 from hangtop_core.rankset import names
@@ -47,7 +49,7 @@ def conclude(judged: Judged) -> tuple[Verdict, ...]:
     if first is not None and first.record.part == "root":
         found.append(_of_root(judged, first, _sure(first)))
     elif first is not None and first.record.part == "timeout":
-        found += _of_behind(judged, first) or _of_waits(judged, first)
+        found += _of_behind(judged, first) or of_mismatch(judged) or _of_waits(judged, first)
     elif first is not None and first.record.part == "cascade":
         found += _of_behind(judged, first) or _of_silence(judged, first)
     elif first is not None and first.record.part == "exit":
@@ -56,8 +58,7 @@ def conclude(judged: Judged) -> tuple[Verdict, ...]:
         found += _of_survived(first)
     found += [_of_root(judged, one, min(0.5, _sure(one))) for one in judged.others[:SHOWN]]
     found += _of_setup(judged)
-    if not found:
-        found += _of_init(judged)
+    found = found or list(_of_init(judged))
     return tuple(_once(found))
 
 
@@ -293,7 +294,10 @@ def _of_silence(judged: Judged, one: Fold) -> Iterator[Verdict]:
         facts = [evidence(left), *(evidence(f) for f in wakes[:2])]
         yield verdict("rank-exited", 0.8, left.ranks, lost, text, facts)
         return
-    silent = sorted(set(judged.ranks) - lost)
+    if finished := of_finished(judged, one, lost):
+        yield finished
+        return
+    silent = sorted(set(judged.ranks) - lost - judged.finished)
     if silent and len(silent) * 2 <= len(judged.ranks):
         last = _last_lines(judged, silent)
         text = f"{names(silent)} ended without a word; {names(sorted(lost))} lost the connection"

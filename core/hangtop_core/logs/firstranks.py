@@ -60,6 +60,7 @@ class FirstRanks:
         self._places = sorted(
             ((first, key) for key, first in self._first.items()), key=lambda one: one[0]
         )
+        self._are_global = _are_global(files)
         several = len(self._first) > 1
         self.top = max(self._first.values()) + self._size - 1 if several else -1
         """The highest rank, where each of several nodes has as many."""
@@ -119,6 +120,8 @@ class FirstRanks:
 
     def rank(self, node: str | None, task: int | None, local: int) -> int | None:
         """The global rank of a local one, where known."""
+        if self._are_global:
+            return local
         key = self._key(node, task)
         first = self._first.get(key)
         if first is not None:
@@ -142,6 +145,26 @@ class FirstRanks:
 def key_of(file: FileLog, origin: Origin) -> Key:
     """Under which label somebody prints."""
     return origin.node or file.place.node, origin.task
+
+
+def _are_global(files: Sequence[FileLog]) -> bool:
+    """Whether labels of several nodes hold global ranks, as `hangtop run` writes them.
+
+    Then no two nodes share a number, each has a row of them, and torch's own prefix says the same
+    under most labels: under others it is quoted.
+    """
+    rows: dict[Key, set[int]] = defaultdict(set)
+    agreed: set[int | None] = set()
+    differs: set[int | None] = set()
+    for file, origin in ((one, origin) for one in files for origin in _labelled(one)):
+        rows[key_of(file, origin)].add(origin.local or 0)
+        if origin.rank is not None:
+            (agreed if origin.rank == origin.local else differs).add(origin.local)
+    whole = sorted(number for row in rows.values() for number in row)
+    if len(rows) < 2 or whole != list(range(len(whole))) or len(differs) > len(agreed) // 2:
+        return False
+    in_rows = all(max(row) - min(row) == len(row) - 1 for row in rows.values())
+    return in_rows and (bool(agreed) or len(whole) > len(rows))
 
 
 def _labelled(file: FileLog) -> list[Origin]:

@@ -32,15 +32,14 @@ def unconnected(folds: Iterable[Fold]) -> tuple[str, ...]:
         if host and _RETRIES in (fields.get("error"), fields.get("status")):
             peer = fields.get("peer", "").partition("<")[0]
             peers[host].add(hosts.get(peer, peer))
-    pairs = [(a, b) for a in sorted(peers) for b in sorted(peers) if a < b]
-    if len(pairs) == 1:
+    if len(peers) == 2:
         # Addresses may not tell whose they are: two nodes that name two different peers do.
-        first, second = pairs[0]
+        first, second = sorted(peers)
         named = peers[first] | peers[second]
         strangers = {one for one in named if one not in peers}
         apart = not peers[first] & peers[second]
-        return pairs[0] if apart and len(named) == 2 and not _third(strangers, hosts) else ()
-    mutual = [(a, b) for a, b in pairs if b in peers[a] and a in peers[b]]
+        return (first, second) if apart and len(named) == 2 and not _third(strangers, hosts) else ()
+    mutual = [(a, b) for a in peers for b in peers[a] if a < b and a in peers.get(b, ())]
     return mutual[0] if len(mutual) == 1 else ()
 
 

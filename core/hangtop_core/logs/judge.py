@@ -12,6 +12,7 @@ from hangtop_core.logs.ambiguous import Ambiguity, ambiguities
 from hangtop_core.logs.asynchronous import HOW
 from hangtop_core.logs.copies import is_own
 from hangtop_core.logs.ended import LATER, weigh
+from hangtop_core.logs.finished import not_reported
 from hangtop_core.logs.firstranks import MAX_DIGITS
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.record import Record
@@ -76,6 +77,8 @@ class Judged(Struct, frozen=True):
     """Ranks below the highest of which there is no line, where several print to one file."""
     ambiguities: tuple[Ambiguity, ...] = ()
     """Why it cannot be told who printed some lines, and what helps."""
+    finished: frozenset[int] = frozenset()
+    """Ranks that left without an error, as a report of torchrun or what they left shows."""
     earlier: int = 0
     """Records of earlier attempts of torchrun, which are left out."""
 
@@ -89,6 +92,7 @@ def judge(
     files: Sequence[FileLog],
     known: Mapping[tuple[str, str], int] | None = None,
     alive: Collection[int | None] = (),
+    finished: Collection[int] = (),
 ) -> Judged:
     """Put the records of all files in order of cause and consequence.
 
@@ -96,6 +100,7 @@ def judge(
         files: what was read of each.
         known: ranks by node and process id, where processes are observed.
         alive: ranks whose processes are there, which no error has ended; None where all are.
+        finished: ranks known to have left without an error.
     """
     newest: dict[str | None, int] = {}
     for one in files:
@@ -133,6 +138,7 @@ def judge(
         last=whose.last(),
         unheard=_unheard(files, whose, current, ranks),
         ambiguities=ambiguities(current, whose.first.shared, files),
+        finished=not_reported(files, whose, current) | frozenset(finished),
         earlier=earlier,
     )
 

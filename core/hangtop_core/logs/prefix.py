@@ -27,6 +27,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hangtop_core.logs.roles import Roles
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -117,6 +119,7 @@ class Prefixes:
         # A launcher writes one before a line, and not again at each turn of a progress bar in it.
         rows = sample.replace("\r\n", "\n").split("\n", SAMPLE_LINES)[:SAMPLE_LINES]
         lines = [row for row in rows if row.strip()]
+        self.roles = Roles(lines)
         self.hosts = _hosts(lines)
         self.labels = _most(lines, _LABEL)
         self.time = ""
@@ -162,7 +165,7 @@ class Prefixes:
         if origin is None:
             if len(self._known) >= MAX_HEADS:
                 self._known.clear()
-            origin = self._known[key] = _origin(key)
+            origin = self._known[key] = _origin(key, self.roles)
         return origin, line[len(head) :]
 
     def split(self, text: str) -> Iterator[tuple[int, str]]:
@@ -217,7 +220,7 @@ def _by_tag(line: str) -> list[str]:
     return [tag + "".join(some) for tag, some in pieces.items()]
 
 
-def _origin(head: str) -> Origin:
+def _origin(head: str, roles: Roles) -> Origin:
     """Read a run of prefixes; what stands further right is nearer to the rank."""
     origin = Origin()
     at = 0
@@ -226,11 +229,11 @@ def _origin(head: str) -> Origin:
         if found is None or not found[0]:
             break
         at = found.end()
-        origin = origin._replace(**_fields(found.lastgroup or "", found[0], origin))
+        origin = origin._replace(**_fields(found.lastgroup or "", found[0], origin, roles))
     return origin
 
 
-def _fields(kind: str, text: str, origin: Origin) -> dict[str, Any]:
+def _fields(kind: str, text: str, origin: Origin, roles: Roles) -> dict[str, Any]:
     if kind == "mpi":
         found = _MPI_PARTS.search(text)
         rank = found[2] if found else None
@@ -244,13 +247,13 @@ def _fields(kind: str, text: str, origin: Origin) -> dict[str, Any]:
         ray = _RAY_PARTS.search(text)
         return {"node": (ray[2] if ray else None) or origin.node, "group": text.strip()}
     if kind == "role":
-        return _role(text, origin)
+        return _role(text, origin, roles)
     if kind == "label":
         return {"task": int(text.strip("[]: "))}
     return {"node": text[:-2]}
 
 
-def _role(text: str, origin: Origin) -> dict[str, Any]:
+def _role(text: str, origin: Origin, roles: Roles) -> dict[str, Any]:
     found = _ROLE_PARTS.match(text)
     if found is None:
         return {}
@@ -260,8 +263,10 @@ def _role(text: str, origin: Origin) -> dict[str, Any]:
     if local is not None:
         return {"rank": number, "local": int(local), "group": role}
     # A role that ends in a colon is a node's name: --role "$(hostname -s):".
-    node = role[:-1] if role.endswith(":") and len(role) > 1 else None
-    return {"local": number, "node": origin.node or node, "group": role}
+    if role.endswith(":") and len(role) > 1:
+        return {"local": number, "node": origin.node or role[:-1], "group": role}
+    split = roles.split(role, found[2])
+    return {"local": split.local, "node": origin.node or split.node, "group": split.role}
 
 
 def _hosts(lines: Iterable[str]) -> frozenset[str]:

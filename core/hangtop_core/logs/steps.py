@@ -154,6 +154,12 @@ GONE: tuple[Step, ...] = (
     Advice("Look for os._exit in the program: who leaves by it prints nothing"),
 )
 """Where a rank was lost that has printed nothing."""
+
+FINISHED: tuple[Step, ...] = (
+    Advice("Read where that rank left its last loop: it did a step or a collective less"),
+    Advice("Where ranks have unequal data: torch.distributed.algorithms.join, or drop_last=True"),
+)
+"""Where a rank finished and others still waited for it."""
 BY_TEXT: dict[str, Step] = {
     shown(step).text: step
     for steps in (*STEPS.values(), NO_PATH, TOLD_TO_END, NOT_ALIKE, GONE)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, field
 
 from hangtop_core.check import Clock  # msgspec looks at these when encoding
+from hangtop_core.commands import Step
 from hangtop_core.nettest import said
 
 if TYPE_CHECKING:
@@ -198,4 +199,4 @@ class Finding(Struct, frozen=True):
     pairs: tuple[Pair, ...] = ()
     """From whom to whom, where it is about ways."""
     evidence: tuple[str, ...] = ()
-    next_steps: tuple[str, ...] = ()
+    next_steps: tuple[Step, ...] = ()

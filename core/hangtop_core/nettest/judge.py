@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.attach import largepackets
+from hangtop_core.commands import Advice
 from hangtop_core.nettest.facts import Finding
 from hangtop_core.nettest.judge_clocks import of_clocks
 from hangtop_core.nettest.judge_jobs import of_jobs, of_numerics, of_rates
@@ -58,10 +59,10 @@ def _missing(why: str, nodes: tuple[str, ...]) -> Finding:
     """Nodes that could not be tested; large packets that get lost are what the test is for."""
     told = f"{', '.join(nodes)} could not be tested: {why}"
     if largepackets.TO in why or largepackets.FROM in why:
-        steps = (largepackets.FIX.format(node=nodes[0]),)
+        steps = (largepackets.fix(nodes[0]),)
         return Finding("mtu-mismatch", "failure", told, nodes, next_steps=steps)
-    steps = ("`hangtop doctor` with the same nodes says how far one gets, and the fix",)
-    return Finding("node-unreachable", "failure", told, nodes, next_steps=steps)
+    step = Advice("`hangtop doctor` with the same nodes says how far one gets, and the fix")
+    return Finding("node-unreachable", "failure", told, nodes, next_steps=(step,))
 
 
 def _of_torch(facts: Facts) -> list[Finding]:
@@ -75,8 +76,10 @@ def _of_torch(facts: Facts) -> list[Finding]:
             f"no job ran on {', '.join(nodes)}: {why}",
             tuple(nodes),
             next_steps=(
-                "--python PATH names the Python with torch, --init 'COMMAND' makes it the first "
-                "on PATH",
+                Advice(
+                    "--python PATH names the Python with torch, --init 'COMMAND' makes it the "
+                    "first on PATH"
+                ),
             ),
         )
         for why, nodes in found.items()

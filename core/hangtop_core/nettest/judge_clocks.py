@@ -6,7 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
-from hangtop_core.commands import Command, Sign, texts
+from hangtop_core.commands import Command, Sign
 from hangtop_core.nettest.facts import Finding
 from hangtop_core.text import duration
 
@@ -51,7 +51,7 @@ def of_clocks(facts: Facts) -> Iterator[Finding]:
         f"clocks differ: {told}",
         tuple(off),
         evidence=tuple(evidence),
-        next_steps=texts((Command("", _CLOCKS, f"see whether NTP runs on {first}"),)),
+        next_steps=(Command("", _CLOCKS, f"see whether NTP runs on {first}"),),
     )
 
 

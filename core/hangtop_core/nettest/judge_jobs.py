@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
-from hangtop_core.commands import Command, Sign, texts
+from hangtop_core.commands import Advice, Command, Sign
 from hangtop_core.logs.known import recognise
 from hangtop_core.logs.record import fill
 from hangtop_core.nettest import blame
@@ -20,6 +20,7 @@ from hangtop_core.text import clean, size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from hangtop_core.commands import Step
     from hangtop_core.nettest.blame import Blame
     from hangtop_core.nettest.facts import Facts, JobRun, Outcome
 
@@ -33,7 +34,8 @@ NOTABLE = 20e6
 TOLERANCE = 1e-5
 """Relative difference that 32-bit floating point may show where sums are ordered otherwise: some
 hundred times its precision (2**-23) over the few hundred to 65,536 terms that are added up."""
-LOOK_FOR_ERRORS = "look for errors of memory, GPU and network there: dmesg, nvidia-smi -q"
+LOOK_FOR_ERRORS = Advice("look for errors of memory, GPU and network there: dmesg, nvidia-smi -q")
+_SAY_MORE = Advice("NCCL_DEBUG=INFO and TORCH_CPP_LOG_LEVEL=INFO make the job itself say more")
 _RANKS = re.compile(r"\b[Rr]anks? (?:\[[\d, ]{1,60}\]|\d{1,5}\b)")
 _NUMBER = re.compile(r"\d+")
 DOES = {
@@ -86,6 +88,7 @@ def _wrong(facts: Facts, runs: Sequence[JobRun], wrong: Sequence[Outcome]) -> It
     if guilty:
         return
     nodes = tuple(dict.fromkeys(one.member.node for one in wrong))
+    apart = [_again((node,), "by itself") for node in runs[-1].nodes if len(nodes) > 1]
     alike = {text: [p for p, its in seen.items() if its == text] for text in seen.values()}
     yield Finding(
         "numbers-wrong",
@@ -93,10 +96,7 @@ def _wrong(facts: Facts, runs: Sequence[JobRun], wrong: Sequence[Outcome]) -> It
         "; ".join(f"{nodesets.fold(its)}: {text}" for text, its in list(alike.items())[:2]),
         nodes,
         evidence=tuple(evidence),
-        next_steps=(
-            LOOK_FOR_ERRORS,
-            *(f"by itself: hangtop nettest -w {node}" for node in runs[-1].nodes if len(nodes) > 1),
-        )[:3],
+        next_steps=(LOOK_FOR_ERRORS, *apart[:2]),
     )
 
 
@@ -111,7 +111,7 @@ def _wrong_interface(facts: Facts, first: JobRun, last: JobRun) -> Finding:
         f"works with {setting}",
         tuple(nodes),
         evidence=(f"without it ranks fail to {DOES.get(step, step)}", *errors, *explained(facts)),
-        next_steps=(f"set {setting} for all ranks",),
+        next_steps=(Advice(f"set {setting} for all ranks"),),
     )
 
 
@@ -172,7 +172,7 @@ def _alone(facts: Facts, backend: str) -> Iterator[Finding]:
                 f"{solo.units[0]} does not even {DOES.get(broken, broken)} alone",
                 solo.nodes,
                 evidence=(*its, *explained(facts)),
-                next_steps=texts((Command("", _XIDS, f"on {solo.nodes[0]}"),)),
+                next_steps=(Command("", _XIDS, f"on {solo.nodes[0]}"),),
             )
 
 
@@ -234,13 +234,14 @@ def explained(facts: Facts) -> list[str]:
     return list(found)[:6]
 
 
-def _steps(facts: Facts, nodes: Iterable[str]) -> tuple[str, ...]:
+def _steps(facts: Facts, nodes: Iterable[str]) -> tuple[Step, ...]:
     rest = [node for node in facts.present if node not in set(nodes)]
-    steps = []
-    if len(rest) > 1:
-        steps.append(f"the others by themselves: hangtop nettest -w '{nodesets.fold(rest)}'")
-    steps.append("NCCL_DEBUG=INFO and TORCH_CPP_LOG_LEVEL=INFO make the job itself say more")
-    return tuple(steps)
+    others = (_again(rest, "the others by themselves"),) if len(rest) > 1 else ()
+    return (*others, _SAY_MORE)
+
+
+def _again(nodes: Sequence[str], why: str) -> Command:
+    return Command("", ("hangtop", "nettest", "-w", nodesets.fold(nodes)), why)
 
 
 def of_rates(facts: Facts) -> Iterator[Finding]:
@@ -265,7 +266,7 @@ def of_rates(facts: Facts) -> Iterator[Finding]:
                     "warning",
                     f"{place} {word} {size(rate)}/s by {run.backend}, others {size(usual)}/s",
                     (place.partition(" ")[0],),
-                    next_steps=("hangtop nettest --pairs tells it for each pair of nodes",),
+                    next_steps=(Advice("hangtop nettest --pairs tells it for each pair of nodes"),),
                 )
 
 
@@ -335,7 +336,7 @@ def of_numerics(facts: Facts) -> Iterator[Finding]:
                 f"{whose} computes {name} wrong: {_shown(values)} on {place}, {_shown(usual)} on "
                 + nodesets.fold(others),
                 (place.partition(" ")[0],),
-                next_steps=("test its memory and GPU: this is more than rounding",),
+                next_steps=(Advice("test its memory and GPU: this is more than rounding"),),
             )
     for place, names in slight.items():
         yield Finding(

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
-from hangtop_core.commands import Command, texts
+from hangtop_core.commands import Advice, Command, Sign
 from hangtop_core.nettest.facts import SETTING, Finding
 from hangtop_core.text import clean
 
@@ -40,7 +40,7 @@ def of_links(facts: Facts) -> Iterator[Finding]:
                 f"{facts.at(node)} goes to {_some(targets)} by {via}, not by {spot.interface}",
                 (node,),
                 evidence=(f"its kernel sends to {targets[0]} from {clean(from_)}",),
-                next_steps=texts((Command("", ("ip", "route", "get", targets[0]), f"on {node}"),)),
+                next_steps=(Command("", ("ip", "route", "get", targets[0]), f"on {node}"),),
             )
     yield from _of_mtu(facts)
 
@@ -52,7 +52,7 @@ def _no_route(facts: Facts, node: str, why: str, targets: list[str]) -> Finding:
         f"{facts.at(node)} has no way to {_some(targets)}",
         (node,),
         evidence=(f"its kernel says: {clean(why, 120)}",),
-        next_steps=texts((Command("", ("ip", "route", "get", targets[0]), f"on {node}"),)),
+        next_steps=(Command("", ("ip", "route", "get", targets[0]), f"on {node}"),),
     )
 
 
@@ -76,7 +76,9 @@ def _of_mtu(facts: Facts) -> Iterator[Finding]:
         "warning",
         f"the MTU is {usual} on most nodes, but {told}",
         tuple(odd),
-        next_steps=("give all interfaces of one network the same MTU: ip link set IF mtu N",),
+        next_steps=(
+            Advice("give all interfaces of one network the same MTU: ip link set IF mtu N"),
+        ),
     )
 
 
@@ -106,7 +108,9 @@ def of_names(facts: Facts) -> Iterator[Finding]:
             "warning",
             f"{nodesets.fold(askers)} cannot resolve {name}: {what}",
             tuple(askers),
-            next_steps=(f"put {name} into DNS or /etc/hosts of all nodes, or use addresses",),
+            next_steps=(
+                Advice(f"put {name} into DNS or /etc/hosts of all nodes, or use addresses"),
+            ),
         )
     yield from _of_own_names(facts)
     yield from _of_reverse(facts)
@@ -130,7 +134,7 @@ def _of_reverse(facts: Facts) -> Iterator[Finding]:
                 "warning",
                 f"{nodesets.fold(some)} takes {spot.address}, which is {node}'s, to be {name}",
                 tuple(some),
-                next_steps=texts((look,)),
+                next_steps=(look,),
             )
 
 
@@ -154,6 +158,11 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
+def _look_up(node: str, name: str) -> Command:
+    words = ("getent", "ahosts", name, Sign.THEN, "grep", name, "/etc/hosts")
+    return Command("", words, f"on {node}")
+
+
 def _wrong(
     facts: Facts, name: str, address: str, pairs: list[tuple[str, str]], right: int
 ) -> Finding:
@@ -172,7 +181,7 @@ def _wrong(
         tuple(asking),
         tuple((one, target) for one in asking),
         tuple(evidence),
-        (f"on {asking[0]}: getent ahosts {name}; grep {name} /etc/hosts",),
+        (_look_up(asking[0], name),),
     )
 
 
@@ -193,7 +202,9 @@ def _of_own_names(facts: Facts) -> Iterator[Finding]:
             f"{nodesets.fold(odd)}: its own name leads to its loopback address, which gloo then "
             "offers to other nodes",
             tuple(odd),
-            next_steps=(f"set {setting}, or mend /etc/hosts" if setting else "mend /etc/hosts",),
+            next_steps=(
+                Advice(f"set {setting}, or mend /etc/hosts" if setting else "mend /etc/hosts"),
+            ),
         )
 
 
@@ -228,7 +239,7 @@ def of_settings(facts: Facts) -> Iterator[Finding]:
             f"{name}={value} fits no interface of {nodesets.fold(nodes)} that has an address",
             tuple(nodes),
             evidence=(f"there are {there}" if there else "there is none",),
-            next_steps=(f"correct or leave out {name}",),
+            next_steps=(Advice(f"correct or leave out {name}"),),
         )
 
 

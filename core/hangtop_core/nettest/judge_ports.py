@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
+from hangtop_core.commands import Advice, Command, Sign
 from hangtop_core.nettest import blame
 from hangtop_core.nettest.facts import Finding
 from hangtop_core.text import clean, plural
@@ -13,6 +14,7 @@ from hangtop_core.text import clean, plural
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from hangtop_core.commands import Step
     from hangtop_core.nettest.blame import Blame
     from hangtop_core.nettest.facts import Facts, Kind, Pair, Way
 
@@ -31,6 +33,10 @@ MEANS = {
 }
 
 
+_FIREWALLS = (
+    *("iptables", "-S", Sign.THEN, "nft", "list", "ruleset"),
+    *(Sign.THEN, "firewall-cmd", "--list-all"),
+)
 _CAUSES = {
     "stalled": "mtu-mismatch",
     "lossy": "packets-lost",
@@ -124,28 +130,29 @@ def _evidence(facts: Facts, one: Blame, ways: list[Way], kind: Kind, same: bool)
         yield f"{plural(len(fine), 'other way', 'other ways')} between nodes work"
 
 
-def _steps(facts: Facts, one: Blame, ways: list[Way], kind: Kind, cause: str) -> Iterator[str]:
+def _steps(facts: Facts, one: Blame, ways: list[Way], kind: Kind, cause: str) -> Iterator[Step]:
     way = ways[0]
     target = facts.spots[way.target].address
     if cause == "mtu-mismatch":
-        yield f"on {way.source}: ping -M do -s 1472 {target}    (1472 fits an MTU of 1500)"
-        yield "give interfaces and switches on the way one MTU"
+        ping = ("ping", "-M", "do", "-s", 1472, target)
+        yield Command("", ping, f"on {way.source} (1472 fits an MTU of 1500)")
+        yield Advice("give interfaces and switches on the way one MTU")
         return
     if cause == "packets-lost":
         for node in (way.source, way.target):
-            interface = clean(facts.spots[node].interface)
-            yield f"on {node}: ip -s link show dev {interface}    (errors, dropped)"
-        yield f"on {way.source}: ping -c 100 -i 0.01 {target}"
+            show = ("ip", "-s", "link", "show", "dev", facts.spots[node].interface)
+            yield Command("", show, f"on {node} (errors, dropped)")
+        yield Command("", ("ping", "-c", 100, "-i", "0.01", target), f"on {way.source}")
         return
     if cause == "node-slow":
-        yield f"on {way.target}: uptime; vmstat 1 5"
+        yield Command("", ("uptime", Sign.THEN, "vmstat", 1, 5), f"on {way.target}")
         return
     where = one.nodes[0] if one.what != "pair" else way.target
-    yield f"on {where}: iptables -S; nft list ruleset; firewall-cmd --list-all"
+    yield Command("", _FIREWALLS, f"on {where}")
     if kind == "any":
         look = facts.looked.get(way.target)
         span = "-".join(map(str, look.ephemeral)) if look is not None else ""
-        yield (
+        yield Advice(
             f"let all TCP between these nodes pass, or at least {span or 'the ephemeral ports'}: "
             "gloo and NCCL take ports there"
         )
@@ -153,8 +160,9 @@ def _steps(facts: Facts, one: Blame, ways: list[Way], kind: Kind, cause: str) ->
         pairs = set(one.pairs)
         works = any(w.ok and w.kind == "any" and (w.source, w.target) in pairs for w in facts.ways)
         more = ", or take another one as MASTER_PORT" if works else ""
-        yield f"open TCP port {facts.port} for the other nodes{more}"
-    yield f"on {way.source}: nc -zvw3 {target} {facts.port}    (while something listens there)"
+        yield Advice(f"open TCP port {facts.port} for the other nodes{more}")
+    connect = ("nc", "-zvw3", target, facts.port)
+    yield Command("", connect, f"on {way.source} (while something listens there)")
 
 
 def _named(pairs: set[Pair]) -> str:
@@ -182,7 +190,7 @@ def of_taken_ports(facts: Facts) -> Iterator[Finding]:
                 (node,),
                 evidence=(f"bind: {why}",),
                 next_steps=(
-                    f"on {node}: ss -ltnp 'sport = :{one.asked}'",
-                    "end what is left of an old job there, or take another MASTER_PORT",
+                    Command("", ("ss", "-ltnp", f"sport = :{one.asked}"), f"on {node}"),
+                    Advice("end what is left of an old job there, or take another MASTER_PORT"),
                 ),
             )

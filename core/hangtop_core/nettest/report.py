@@ -10,9 +10,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 import hangtop_probe
 from hangtop_core import nodesets
-from hangtop_core.commands import spelt_or_why
+from hangtop_core.commands import spelt_or_why, texts
 from hangtop_core.nettest.judge_clocks import clocks
 from hangtop_core.nettest.judge_jobs import rates
 from hangtop_core.report import wrap
@@ -68,7 +70,7 @@ def finding_lines(one: Finding, width: int) -> Iterator[str]:
             yield from wrap(clean(fact, 600), width, "    - ", "      ")
     if one.next_steps:
         yield "  What to do"
-        for step in one.next_steps:
+        for step in texts(one.next_steps):
             yield from wrap(clean(step, 600), width, "    - ", "      ")
 
 
@@ -192,7 +194,7 @@ def document(facts: Facts, found: Sequence[Finding], status: int) -> dict[str, A
         "port": facts.port,
         "took_s": round(facts.took_s, 3),
         "interrupted": facts.interrupted,
-        "findings": list(found),
+        "findings": [{**structs.asdict(one), "next_steps": texts(one.next_steps)} for one in found],
         "nodes": [_node(facts, node) for node in facts.nodes],
         "ways": facts.ways,
         "jobs": facts.jobs,

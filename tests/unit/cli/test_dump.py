@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from hangtop.cli.dump import Answers, has_stacks, named, pids_by_node, sample, say_stale, write
+from hangtop.cli.dump import (
+    Answers,
+    has_stacks,
+    named,
+    pids_by_node,
+    render,
+    sample,
+    say_stale,
+    write,
+)
 from hangtop.cli.dumpdata import as_data
 from hangtop_core.diagnosis import to_json
 from hangtop_core.frame import Frame
@@ -18,7 +27,7 @@ from hangtop_core.model import Job, Local, Node, Process, Rank, Snapshot, StackS
 from hangtop_core.updates import Update
 from support.build import World
 from support.documents import misfits
-from support.situations import LOADER, POLL, worker_in
+from support.situations import LOADER, POLL, user, worker_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,6 +183,38 @@ def test_without_names_all_processes_are_taken() -> None:
 
 def test_a_launcher_stands_for_all_its_ranks() -> None:
     assert named(with_workers(), [300, 4000]) == with_workers()
+
+
+def with_engine() -> tuple[World, Job]:
+    """Two ranks and the engine that started them."""
+    world = World()
+    world.waiters(2)
+    engine = world.process(300, None, role="launcher", launcher="multiprocessing", node="n1",
+                           label="VLLM::EngineCore", cmdline=("VLLM::EngineCore",))  # fmt: skip
+    sample = world.sample(user("run_busy_loop", 7), pid=300)
+    samples = {"n1:300": sample}
+    return world, world.snapshot(launchers=(engine,), launcher_samples=samples).jobs[0]
+
+
+def test_a_controller_has_stacks_beside_the_ranks_and_alone() -> None:
+    world, job = with_engine()
+    assert pids_by_node(named(job, [])) == {"n1": [4000, 4010, 300]}
+    assert pids_by_node(named(job, [300])) == {"n1": [300]}
+    snapshot = world.snapshot()
+    options = {"json": False, "each": False, "locals": False, "all_threads": False, "output": None}
+    arguments = argparse.Namespace(native=False, library=None, pid=[], **options)
+    text = render(snapshot, job, arguments)
+    assert "2 ranks of 2 gave a stack" in text
+    assert "n1:pid300  process 300: VLLM::EngineCore" in text
+    assert "run_busy_loop" in text
+    arguments = argparse.Namespace(native=False, library=None, pid=[300], **options)
+    alone = render(snapshot, named(job, [300]), arguments)
+    assert "run_busy_loop" in alone
+    assert "all_reduce" not in alone
+    document = as_data(snapshot, job)
+    assert [one["label"] for one in document["controllers"]] == ["VLLM::EngineCore"]
+    assert document["controllers"][0]["threads"][0]["frames"][0].name == "run_busy_loop"
+    assert not misfits(json.loads(to_json(document)))
 
 
 def test_a_rank_is_taken_alone_with_its_workers() -> None:

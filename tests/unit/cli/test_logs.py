@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import sys
 from typing import TYPE_CHECKING
 
@@ -211,3 +212,19 @@ def test_a_run_whose_ranks_left_recorders_is_pointed_at_them(
     told = capsys.readouterr()
     assert f"which rank waited for which: hangtop flight '{folder}'" in told.err
     assert "1 file" in told.out, "a recorder is no log"
+
+
+def test_a_rank_whose_recorder_says_that_it_finished_did_not_crash(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "logs").mkdir()
+    lost = "RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:7"
+    text = f"[rank0]: Traceback (most recent call last):\n[rank0]: {lost}\n"
+    (tmp_path / "logs" / "rank0-gpu1.log").write_text(text)
+    (tmp_path / "logs" / "rank1-gpu1.log").write_text("exiting\n")
+    (tmp_path / "flight").mkdir()
+    entry = {"profiling_name": "gloo:all_reduce", "pg_id": 0, "collective_seq_id": 1}
+    dump = {"version": "2.10", "entries": [entry], "hangtop": {"ended": "finished", "why": ""}}
+    (tmp_path / "flight" / "ended_rank_1").write_bytes(pickle.dumps(dump, 2))
+    main(["logs", str(tmp_path)])
+    assert "rank 1 finished without an error, and rank 0 still waited" in capsys.readouterr().out

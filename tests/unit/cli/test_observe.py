@@ -55,9 +55,10 @@ def test_that_there_is_no_job_is_told_within_two_seconds(age: float) -> None:
 
 
 def test_programs_are_given_the_time_that_their_stacks_take() -> None:
+    """With starting and ending, 0.3 to 0.4 s, it stays below three seconds."""
     session = Patient(0.3, "pid 7: python agents.py")
     wait_for_job(session, None, named=False)  # type: ignore[arg-type]
-    assert session.age_s == pytest.approx(2.6)
+    assert session.age_s == pytest.approx(2.4)
 
 
 @pytest.mark.parametrize("state", ["slow", "lost"])

@@ -26,7 +26,10 @@ def hangtop(words: str, streams: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("streams", CLOSED)
 @pytest.mark.parametrize("words", ["demo --list", "flight ."])
-def test_a_closed_stream_is_as_if_it_led_nowhere(words: str, streams: str) -> None:
+def test_a_closed_stream_is_as_if_it_led_nowhere(
+    words: str, streams: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     usual, closed = hangtop(words, ""), hangtop(words, streams)
     assert closed.returncode == usual.returncode
     assert closed.stdout == ("" if ">&-" in streams.split() else usual.stdout)

@@ -297,6 +297,12 @@ def test_an_end_after_a_hang_is_told_with_its_last_verdict(
     assert (told["diagnosis"]["state"], told["after_s"]) == ("exited", 75.0)
     assert told["diagnosis"]["ended"]["after_hanging_s"] == 75.0
     assert told["diagnosis"]["verdicts"][0]["cause"] == "io-wait"
+    lost = Happened("ended", 91.0, JOB, replace(over(), state="unknown"), 75.0)
+    Teller(Renamer(), json=False).tell(lost)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "was lost from sight after it hung for 1:15" in text
+    assert "It was last seen at" in text
+    assert "io-wait: rank 1 reads" in text
     Teller(Renamer(), json=True).tell(Happened("ended", 91.0, JOB, over(None)))
     assert json.loads(capsys.readouterr().out)["diagnosis"] is None
 

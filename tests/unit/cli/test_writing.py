@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hangtop_core.errors import UsageError
 from hangtop_core.session import Session
 
 COMMANDS = ["capture", "dump", "flight", "watch --once", "dump -x n1 -w n[1-2]"]
-FILES = ["{}/none/x", "/proc/x", "{}", "{}/file/x", f"{{}}/{'x' * 300}"]
+FILES = ["", "{}/new/", "{}/none/x", "/proc/x", "{}", "{}/file/x", f"{{}}/{'x' * 300}"]
 
 
 @pytest.fixture
@@ -33,7 +34,8 @@ UNWRITABLE = [
     (command, file)
     for command in COMMANDS
     for file in FILES
-    if not command.startswith("watch") or file not in ("{}", "{}/none/x")  # it makes its folder
+    if not command.startswith("watch")
+    or file not in ("", "{}", "{}/new/", "{}/none/x")  # it makes its folder
 ]
 
 
@@ -98,3 +100,22 @@ def test_a_full_disk_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: full)
     with pytest.raises(UsageError, match="No space left on device"):
         check_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), SystemError("no exception set"), ImportError("map")]
+)
+def test_what_fails_with_hardly_any_memory_is_told_as_that(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(cli, "perform", fail)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (30 << 20, -1))
+    assert cli.main(["diagnose"]) == 1
+    assert capsys.readouterr().err == "hangtop: there is too little memory here (ulimit -v)\n"
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, -1))
+    if not isinstance(error, MemoryError):
+        with pytest.raises(type(error)):
+            cli.main(["diagnose"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from hangtop_core.diagnosis import Diagnosis, Ended, JobState, Need, PastAttempt, Verdict
-from hangtop_core.hangs import ENDING_S, EVIDENCE_S, WHOLE_S, Hangs
+from hangtop_core.hangs import ENDING_S, EVIDENCE_S, LOST_S, WHOLE_S, Hangs
 from hangtop_core.model import Job, Process, Rank, Role, Snapshot
 from hangtop_core.updates import Update
 
@@ -296,3 +296,21 @@ def test_a_restart_says_for_how_long_the_attempt_before_had_hung() -> None:
     said = Diagnosis("", "", "", 1.0, "starting", None, None, None, past_attempts=(past,))
     found = story.hangs.fold(Update(Snapshot(104.0, 0.0, 1, (), (again,)), {again.key: said}))
     assert [(one.kind, one.after_s) for one in found] == [("restarted", 31.0)]
+
+
+def test_a_job_that_hung_and_stays_out_of_sight_is_told_to_have_ended_once() -> None:
+    story = Story()
+    for at in (102.0, 104.0):
+        hung(story, at)
+    said = replace(over(105.0, 35.0), state="unknown")
+
+    def unseen(at: float) -> list[str]:
+        found = story.hangs.fold(Update(Snapshot(at, 0.0, 1, (), (job(1, 2),)), {"k": said}))
+        return [one.kind for one in found]
+
+    assert unseen(105.0 + LOST_S - 1.0) == []
+    assert (unseen(105.0 + LOST_S), story.hangs.running) == (["ended"], False)
+    assert unseen(106.0 + LOST_S) == []
+    back = 110.0 + LOST_S
+    assert [hung(story, back), hung(story, back + 2.0)] == [[], ["hang"]]
+    assert story.hangs.running

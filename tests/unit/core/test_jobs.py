@@ -91,6 +91,16 @@ def test_how_many_ranks_mp_spawn_starts_is_not_known() -> None:
     assert (len(job.ranks), job.world_size) == (2, None)
 
 
+def test_a_job_is_named_by_the_launcher_that_comes_first_in_the_table() -> None:
+    kinds = ["multiprocessing", "multiprocessing", "Fabric"]
+    ranks = [rank(100 + r, r, launcher=kind) for r, kind in enumerate(kinds)]
+    (job,) = group([*ranks, member(launcher(99, launcher="srun"))])
+    assert job.launcher == "Fabric"  # one was in a frame of it when it was looked at
+    unnamed = [rank(100 + r, r, launcher=None) for r in range(2)]
+    (job,) = group([*unnamed, member(launcher(99, launcher="torchrun"))])
+    assert job.launcher == "torchrun"
+
+
 def test_orphans_stay_together_and_with_their_dead_launcher() -> None:
     ranks = [
         member(process(100 + r, r, env={}, ppid=1, launcher_pid=None), parent=99) for r in range(2)
@@ -155,8 +165,11 @@ def test_ranks_without_a_number_join_their_siblings() -> None:
     (job,) = group([rank(100, 0), rank(101, None, env={}, denied="not yours")])
     assert numbers(job) == [0]
     assert [m.process.pid for m in job.unnumbered] == [101]
-    (alone,) = group([rank(101, None, env={})])
+    (alone,) = group([rank(101, None, env={}, denied="not yours")])
     assert [m.process.pid for m in alone.unnumbered] == [101]
+    (readable,) = group([rank(101, None, env={})])
+    assert [m.process.pid for m in readable.ranks] == [101]
+    assert readable.unnumbered == ()
 
 
 def test_a_rank_seen_twice_stands_twice_but_not_its_restarted_self() -> None:
@@ -315,6 +328,20 @@ def test_ranks_that_torchrun_has_ended_do_not_count_any_more(port: int) -> None:
     (job,) = group([*old, *attempt(1, port, 200), member(launcher(99))], NODES)
     assert [m.process.pid for m in job.ranks] == [200, 201]
     assert [m.process.pid for m in job.launchers] == [99]
+
+
+@pytest.mark.parametrize("port", [29500, 41000])
+def test_ranks_of_earlier_attempts_are_listed_in_the_order_in_which_they_left(port: int) -> None:
+    first, second = attempt(0, 29500, 100, gone_at=EPOCH + 9), attempt(1, port, 200)
+    second = [one for n, old in enumerate(second) for one in [ended(old, EPOCH + 19 - n)]]
+    stranger = rank(300, 0, "n2", env=env(1), gone_at=EPOCH)
+    jobs = group([*first, *second, *attempt(2, port, 400), member(launcher(99)), stranger], NODES)
+    job = next(one for one in jobs if one.launchers)
+    assert [m.process.pid for m in job.former] == [100, 101, 201, 200]
+
+
+def ended(one: Member, at: float) -> Member:
+    return Member(one.node, msgspec.structs.replace(one.process, gone_at=at), one.starter)
 
 
 @pytest.mark.parametrize("port", [29500, 41000])

@@ -6,12 +6,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hangtop_core import nodegroups, nodesets
 from hangtop_core.attach.targets import expand, select
 from hangtop_core.errors import UsageError
+from support.growth import MOST, growth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 EXAMPLE = """\
 # NOTE: This is a simple group configuration example file
@@ -173,6 +178,56 @@ def test_a_defined_group_may_be_empty_and_a_pattern_may_take_nothing_away(home: 
     put_own(home / ".config/clustershell")
     assert select(["gpu[1-2]"], ["@drained"], []) == ("gpu1", "gpu2")
     assert expand("gpu1!node*") == ("gpu1",)
+
+
+def put_source(home: Path, answer: str) -> Path:
+    """A source whose every group is what a command prints."""
+    folder = home / ".config/clustershell"
+    folder.mkdir(parents=True)
+    text = f"[Main]\ndefault: own\n[own]\nmap: {answer}\nall: {answer}\n"
+    (folder / "groups.conf").write_text(text)
+    return folder / "groups.conf"
+
+
+BAD_ANSWERS = [
+    ("sleep 30 & sleep 30", "did not end within 0.3 s: sleep 30"),
+    ("yes n1", "printed over 1 MiB: yes n1"),
+    ("echo no route >&2; exit 4", "failed: echo no route >&2; exit 4: no route"),
+    ("echo n[1-99999999]", "has more than 32,768 nodes"),
+    ("echo a[1-999]b[1-999]", "has more than 32,768 nodes"),
+    ("echo n[1-16400]", "more than 16384 nodes"),
+    ("echo @own:x", "your groups contain one another"),
+]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(("answer", "wrong"), BAD_ANSWERS)
+def test_a_source_that_hangs_or_says_too_much_is_an_error(
+    answer: str, wrong: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "sleep" in answer:
+        monkeypatch.setattr(nodegroups, "ANSWER_S", 0.3)
+    path = put_source(home, answer)
+    for expression in ("@x", "*") if "@" not in answer else ("@x",):
+        error = refusal(expression)
+        assert wrong in str(error)
+        assert "16384" in wrong or f"{path}: read" in error.help
+
+
+def test_a_group_of_many_names_with_several_numbers_costs_in_proportion(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = put_source(home, "cat $CFGDIR/names")
+    monkeypatch.setattr(nodesets, "MAX_MERGED", 8)
+
+    def work(count: int) -> Callable[[], object]:
+        nodegroups.configured.cache_clear()
+        names = [f"ip-10-{n % 7}-{n * 7 % 251}-{n * 11 % 241}" for n in range(count)]
+        path.with_name("names").write_text(",".join(names))
+        assert set(expand("@x")) == set(names)
+        return lambda: expand("@x!ip-10-0-0-0")
+
+    assert growth(work, 40) < MOST
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import tracemalloc
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 from ClusterShell.NodeSet import NodeSet
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hangtop_core.nodesets import MAX_NAMES, fold, is_bounded, unfold
+from hangtop_core import nodesets
+from hangtop_core.nodesets import MAX_MERGED, MAX_NAMES, combined, fold, is_bounded, unfold
+from support.growth import MOST, growth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(
@@ -32,6 +39,49 @@ def test_names_are_folded(names: list[str], text: str) -> None:
 @given(st.sets(st.from_regex(r"(gpu|n-)(0?[0-9]{1,3})(-ib)?", fullmatch=True), max_size=12))
 def test_clustershell_reads_what_was_folded(names: set[str]) -> None:
     assert {str(name) for name in NodeSet(fold(names))} == names
+
+
+@settings(max_examples=40)
+@given(st.from_regex(r"([abc][1-3]?(\[[1-9]-9\])?[,!&^]){0,6}r[12]n\[2-3\]", fullmatch=True))
+def test_operators_work_as_in_clustershell(expression: str) -> None:
+    assert combined(expression, NodeSet, MAX_NAMES) == [str(name) for name in NodeSet(expression)]
+
+
+def addresses(count: int) -> list[str]:
+    """Names with four numbers, of which no two have three in common."""
+    return [f"ip-10-{n % 7}-{n * 7 % 251}-{n * 11 % 241}" for n in range(count)]
+
+
+def test_many_names_with_several_numbers_are_folded_and_read() -> None:
+    names = addresses(4 * MAX_MERGED)
+    assert sorted(unfold(fold(names))) == sorted(names)
+    racks = [f"r{n // 32}n{n % 32:02}-ib" for n in range(64 * 32)]
+    assert fold(racks) == "r[0-63]n[00-31]-ib"
+    odd = [*names, "a@b1-2"]  # no names of nodes
+    assert fold(odd) == ",".join(sorted(odd))
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda names: nodesets._fold.__wrapped__(tuple(names)),  # without what it remembers
+        lambda names: unfold(",".join(names)),
+        lambda names: unfold(f"{','.join(names)}!{'!'.join(names)}"),
+        lambda names: is_bounded(f"n[{','.join('1' for _ in names)}]", MAX_NAMES),
+    ],
+    ids=["fold", "unfold", "operators", "numbers"],
+)
+def test_cost_is_linear_in_names(
+    work: Callable[[list[str]], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ClusterShell compares each name with each, where they have several numbers."""
+    monkeypatch.setattr(nodesets, "MAX_MERGED", 8)
+    assert growth(lambda count: partial(work, addresses(count)), 40) < MOST
+
+
+@pytest.mark.parametrize("text", ["n[" + "1," * MAX_NAMES + "2]", "a[1-99]b[1-99]c[1-9]"])
+def test_each_number_counts_and_those_of_one_name_multiply(text: str) -> None:
+    assert not is_bounded(text, MAX_NAMES)
 
 
 def test_more_names_than_there_are_nodes_are_not_even_listed() -> None:

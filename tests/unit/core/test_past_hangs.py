@@ -9,11 +9,13 @@ from msgspec.structs import replace
 
 from hangtop.cli.diagnose import exit_status
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.diagnosis import Attempt, Ended, PastAttempt
 from hangtop_core.history import MOST, History
-from hangtop_core.model import Node, Process, Snapshot
+from hangtop_core.logs.output import Output
+from hangtop_core.model import Left, Node, Process, Snapshot
 from hangtop_core.pasthangs import MOST_ATTEMPTS, RECOVERED_S, PastHangs
 from hangtop_core.rejudging import rejudge
-from hangtop_core.report import diagnosis_text, headline
+from hangtop_core.report import diagnosis_text, headline, past_attempt_text
 from hangtop_core.updates import Update
 from support.build import HUNG_SINCE, NOW
 from support.ends import (
@@ -123,6 +125,18 @@ def test_a_hang_is_over_once_the_job_has_made_progress(
         assert watched.see(moved).state == "progressing"
     told = watched.see(with_gone(moved, 1.0, dict.fromkeys(range(4), code)))
     assert (told.state, told.hung_until_end) == ("exited", hung)
+
+
+@pytest.mark.parametrize(("gone", "hung"), [(False, False), (True, True)])
+def test_a_hang_is_over_once_all_were_seen_to_work_however_soon_they_end(
+    gone: bool, hung: bool
+) -> None:
+    watched = Watched()
+    moved = moving(watched.hang(), 0.6)
+    if gone:  # a rank that fails takes the others down, which run once more for that
+        moved = with_gone(moved, 0.0, {0: None})
+    watched.see(moved)
+    assert watched.see(with_gone(moved, 1.5, ALL)).hung_until_end == hung
 
 
 def test_who_moves_only_to_give_up_has_not_ended_the_hang() -> None:
@@ -271,6 +285,38 @@ def test_only_so_many_attempts_are_kept() -> None:
     assert [past.number for past in told.past_attempts] == list(range(3, MOST_ATTEMPTS + 3))
 
 
+def with_launcher(snapshot: Snapshot) -> Snapshot:
+    launcher = Process(99, 1, 5, 0.0, "launcher", "torchrun", "S", node="n1")
+    return replace(snapshot, jobs=(replace(snapshot.jobs[0], launchers=(launcher,)),))
+
+
+FAILS: dict[int, int | None] = {0: 1, 1: -15, 2: -15, 3: -15}
+
+
+def short(begun: Snapshot, after: float, attempt: int, key: str) -> Snapshot:
+    """An attempt that was over before anybody saw its ranks alive."""
+    return with_gone(started_again(begun, after, attempt, key), 0.5, FAILS)
+
+
+@pytest.mark.parametrize("first_is_short", [True, False])
+@pytest.mark.parametrize("keys", [["k"] * 9, [f"k{n}" for n in range(9)]])
+def test_attempts_of_which_only_the_end_was_seen_are_told_each_for_itself(
+    keys: list[str], first_is_short: bool
+) -> None:
+    watched, begun = Watched(), with_launcher(hanging())
+    if first_is_short:
+        watched.see(short(begun, 0.0, 1, keys[1]))
+    else:
+        watched.see(started_again(begun, 0.0, 1, keys[1]))
+    watched.see(short(begun, 5.0, 2, keys[2]))
+    watched.see(short(begun, 10.0, 3, keys[3]))
+    told = watched.see(started_again(begun, 15.0, 4, keys[4]))
+    assert [past.number for past in told.past_attempts] == [1, 2, 3]
+    by = [past.ended.by for past in told.past_attempts]
+    assert by[1:] == ["rank 0 exited with status 1"] * 2
+    assert (by[0] == by[1]) == first_is_short
+
+
 def lost(snapshot: Snapshot, after: float) -> Snapshot:
     node = Node("n1", "lost", reason="the connection ended", last_seen=snapshot.at + 1)
     return replace(snapshot, at=snapshot.at + after, nodes=(node,))
@@ -359,3 +405,134 @@ def test_the_picture_that_a_kept_verdict_is_of_stays_in_the_history() -> None:
             history = History([first, *history.pictures])
     assert len(history) <= MOST + 1
     assert snapshot.at in [one.snapshot.at for one in history.pictures]
+
+
+def restarting(keys: list[str]) -> Watched:
+    """Three attempts: one that hangs, one over at once, one that fails; each on few pictures."""
+    watched, begun = Watched(), with_launcher(hanging())
+    first = started_again(begun, 0.0, 1, keys[0])
+    processes = zip(begun.jobs[0].ranks, first.jobs[0].ranks, strict=True)
+    ranks = tuple(replace(old, process=new.process) for old, new in processes)
+    hung = replace(first, jobs=(replace(first.jobs[0], ranks=ranks),))
+    watched.see(hung)
+    watched.see(short(begun, 10.0, 2, keys[1]))
+    third = started_again(begun, 20.0, 3, keys[2])
+    watched.see(third)
+    watched.see(with_gone(third, 2.0, FAILS))
+    return watched
+
+
+@pytest.mark.parametrize("keys", [["k", "k", "k"], ["k1", "k2", "k3"]])
+def test_a_capture_of_any_moment_tells_the_attempts_that_were_seen(keys: list[str]) -> None:
+    updates = restarting(keys).updates
+    numbers = []
+    for count in range(1, len(updates) + 1):
+        (live,) = updates[count - 1].diagnoses.values()
+        again = newest(rejudge(updates[:count], HANG_AFTER))
+        assert again.past_attempts == live.past_attempts
+        assert (again.state, again.ended) == (live.state, live.ended)
+        numbers.append([past.number for past in again.past_attempts])
+    assert numbers == [[], [1], [1, 2], [1, 2]]
+    assert again.past_attempts[0].ended.after_hanging_s is not None
+
+
+def test_an_attempt_that_is_on_one_picture_stays_in_the_history() -> None:
+    watched, history = restarting(["k1", "k2", "k3"]), History()
+    last = watched.updates[-1].snapshot
+    for after in range(1, MOST * 6):
+        watched.see(replace(last, at=last.at + after))
+    for one in watched.updates:
+        history.add(one)
+    assert len(history) <= MOST
+    again = newest(rejudge(history.pictures, HANG_AFTER))
+    assert [past.number for past in again.past_attempts] == [1, 2]
+    assert again.past_attempts == newest(tuple(watched.updates)).past_attempts
+
+
+# What ended an earlier attempt
+
+
+def left(snapshot: Snapshot, codes: dict[int, int | None]) -> tuple[Left, ...]:
+    """The ranks of a snapshot as a later attempt lists them."""
+    at = snapshot.at + 1.0
+    return tuple(
+        Left(*one.process.identity, one.rank, at, codes[one.rank]) for one in snapshot.jobs[0].ranks
+    )
+
+
+@pytest.mark.parametrize(
+    ("codes", "by"),
+    [
+        (FAILS, "rank 0 exited with status 1"),
+        ({0: -6, 1: -6, 2: -15, 3: -15}, "ranks 0-1 were killed by SIGABRT"),
+        ({0: -15, 1: -15, 2: -9, 3: -15}, "rank 2 was killed by SIGKILL"),
+        (dict.fromkeys(range(4), -15), "ranks 0-3 were killed by SIGTERM"),
+        (ALL, ""),
+    ],
+)
+@pytest.mark.parametrize("known_later", [True, False])
+def test_what_ended_an_attempt_is_told_by_how_its_ranks_left(
+    codes: dict[int, int | None], by: str, known_later: bool
+) -> None:
+    watched, snapshot = Watched(), with_launcher(hanging())
+    watched.see(snapshot)
+    second = started_again(snapshot, 4.0, 2, "k2")
+    if known_later:
+        (past,) = watched.see(second).past_attempts
+        assert (past.ended.by, "what ended it is not known" in past_attempt_text(past)) == (
+            "",
+            True,
+        )
+        second = replace(second, at=second.at + 1.0)
+    job = replace(second.jobs[0], former=left(snapshot, codes))
+    (past,) = watched.see(replace(second, jobs=(job,))).past_attempts
+    assert past.ended.by == by
+    assert past.ended.after_hanging_s is not None
+
+
+def test_what_ended_an_attempt_is_told_by_what_its_launcher_printed() -> None:
+    watched, snapshot = Watched(), with_launcher(hanging())
+    watched.see(snapshot)
+    second = started_again(snapshot, 4.0, 2, "k2")
+    pid = snapshot.jobs[0].ranks[2].process.pid
+    text = (
+        f"E1121 11:18:02.8 24301 torch/x.py:1] failed (exitcode: -9) local_rank: 2 (pid: {pid}) of"
+    )
+    job = replace(second.jobs[0], former=left(snapshot, ALL))
+    own, strange = (Output(node, "8:1", "/log", text=text) for node in (job.former[0].node, "n2"))
+    for outputs, by in (((strange,), ""), ((own,), "rank 2 was killed by SIGKILL")):
+        (past,) = watched.see(replace(second, jobs=(job,), outputs=outputs)).past_attempts
+        assert past.ended.by == by
+
+
+def test_ranks_of_another_attempt_do_not_tell_what_ended_this_one() -> None:
+    watched, snapshot = Watched(), with_launcher(hanging())
+    watched.see(snapshot)
+    second = started_again(snapshot, 4.0, 2, "k2")
+    watched.see(second)
+    third = started_again(snapshot, 8.0, 3, "k3")
+    job = replace(third.jobs[0], former=left(second, FAILS))
+    told = watched.see(replace(third, jobs=(job,)))
+    assert [past.ended.by for past in told.past_attempts] == ["", "rank 0 exited with status 1"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "number", "text"),
+    [
+        ([1], 2, ""),
+        ([], 1, ""),
+        ([], 2, "What ended attempt 1 is not known: hangtop saw no rank of it."),
+        ([1], 4, "What ended attempts 2-3 is not known: hangtop saw no rank of them."),
+        (list(range(4, 12)), 12, ""),
+        ([], 10**9, "What ended attempts 999999936-999999999 is not known:"),
+    ],
+)
+def test_attempts_that_nobody_saw_are_told_to_be_unknown(
+    seen: list[int], number: int, text: str
+) -> None:
+    past = tuple(PastAttempt(one, Ended(NOW)) for one in seen)
+    snapshot = hanging()
+    diagnosis = diagnose(snapshot, snapshot.jobs[0], HANG_AFTER)
+    now = replace(diagnosis, attempt=Attempt(number), past_attempts=past)
+    assert ("What ended" in diagnosis_text(now)) == bool(text)
+    assert text in " ".join(diagnosis_text(now).split())

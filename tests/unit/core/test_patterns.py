@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CPU_S = 1.5
 """Each takes some hundredths of a second here."""
 FRAMES = 20
-CONTEXT = Context("n1", "ssh n1", "python3", False, "ssh n1 python3 -V")
+CONTEXT = Context("n1", ("ssh", "n1"), "python3", False, ("ssh", "n1", "python3", "-V"))
 
 
 def name(unit: str, start: str = "") -> str:

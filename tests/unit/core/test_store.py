@@ -29,6 +29,35 @@ def test_a_job_with_its_ranks_launcher_and_children(bench: Bench) -> None:
     assert not bench.wrong
 
 
+def test_a_named_process_that_is_taken_for_a_program_later_is_shown(bench: Bench) -> None:
+    bench.fold(0, process(100, label="pid 100", launcher=None, launcher_pid=None))
+    (job,) = bench.publish().jobs
+    assert (len(job.unnumbered), job.ranks) == (1, ())
+    bench.fold(1, {"pid": 100, "label": "process 100", "rank_source": "--pid"})
+    (job,) = bench.publish().jobs
+    assert [one.process.pid for one in job.ranks] == [100]
+
+
+def test_controllers_beside_an_engine_are_of_its_job(bench: Bench) -> None:
+    mp = {"launcher": "multiprocessing"}
+    bench.fold(
+        0,
+        launcher(98, **mp, label="api_server.py"),
+        launcher(99, **mp, label="VLLM::EngineCore", ppid=98, launcher_pid=98),
+        launcher(97, **mp, label="detokenizer", ppid=98, launcher_pid=98),
+        *(process(100 + r, r, **mp) for r in (0, 1)),
+    )
+    bench.sample(99, 1.0, ("busy_loop", 3))
+    (job,) = bench.publish().jobs
+    assert [one.name for one in job.controllers] == [
+        "detokenizer (pid 97)",
+        "api_server.py (pid 98)",
+        "VLLM::EngineCore (pid 99)",
+    ]
+    assert job.controllers[2].sample is not None
+    assert [one.process.pid for one in job.members] == [100, 101, 97, 98, 99]
+
+
 def test_how_much_more_there_is_than_in_the_last_picture(bench: Bench) -> None:
     bench.publish()
     bench.fold(0, process(100, 0))

@@ -309,9 +309,27 @@ def test_who_calls_something_in_passing_stays_in_its_functions(
     caller = replace(frame("cut", "pack.py", 20), within=((19, "while rest:"),))
     table.add("cut", (caller, frame("main", "pack.py", 9)))
     table.add("find", (frame("find", "pack.py", 3), caller, frame("main", "pack.py", 9)))
+    passing = []
     for at in range(1, 9):
         thread = ThreadStack(100, "MainThread", False, False, "find" if at in calls else "cut")
         known.take_sample(StackSample(EPOCH + at, 0.0, "nonblocking", (thread,)), table)
+        passing += [at] if known.sample is not None and known.sample.in_passing else []
     assert known.sample is not None
+    assert not stays or passing == list(calls)
     since = known.sample.same_functions_since
     assert since == (EPOCH + 1 if stays else EPOCH + max(calls) + 1)
+
+
+def test_what_a_thread_did_that_only_serves_is_forgotten_once_another_runs_the_program(
+    bench: Bench,
+) -> None:
+    bench.fold(0, process(100, 0, meters=meters(main_cpu_ns=1_000, main_last_ran_s=0.1)))
+    bench.fold(2, {"pid": 100, "meters": meters(main_cpu_ns=9_000_000, main_last_ran_s=0.1)})
+    assert bench.ranks()[0].worked_at == EPOCH + 2
+    led = meters(main_cpu_ns=4_000_000_000, main_last_ran_s=20.0)
+    bench.fold(4, {"pid": 100, "program_tid": 105, "meters": led})
+    (rank,) = bench.ranks()
+    assert (rank.moved_at, rank.worked_at) == (EPOCH - 16, None)
+    still = meters(main_cpu_ns=4_000_000_000, main_last_ran_s=22.0)
+    bench.fold(6, {"pid": 100, "meters": still})
+    assert bench.ranks()[0].moved_at == EPOCH - 16

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from hangtop_hook import failures, importing, logs, permit, server, tee, terminal
+from hangtop_hook import failures, importing, logs, permit, recorder, server, tee, terminal
 from support.processes import all_pids
 
 OLD = 1_600_000_000
@@ -202,3 +204,22 @@ def test_a_process_whose_name_is_cut_within_a_letter_is_looked_at(tmp_path: Path
         assert terminal._ran(os.getpid()) is not None
     finally:
         own.write_bytes(before)
+
+
+def test_a_rank_that_joined_tells_its_number_in_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where no variable does: hangtop reads it there."""
+    monkeypatch.setattr("hangtop_hook.rank.become_rank", lambda *_: None)
+    monkeypatch.setattr(recorder, "keep", lambda *_: None)
+    monkeypatch.setenv("HANGTOP_RANK", "")
+    importing.joined(SimpleNamespace(get_rank=lambda: 3), "/runs/7")
+    assert os.environ["HANGTOP_RANK"] == "3"
+
+
+def test_no_more_control_groups_are_asked_than_there_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = io.StringIO("".join(f"{n}:pids:/a{n}\n" for n in range(9999)))
+    monkeypatch.setattr(server, "open", lambda *_, **__: lines, raising=False)
+    assert len(list(server._pids_groups())) == 1 + server._MAX_GROUPS

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hangtop_core.attach import bundle
 from hangtop_core.attach.local import RANK_VARIABLES, LocalLauncher
 from hangtop_probe import boot, commands
-from hangtop_probe.discovery import Attribution, Candidate, attribute
+from hangtop_probe.candidates import Candidate
+from hangtop_probe.discovery import Attribution, attribute
 from hangtop_probe.scoping import of_slurm, restrict
 
 if TYPE_CHECKING:
@@ -269,6 +270,20 @@ def test_named_pids_bring_their_whole_jobs_and_no_other() -> None:
     assert sorted(restrict(attribute(orphans), orphans, frozenset([20]))) == [20, 21]
 
 
+def test_ranks_stay_that_outlive_the_launcher_that_was_named() -> None:
+    other = process(40, 1, environ=job_env(0, MASTER_PORT="29511"))
+    everything, named = table(LAUNCHER, RANK0, RANK1, other), frozenset([10])
+    before = restrict(attribute(everything), everything, named)
+    orphans = table(*(c._replace(ppid=1) for c in (RANK0, RANK1)), other)
+    after = restrict(attribute(orphans), orphans, named, before)
+    assert sorted(after) == [20, 21]
+    zombie = table(LAUNCHER, *orphans.values())
+    assert sorted(restrict(attribute(zombie), zombie, named, before)) == [10, 20, 21]
+    assert sorted(restrict(attribute(orphans), orphans, named, after)) == [20, 21]
+    alone = table(RANK1._replace(ppid=1), other)
+    assert sorted(restrict(attribute(alone), alone, named, after)) == [21]
+
+
 def test_what_started_the_launcher_brings_its_job() -> None:
     run = process(8, 1, cmdline=("python", "-m", "hangtop", "run", "--", "torchrun", "t.py"))
     shell = process(7, 1, comm="bash", cmdline=("bash", "train.sh"))
@@ -359,7 +374,7 @@ def test_no_environment_keeps_the_others_from_being_found(value: str) -> None:
     odd = process(30, 1, environ=job_env(0, **dict.fromkeys(names, value)), threads=GLOO)
     found = attribute(table(LAUNCHER, RANK0, RANK1, odd))
     assert (found[20].rank, found[21].rank) == (0, 1)
-    assert found[30].rank_source == "order" or found[30].rank == int(value)
+    assert found[30].rank is None or found[30].rank == int(value)
 
 
 def engine(title: str, pid: int, **fields: Any) -> Candidate:
@@ -367,6 +382,8 @@ def engine(title: str, pid: int, **fields: Any) -> Candidate:
     return process(pid, 10, cmdline=(title,), comm=title[:15], python=True, threads=GLOO, **fields)
 
 
+UNTOLD = None, None
+"""Number and source of a rank whose number nothing tells."""
 CORE = process(10, 1, cmdline=("VLLM::EngineCore",), comm="VLLM::EngineCor", python=True)
 
 
@@ -393,7 +410,7 @@ def test_titles_number_ranks_without_variables() -> None:
 def test_titles_that_are_alike_number_nothing() -> None:
     members = [engine("llama TP8", pid, local_rank=pid - 20) for pid in (21, 20)]
     assert numbers(*members) == {20: (0, "local variable"), 21: (1, "local variable")}
-    assert numbers(engine("llama", 20), engine("llama", 21)) == {20: (0, "order"), 21: (1, "order")}
+    assert numbers(engine("llama", 20), engine("llama", 21)) == {20: UNTOLD, 21: UNTOLD}
 
 
 def test_local_ranks_number_those_of_a_node() -> None:
@@ -404,7 +421,7 @@ def test_local_ranks_number_those_of_a_node() -> None:
     ]
     assert numbers(*here)[20] == (7, "LOCAL_RANK")
     inherited = [one._replace(environ={**told, "LOCAL_RANK": "0"}) for one in here]
-    assert numbers(*inherited)[20] == (0, "order")
+    assert numbers(*inherited)[20] == UNTOLD
 
 
 def test_arguments_number_ranks() -> None:
@@ -436,9 +453,124 @@ def test_a_rank_that_started_its_peers_is_no_launcher() -> None:
 
 def test_ranks_that_left_their_group_are_ranks_to_their_end() -> None:
     forked = [process(20 + at, 10, is_exiting=True) for at in range(2)]
-    assert numbers(*forked) == {20: (0, "order"), 21: (1, "order")}
+    assert numbers(*forked) == {20: UNTOLD, 21: UNTOLD}
     worker = process(22, 20, is_exiting=True)
     assert 22 not in numbers(*forked, worker)
+
+
+def test_what_ranks_joined_with_numbers_them_before_all_else() -> None:
+    members = [engine(f"rank {at}", 20 + at, told_rank=1 - at) for at in range(2)]
+    assert numbers(*members) == {
+        20: (1, "init_process_group"),
+        21: (0, "init_process_group"),
+    }
+    alone = members[0], members[1]._replace(told_rank=None)
+    assert numbers(*alone)[20] == (0, "title"), "it tells not all of them"
+
+
+def test_the_hook_of_hangtop_run_numbers_ranks() -> None:
+    members = [engine("llama", 20 + at, environ={"HANGTOP_RANK": str(1 - at)}) for at in range(2)]
+    assert numbers(*members) == {20: (1, "hangtop run"), 21: (0, "hangtop run")}
+
+
+def test_a_number_stays_when_what_told_it_is_gone() -> None:
+    members = [engine("saving", 20 + at, known=(1 - at, "title")) for at in range(2)]
+    assert numbers(*members) == {20: (1, "title"), 21: (0, "title")}
+    better = [one._replace(told_rank=at) for at, one in enumerate(members)]
+    assert numbers(*better)[20] == (0, "init_process_group")
+    twice = [one._replace(known=(0, "title")) for one in members]
+    assert numbers(*twice) == {20: UNTOLD, 21: UNTOLD}
+
+
+def test_titles_and_arguments_that_tell_siblings_apart_make_them_ranks() -> None:
+    """From their start on, and after they have left their group."""
+    titled = [
+        process(20 + at, 10, cmdline=(f"VLLM::Worker_TP{at}",), python=True, has_torch=True)
+        for at in range(2)
+    ]
+    assert numbers(*titled) == {20: (0, "title"), 21: (1, "title")}
+    started = [
+        process(20 + at, 10, cmdline=(*TRAIN, f"--rank={at}"), has_torch=True) for at in range(2)
+    ]
+    loader = process(30, 20, cmdline=started[0].cmdline, has_torch=True)
+    assert numbers(*started, loader) == {20: (0, "argument"), 21: (1, "argument")}
+    for others in (
+        titled[:1],
+        [one._replace(has_torch=False) for one in titled],
+        [one._replace(cmdline=titled[0].cmdline) for one in titled],
+        [one._replace(cmdline=(f"VLLM::EngineCore_DP{one.pid}",)) for one in titled],
+    ):
+        assert numbers(*others) == {}
+
+
+def disputes(*members: Candidate) -> dict[int, str | None]:
+    """Return what says another number of each rank than it has."""
+    found = attribute(table(CORE, *members))
+    return {pid: one.rank_disputed for pid, one in found.items() if one.role == "rank"}
+
+
+def test_sources_that_contradict_one_another_are_told() -> None:
+    first, second = (
+        process(
+            20 + at, 10, environ=job_env(at), cmdline=(f"train rank {at}: step 7",), python=True
+        )
+        for at in range(2)
+    )
+    assert disputes(first, second) == {20: None, 21: None}
+    odd = second._replace(cmdline=("train rank 3: step 7",))
+    assert disputes(first, odd) == {20: None, 21: "title says 3"}
+    assert attribute(table(CORE, odd))[21].rank == 1, "the surer one is used"
+    for title in ("train local rank 3", "worker tp_rank 3", "train", "TP3"):
+        assert disputes(second._replace(cmdline=(title,))) == {21: None}
+    argument = second._replace(cmdline=(*TRAIN, "--rank", "0"))
+    assert disputes(argument) == {21: "argument says 0"}
+    local = second._replace(cmdline=(*TRAIN, "--local-rank", "0"))
+    assert disputes(local) == {21: None}
+
+
+def test_two_ranks_that_say_one_number_have_none() -> None:
+    twins = [engine("worker rank 1", 20), engine("worker rank 1", 21)]
+    assert numbers(*twins) == {20: UNTOLD, 21: UNTOLD}
+    assert disputes(*twins) == {
+        20: "title says 1, as that of pid 21",
+        21: "title says 1, as that of pid 20",
+    }
+
+
+def test_what_is_above_and_beside_an_engine_is_of_its_job() -> None:
+    """An API server that starts an engine and a detokenizer; the engine starts the ranks."""
+    shell = process(8, 1, comm="bash", cmdline=("bash",), python=False)
+    api = process(9, 8, cmdline=("python", "-m", "vllm.entrypoints.api_server"))
+    detokenizer = process(11, 9, cmdline=("sglang::detokenizer",), python=True)
+    engine = process(10, 9, cmdline=("VLLM::EngineCore",), python=True)
+    ranks = [process(20 + i, 10, environ={}, threads=GLOO) for i in (0, 1)]
+    found = attribute(table(shell, api, detokenizer, engine, *ranks))
+    assert {pid: one.label for pid, one in found.items() if one.role == "launcher"} == {
+        9: "vllm.entrypoints.api_server",
+        10: "VLLM::EngineCore",
+        11: "sglang::detokenizer",
+    }
+    assert (found[20].launcher_pid, found[10].launcher_pid, found[11].launcher_pid) == (10, 9, 9)
+
+
+def test_above_torchrun_there_is_no_controller() -> None:
+    above = process(9, 1, cmdline=("python", "sweep.py"))
+    agent = LAUNCHER._replace(ppid=9)
+    rank = process(20, 10, environ=job_env(0), threads=GLOO)
+    assert 9 not in attribute(table(above, agent, rank))
+
+
+def test_the_raylet_and_the_driver_are_of_the_job_of_actors() -> None:
+    core = frozenset({"worker.io"})
+    driver = process(9, 1, cmdline=("python", "train.py"), threads=core)
+    raylet = process(10, 1, comm="raylet", cmdline=("/ray/raylet",), python=False)
+    agent = process(12, 10, cmdline=("ray::DashboardAgent",))
+    idle = process(13, 10, cmdline=("ray::IDLE",), threads=core)
+    actors = [process(20 + i, 10, environ={}, threads=GLOO | core) for i in (0, 1)]
+    found = attribute(table(driver, raylet, agent, idle, *actors))
+    assert {pid for pid, one in found.items() if one.role == "launcher"} == {9, 10}
+    assert (found[9].label, found[9].launcher_pid) == ("train.py", 10)
+    assert {one.launcher for one in found.values()} <= {"Ray", "multiprocessing"}
 
 
 def test_a_program_that_is_named_is_a_rank_with_its_children() -> None:
@@ -446,7 +578,7 @@ def test_a_program_that_is_named_is_a_rank_with_its_children() -> None:
     stranger = process(30, 1)
     programs = table(single, worker, stranger)
     named = attribute(programs, named=frozenset({20}))
-    assert roles(named) == {20: ("rank", 0), 21: ("dataloader-worker", 0)}
+    assert roles(named) == {20: ("rank", None), 21: ("dataloader-worker", None)}
     assert named[20].rank_source == "--pid"
     assert restrict(named, programs, frozenset({20})) == named
     assert attribute(programs) == {}

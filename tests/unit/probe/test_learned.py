@@ -40,6 +40,13 @@ def test_what_frames_tell_about_a_process() -> None:
     assert told_by(frame("busy_loop", "/mine/worker.py", rank="'two'")) is None
     ends = frame("_exit_function", "/lib/python3.11/multiprocessing/util.py")
     assert told_by(frame("join", "/lib/python3.11/threading.py"), ends) == Learned(is_exiting=True)
+    # As py-spy names it from Python 3.11 on: a child whose threads run on, and a rank that leaves.
+    child = frame("BaseProcess._bootstrap", "/lib/python3.11/multiprocessing/process.py")
+    threads = frame("_shutdown", "/lib/python3.11/threading.py")
+    assert told_by(threads, child) == Learned(is_exiting=True)
+    assert told_by(threads) is None
+    leaves = frame("destroy_process_group", C10D)
+    assert told_by(leaves, frame("main", "/mine/train.py")) == Learned(is_exiting=True)
     # A DataLoader worker forked by a spawned rank has both frames: the inner one counts.
     both = (frame("_worker_loop", WORKER, worker_id="1"), frame("_wrap", SPAWN, i="0"))
     assert told_by(*both) == Learned(None, True, 1)

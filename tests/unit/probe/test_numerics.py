@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -74,3 +75,13 @@ def test_a_file_system_that_does_not_answer_holds_nobody_up(
         told = numerics.piece(os.getpid(), permission.rights())
     given_back.set()
     assert told["failure"]["kind"] == "timeout"
+
+
+def test_lines_without_end_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numerics, "MAX_LINES_READ", 3)
+    header = b'{"schema": "hangtop.numerics/1"}\n'
+    read = numerics._told(io.BytesIO(header + b"\n" * 2))
+    assert not read["cut"]
+    endless = io.BytesIO(header + b"\n" * 100)
+    assert numerics._told(endless)["cut"]
+    assert endless.tell() == len(header) + 3

@@ -41,6 +41,16 @@ def test_a_framework_may_run_the_program_in_another_thread() -> None:
     assert sampled(SERVES, EXPORTER) is None
 
 
+def test_a_function_that_came_pickled_is_the_users() -> None:
+    event_loop = [frame("run_forever", "/usr/lib/python3.11/asyncio/base_events.py")]
+    serves = [*event_loop, frame("invoke_main", f"{SITE}/monarch/_src/actor/bootstrap_main.py")]
+    handle = frame("handle", f"{SITE}/monarch/_src/actor/actor_mesh.py")
+    assert sampled(serves, EXPORTER, [frame("score", "<dynamic-code>"), handle, *event_loop]) == 3
+    assert sampled(serves, [frame("score", "<ipython-input-3-1f>"), handle]) == 2
+    for made in ("<frozen runpy>", "<string>", "<eval_with_key>.7", "<attrs generated init a.B>"):
+        assert sampled(serves, [frame("call", made), handle]) is None, made
+
+
 def test_a_main_thread_that_is_in_the_program_or_in_torch_runs_it() -> None:
     main = [frame("fit", f"{SITE}/lightning/trainer.py"), frame("main", "/mine/train.py")]
     assert sampled(main, [ALL_REDUCE, *LOOP]) is None

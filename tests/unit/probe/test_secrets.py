@@ -90,6 +90,21 @@ def test_known_token_forms_are_masked_wherever_they_stand(token: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        "curl -H Authorization: Bearer zq9",
+        "curl -H 'Authorization: token zq9'",
+        "'X-Figma-Token: zq9'",
+        "{'password': zq9",
+        "--totp-otp zq9",
+        "--gh-pat zq9 --revision 1",
+    ],
+)
+def test_a_header_that_a_shell_has_split_is_masked(words: str) -> None:
+    assert "zq9" not in " ".join(mask_arguments(words.split()))
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["--max-tokens", "4096"],
@@ -101,6 +116,9 @@ def test_known_token_forms_are_masked_wherever_they_stand(token: str) -> None:
         ["--seed", "1234", "--lr=3e-4"],
         ["/cache/models--x/snapshots/0123456789abcdef0123456789abcdef01234567/config.json"],
         ["--keyboard", "us"],
+        ["--revision", "0123456789abcdef0123456789abcdef01234567"],
+        ["--git-sha", "0123456789abcdef0123456789abcdef01234567"],
+        ["--git_commit=0123456789abcdef0123456789abcdef01234567"],
         ["--eval.max_tokens", "512"],
         ["root@10.0.0.1:/data", "2024-01-01T10:00:00"],
         ["tcp://10.0.0.1:29500"],
@@ -187,6 +205,9 @@ def test_a_secret_is_known_by_what_stands_before_it(text: str) -> None:
         "pass: a",
         "user auth: failed, the token: Hello",
         "Basic configuration loaded; Bearer authentication is used",
+        "basic resnet50_v2 model, a Basic Transformer2DModel",
+        "loaded checkpoint 0123456789abcdef0123456789abcdef01234567 in 3 s",
+        "revision: '0123456789abcdef0123456789abcdef01234567'",
         "signature = inspect.signature(fn)",
         "next_token = sample(logits[:, -1])",
         "token = tokens[self.at]",

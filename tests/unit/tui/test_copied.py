@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hangtop.spans import line, plain, plain_lines, wrap
+from hangtop.spans import fit, holds, line, plain, plain_lines, wrap
 from hangtop.views.node import node_items
 from hangtop.views.nodes import node_rows
 from hangtop.views.verdict import (
@@ -120,3 +120,37 @@ def test_a_part_that_is_copied_is_a_part_of_what_is_shown() -> None:
 @pytest.mark.parametrize("hidden", ["\u3164", "\u200b", "\ufe0f", "\u202e", "\x1b[2K", "\x07"])
 def test_what_nobody_sees_is_in_no_line(hidden: str) -> None:
     assert plain(line(f"a{hidden}b")) == "ab"
+
+
+@quick
+@given(TEXTS, st.integers(8, 40), st.integers(0, 6))
+@example(EVIL, 8, 2)
+@example("a  b " * 9, 8, 0)
+def test_a_text_is_held_by_what_is_wrapped_and_not_by_what_is_cut(
+    text: str, width: int, indent: int
+) -> None:
+    whole = line(text)
+    copied = plain(whole)
+    assert holds([plain(part) for part in wrap(whole, width, indent)], copied)
+    cut = plain(fit(whole, width))
+    assert holds([cut], copied) == (cut == copied)
+
+
+@pytest.mark.parametrize(
+    ("shown", "text", "held"),
+    [
+        (["ls /tmp", "  /data"], "ls /tmp /data", True),
+        (["ls /tmp", "  /data"], "ls /tmp/data", True),
+        (["a b"], "a\nb", False),
+        (["a", "b"], "a\nb", True),
+        (["a", "", "b"], "a\n\nb", True),
+        (["ab"], "a b", False),
+        (["a b"], "ab", False),
+        (["rm a"], "rm a; reboot", False),
+        ([], "", True),
+    ],
+)
+def test_a_line_break_and_a_blank_are_held_by_no_other(
+    shown: list[str], text: str, held: bool
+) -> None:
+    assert holds(shown, text) == held

@@ -34,7 +34,7 @@ def add_capture(commands: Commands[argparse.ArgumentParser]) -> None:
         "                                            one that was taken before, to send it\n\n"
         "Ctrl-C writes what there is by then.\n\n"
         "exit status:\n"
-        "  0 progressing or slow   10 hung, explained   11 hung, not explained\n"
+        "  0 progressing, slow or idle   10 hung, explained   11 hung, not explained\n"
         "  12 no training job   13 nothing could be concluded, or no node answers\n"
         "  1 the file cannot be written   2 wrong usage\n"
         "  130 interrupted: what was known by then is written",

@@ -17,6 +17,7 @@ from hangtop_core.commands import spelt_or_why
 from hangtop_core.cores import take
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError, UsageError
+from hangtop_core.rankset import rank_name
 from hangtop_core.report import wrap
 from hangtop_core.session import Session
 from hangtop_core.text import clean, duration
@@ -56,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
         rank = chosen(choose(found.snapshot, arguments.job_key), arguments.rank, arguments.pid)
         node, pid = rank.node, rank.process.pid
         cost = _wait(take.cost(session, node, pid, directory), take.COST_S, "")
-        who = f"rank {rank.rank} ({clean(node)}, pid {pid})"
+        who = rank.place
         for line in wrap(f"a core of {who}: {cost.told}", width(), "", "  "):
             print(line, file=sys.stderr)
         if not cost.fits:
@@ -87,16 +88,16 @@ def chosen(job: Job, number: int | None, pids: list[int]) -> Rank:
     if number is None and len(pids) != 1:
         raise UsageError("say which rank: --rank R, or --pid PID")
     found = [r for r in job.ranks if number == r.rank or (number is None and r.process.pid in pids)]
-    named = f"rank {number}" if number is not None else f"rank with pid {pids[0]}"
+    named = rank_name(number) if number is not None else f"rank with pid {pids[0]}"
     if not found:
         there = rankset.fold(rank.rank for rank in job.ranks)
         raise NoJobError(f"there is no {named} in this job", f"There is: {there or 'none'}")
     running = [rank for rank in found if not rank.ended]
     if not running:
-        what = f"rank {found[0].rank} has exited"
+        what = f"{found[0].name} has exited"
         raise NoJobError(what, "Its core, if it left one: hangtop core.")
     if len(running) > 1:
-        each = (f"rank {r.rank}, pid {r.process.pid} on {clean(r.node)}" for r in running)
+        each = (r.place for r in running)
         other = "--pid PID" if number is not None else "its number"
         what = f"there is more than one {named}: {'; '.join(each)}"
         raise UsageError(what, f"Name it by {other} alone.")

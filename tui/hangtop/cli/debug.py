@@ -17,7 +17,6 @@ from hangtop_core.debugging import COST, debugging, outcome
 from hangtop_core.errors import RequestError, UsageError
 from hangtop_core.following import follow
 from hangtop_core.session import Session
-from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     import argparse
@@ -42,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         job = choose(found.snapshot, arguments.job_key)
         rank = chosen(job, arguments.rank, arguments.pid)
         plan = planned(session, job, rank)
-    who = f"rank {rank.rank} ({clean(rank.node)}, pid {rank.process.pid})"
+    who = rank.place
     if plan.why is not None:
         say(f"no prompt in {who}: {plan.why}. Now {plan.doing}", *plan.steps)
         return NO_PROMPT
@@ -67,7 +66,7 @@ def prompt(plan: Debugging) -> int:
 def planned(session: Session, job: Job, rank: Rank) -> Debugging:
     """Take the rank's stack now, and say how to get a prompt."""
     with contextlib.suppress(TimeoutError, RequestError), StatusLine() as status:
-        status.show(f"taking the stack of rank {rank.rank} ...")
+        status.show(f"taking the stack of {rank.name} ...")
         future = session.sample({rank.node: [rank.process.pid]}, deadline=SAMPLE_S)
         sampled = future.result(2 * SAMPLE_S)[0]
         # A picture that was made meanwhile does not have it yet; a newer one may have a newer one.

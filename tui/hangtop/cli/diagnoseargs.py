@@ -31,7 +31,7 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop diagnose hang.hangtop     of a capture\n"
         "  hangtop diagnose --hostfile hosts.txt -l alice --python /opt/conda/bin/python3\n\n"
         "exit status:\n"
-        "  0 progressing or slow   10 hung, explained   11 hung, not explained\n"
+        "  0 progressing, slow or idle   10 hung, explained   11 hung, not explained\n"
         "  12 no training job   13 nothing could be concluded, or no node answers\n"
         "  2 wrong usage   130 interrupted: what was known by then",
         formatter_class=Formatter,

@@ -25,7 +25,8 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.following import follow
-from hangtop_core.report import WIDTH, each_text, merged_text
+from hangtop_core.model import pids_of
+from hangtop_core.report import WIDTH, controllers_text, each_text, merged_text
 from hangtop_core.session import Session
 from hangtop_core.text import clean, duration, name_pids, plural
 
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             found, interrupted = find_job(session, arguments.job_key, arguments.pid)
             job = named(choose(found.snapshot, arguments.job_key), arguments.pid)
-            if not job.ranks and not job.unnumbered:
+            if not job.members and not job.unnumbered:
                 raise NoJobError(
                     "no rank is there to take the stack of",
                     "`hangtop diagnose` says what the launcher waits for.",
@@ -150,17 +151,19 @@ def gpus_read(update: Update) -> bool:
 
 def has_stacks(job: Job) -> bool:
     """Whether there is a single stack to show."""
-    samples = (one for rank in job.ranks for one in (rank.sample, *rank.child_samples.values()))
+    samples = (one for rank in job.members for one in (rank.sample, *rank.child_samples.values()))
     return any(one is not None and one.threads for one in samples)
 
 
 def named(job: Job, pids: Sequence[int]) -> Job:
     """The job with only the ranks that were named, or those of the children that were.
 
-    Naming a launcher, or none at all, names all ranks.
+    Naming a launcher, or none at all, names all ranks; but a controller only itself.
     """
-    if not pids or {one.pid for one in job.launchers}.intersection(pids):
+    control = {one.process.pid for one in job.controllers}
+    if not pids or {one.pid for one in job.launchers}.difference(control).intersection(pids):
         return job
+    launchers = tuple(one for one in job.launchers if one.pid in pids)
     ranks = []
     for rank in job.ranks:
         children = tuple(child for child in rank.children if child.pid in pids)
@@ -168,7 +171,7 @@ def named(job: Job, pids: Sequence[int]) -> Job:
             ranks.append(rank)
         elif children:
             ranks.append(replace(rank, children=children))
-    return replace(job, ranks=tuple(ranks))
+    return replace(job, ranks=tuple(ranks), launchers=launchers)
 
 
 def say_stale(snapshot: Snapshot, job: Job, failed: Failed) -> None:
@@ -180,7 +183,7 @@ def say_stale(snapshot: Snapshot, job: Job, failed: Failed) -> None:
                 why = failed[rank.node, pid]
                 age = duration(snapshot.at - one.at)
                 print(
-                    f"pid {pid} of rank {rank.rank} gave no new stack, what is shown is a "
+                    f"pid {pid} of {rank.name} gave no new stack, what is shown is a "
                     f"{one.mode} one of {age} ago: {clean(why)}",
                     file=sys.stderr,
                 )
@@ -195,20 +198,22 @@ def render(
         return to_json(data).decode() + "\n"
     # Merged are only ranks: a worker that was named is shown below its own.
     workers = {child.pid for rank in job.ranks for child in rank.children}
-    if arguments.each or arguments.locals or workers.intersection(arguments.pid):
+    whole_stacks = {one.process.pid for one in job.controllers} | workers
+    if arguments.each or arguments.locals or whole_stacks.intersection(arguments.pid):
         return each_text(snapshot, job, children=True)
     threads: Threads = "all" if arguments.all_threads else "main"
     # Who asks for C frames wants to see them, and they are nearly all of libraries.
     libraries = arguments.native if arguments.library is None else arguments.library
     merged = merge(snapshot, job, threads=threads, libraries=libraries)
     to_screen = arguments.output is None
-    return merged_text(
+    text = merged_text(
         merged,
         width() if to_screen else WIDTH,
         job=job,
         whole=whole and not arguments.pid,
         ascii_only=to_screen and not draws_unicode(),
     )
+    return text + (controllers_text(snapshot, job) if whole else "")
 
 
 def write(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> None:
@@ -249,7 +254,12 @@ class Answers(NamedTuple):
 
         That would lack the variables, or the native frames, that were asked for.
         """
-        return replace(job, ranks=tuple(self._of_rank(rank) for rank in job.ranks))
+        samples = {**job.launcher_samples}
+        for one in job.controllers:
+            if (came := self.samples.get((one.node, one.process.pid))) is not None:
+                samples[f"{one.node}:{one.process.pid}"] = came
+        ranks = tuple(self._of_rank(rank) for rank in job.ranks)
+        return replace(job, ranks=ranks, launcher_samples=samples)
 
     def _of_rank(self, rank: Rank) -> Rank:
         own = self.samples.get((rank.node, rank.process.pid), rank.sample)
@@ -318,7 +328,7 @@ def wait_for(
 
 def pids_by_node(job: Job) -> dict[str, list[int]]:
     """Processes of a job that can have a Python stack, by node: ranks first."""
-    found = job.pids()
+    found = pids_of(rank for rank in job.members if not rank.ended)
     for rank in job.ranks:
         for child in rank.children:
             if child.role == "dataloader-worker" and child.gone_at is None:

@@ -23,6 +23,10 @@ def as_data(snapshot: Snapshot, job: Job | None, *, all_threads: bool = False) -
             for child in rank.children
         ]
         ranks.append({"rank": rank.rank, "node": rank.node, **entry, "children": children})
+    controllers = [
+        {"node": one.node, **process_data(snapshot, one.process, one.sample, all_threads)}
+        for one in (job.controllers if job is not None else ())
+    ]
     return {
         "schema": "hangtop.dump/1",
         "at": snapshot.at,
@@ -47,6 +51,7 @@ def as_data(snapshot: Snapshot, job: Job | None, *, all_threads: bool = False) -
             for node in snapshot.nodes
         ],
         "ranks": ranks,
+        "controllers": controllers,
         "unnumbered": [
             {"node": one.node, **process_data(snapshot, one, None, False)}
             for one in (job.unnumbered if job is not None else ())

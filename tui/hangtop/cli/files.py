@@ -22,6 +22,7 @@ from hangtop_core.analysis.openers import (
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import RefusedError, RequestError, UsageError
+from hangtop_core.rankset import rank_label
 from hangtop_core.session import Session
 from hangtop_core.text import clean, plural, size
 from hangtop_core.version import __version__
@@ -90,8 +91,8 @@ def who_has(session: Session, rank: Rank, arguments: argparse.Namespace) -> int:
     except RefusedError as error:
         if error.kind != "missing":
             raise
-        what = f"rank {rank.rank} has no descriptor {arguments.fd} now"
-        raise RequestError(what, f"Those it has: hangtop files {rank.rank}") from None
+        what = f"{rank.name} has no descriptor {arguments.fd} now"
+        raise RequestError(what, f"Those it has: hangtop files {rank_label(rank.rank)}") from None
     latest = session.latest
     if latest is None:
         raise RequestError("the node has left")
@@ -126,7 +127,7 @@ def show(
         head = {"schema": SCHEMA, "hangtop": __version__, "rank": rank.rank, "node": node}
         print(to_json({**head, "descriptors": rows}).decode())
         return
-    print(f"rank {rank.rank}  {how_many(found, rank.process)} of pid {rank.process.pid}")
+    print(f"{rank.name}  {how_many(found, rank.process)} of pid {rank.process.pid}")
     for item, row in zip(found.descriptors, rows, strict=True):
         ends = ""
         if one := item.socket:

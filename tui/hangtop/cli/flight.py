@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     ranks = selected(arguments.selected_ranks)
     if arguments.output == STDOUT:
         arguments.output, arguments.json = None, True
-    if arguments.output:
+    if arguments.output is not None:
         check_file(arguments.output)
     if not arguments.entries and (ranks is not None or arguments.pg_filters or arguments.stacks):
         raise UsageError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 import time
 from datetime import datetime
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from hangtop.cli import redacting
 from hangtop.cli.fromfile import only
 from hangtop.cli.output import StatusLine, coloured, width
+from hangtop_core.commands import operand, spelt_or_why
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoLogError, UsageError
 from hangtop_core.logreport import document, logs_text
@@ -99,16 +99,26 @@ def run(arguments: argparse.Namespace) -> int:
                 status.show(f"reading logs: {count} of {total}")
 
         files = read_all(found, everything=arguments.all, told=told)
-    tell_recorders(arguments.path)
-    return report(files, arguments)
+    runs = [one for one in arguments.path if any(Path(one).glob("flight/ended_rank_*"))]
+    tell_recorders(runs)
+    return report(files, arguments, finished=finished_in(runs))
 
 
-def tell_recorders(paths: Iterable[str]) -> None:
-    """Say on stderr which of some folders hold recorders that ranks left when they ended."""
-    for path in paths:
-        if any(Path(path).glob("flight/ended_rank_*")):
-            command = f"hangtop flight {shlex.quote(path)}"
-            print(f"hangtop: which rank waited for which: {clean(command, 300)}", file=sys.stderr)
+def tell_recorders(runs: Iterable[str]) -> None:
+    """Say on stderr which folders hold recorders that ranks left when they ended."""
+    for path in runs:
+        command = spelt_or_why(("hangtop", "flight", operand(path)))
+        print(f"hangtop: which rank waited for which: {command}", file=sys.stderr)
+
+
+def finished_in(runs: Sequence[str]) -> set[int]:
+    """Return the ranks of some runs that say in their recorders that they finished."""
+    if not runs:
+        return set()
+    from hangtop_core.dumps.load import load
+
+    traces = load([str(Path(one, "flight")) for one in runs]).traces
+    return {one.rank for one in traces if one.ended == "finished"}
 
 
 def chosen(arguments: argparse.Namespace) -> Choice:
@@ -134,13 +144,14 @@ def report(
     arguments: argparse.Namespace,
     alive: Collection[int | None] = (),
     more: str = "--all reads it",
+    finished: Collection[int] = (),
 ) -> int:
     """Print what logs say, of a job of which these ranks live; returns the exit status.
 
-    ``more`` says how to read what was not read.
+    ``more`` says how to read what was not read; ``finished`` ranks left without an error.
     """
     files = renamer(arguments, files).several(list(files), FileLog)
-    judged = judge(files, alive=alive)
+    judged = judge(files, alive=alive, finished=finished)
     verdicts = conclude(judged)
     if arguments.json:
         print(to_json(document(judged, verdicts, files)).decode())

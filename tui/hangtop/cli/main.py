@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import resource
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ from hangtop.cli.straceargs import add_files, add_strace
 from hangtop.cli.streams import check_stdout, drop_stdout, open_standard_streams
 from hangtop.cli.toolargs import add_completion, add_config, add_doctor
 from hangtop.cli.watchargs import add_watch
-from hangtop_core.commands import spelt_or_why
+from hangtop_core.commands import operand, spelt_or_why
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +71,7 @@ defaults for these options can be kept in {config}:
   via = "ssh"                      the command line wins; --no-sudo over `sudo = true`, too
 
 exit status of diagnose, capture and watch:
-  0 progressing or slow   10 hung, explained   11 hung, not explained
+  0 progressing, slow or idle   10 hung, explained   11 hung, not explained
   12 no training job   13 nothing could be concluded, or no node answers
   2 wrong usage"""
 
@@ -139,6 +140,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 OPENS = "`hangtop open {file}` looks through it when it is a capture"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+CRAMPED = 64 << 20
+"""Bytes of address space within which not even all modules can be loaded."""
 _NO_RESULT = (None, "run", "open", "demo", "debug")
 """Commands that do what they are there for also where nothing can be printed."""
 
@@ -168,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if words and words[0] not in MODULES and os.path.isfile(words[0]):
         file = ascii(words[0])[1:-1]
-        opens = OPENS.format(file=spelt_or_why((file,)))
+        opens = OPENS.format(file=spelt_or_why((operand(words[0]),)))
         parser.exit(2, f"hangtop: {file} is no command, but a file: {opens}\n")
     arguments = parser.parse_args(argv)
     if arguments.version_verbose and not arguments.version:
@@ -198,13 +201,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Requests end by themselves before this: hangtop itself had no time, or was asleep.
         print("hangtop: no answer in time", file=sys.stderr)
         return 1
-    except MemoryError:
+    except (MemoryError, SystemError, ImportError) as error:
+        if not isinstance(error, MemoryError) and not _is_cramped():
+            raise
         print("hangtop: there is too little memory here (ulimit -v)", file=sys.stderr)
         return 1
     except OSError as error:
         if error.errno not in _NO_ROOM or error.filename is not None:
             raise
         return _not_written(error)
+
+
+def _is_cramped() -> bool:
+    """Whether so little memory is allowed that importing fails by it, as which error ever."""
+    return 0 <= resource.getrlimit(resource.RLIMIT_AS)[0] < CRAMPED
 
 
 def _only_prints(arguments: argparse.Namespace) -> bool:

@@ -19,6 +19,7 @@ from hangtop_core.numerics import Numerics, earliest
 from hangtop_core.numericsfiles import find, read
 from hangtop_core.numericsreport import document, numerics_text
 from hangtop_core.observing import SETTLE_S, answers_to
+from hangtop_core.rankset import rank_name
 from hangtop_core.session import Session
 from hangtop_core.text import clean
 
@@ -49,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = live(arguments)
     found = [one for one in found if arguments.rank in (None, one.rank)]
     if not found:
-        raise NoLogError(f"nothing was written by rank {arguments.rank}", "")
+        raise NoLogError(f"nothing was written by {rank_name(arguments.rank)}", "")
     renamer = redacting.of(arguments)
     renamer.learn_hosts(one.node for one in found)
     found = renamer.several(found, Numerics)

@@ -11,6 +11,7 @@ from hangtop_core.commands import spelt_or_why
 from hangtop_core.errors import HangtopError, NoJobError, NoNodeError, UsageError
 from hangtop_core.following import follow
 from hangtop_core.kernelline import deaths
+from hangtop_core.launchline import LOOKED_FOR
 from hangtop_core.nodestates import FAILED, OBSERVED
 from hangtop_core.observing import (
     CONNECT_ALL_S,
@@ -171,17 +172,20 @@ def chosen_ranks(session: Session, arguments: argparse.Namespace, text: str) -> 
     update, _ = find_job(session, arguments.job_key, arguments.pid)
     job = choose(update.snapshot, arguments.job_key)
 
+    def absent(ranks: Sequence[Rank]) -> set[int]:
+        return {one for one in wanted if not any(rankset.contains({one}, r.rank) for r in ranks)}
+
     def all_there(update: Update) -> bool:
         now = follow(job, update.snapshot)
-        return now is not None and wanted <= {rank.rank for rank in now.ranks}
+        return now is not None and not absent(now.members)
 
     update = session.wait(all_there, SETTLE_S) or session.latest or update
     job = follow(job, update.snapshot) or job
-    found = [rank for rank in job.ranks if rank.rank in wanted]
-    missing = wanted - {rank.rank for rank in found}
-    if missing:
-        seen = rankset.fold(rank.rank for rank in job.ranks)
-        what = f"there is no rank {rankset.fold(missing)} in this job"
+    found = [rank for rank in job.members if rankset.contains(wanted, rank.rank)]
+    if missing := absent(job.members):
+        seen = rankset.fold(rank.rank for rank in job.members)
+        verb = "is" if len(missing) == 1 else "are"
+        what = f"there {verb} no {rankset.names(missing)} in this job"
         raise NoJobError(what, f"There is: {seen or 'none'}")
     return found
 
@@ -245,7 +249,7 @@ def _no_ranks(snapshot: Snapshot, pids: Sequence[int]) -> NoJobError:
         line = clean(" ".join(one.cmdline) or one.comm, 120)
         lines.append(f"pid {one.pid}{on}, of user {clean(one.user)}: {line}")
     lines.append(
-        "A rank has RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID in its environment, or\n"
+        f"A rank has {LOOKED_FOR} in its environment, or\n"
         "is in a process group of torch: who was started a moment ago may not be yet.\n"
         "`hangtop` without --pid looks for all jobs."
     )

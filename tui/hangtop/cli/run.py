@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import shutil
 import sys
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import hangtop_hook
 from hangtop.cli.passing import end_alike, start
 from hangtop_core import prepare
+from hangtop_core.commands import operand, spelt_or_why, stored
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
@@ -61,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         # Every rank has a log: without one nobody is left who could still need the directory.
         finish(directory, drop_empty=arguments.dir is None and parts.logs)
     if status and any((directory / "flight").glob("*")):
-        say(f"which rank waited for which: hangtop flight {shlex.quote(str(directory))}")
+        command = spelt_or_why(("hangtop", "flight", operand(str(directory))))
+        say(f"which rank waited for which: {command}")
     return end_alike(status)
 
 
@@ -110,7 +111,7 @@ def print_environment(variables: Mapping[str, str], *, as_json: bool) -> None:
         print(to_json({"schema": "hangtop.run-env/1", "environment": variables}).decode())
         return
     for name, value in variables.items():
-        print(f"export {name}={shlex.quote(value)}")
+        print(f"export {name}={stored((value,))}")
 
 
 def finish(directory: Path, *, drop_empty: bool = False) -> None:

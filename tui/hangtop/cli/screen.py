@@ -12,6 +12,7 @@ from hangtop.cli import config
 from hangtop.cli.again import again
 from hangtop.cli.arguments import DEFAULTS, complete, session_options
 from hangtop.cli.targets import launchers, slurm_target
+from hangtop.programs import Programs
 from hangtop.slurmjobs import SlurmJobs
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.myjobs import SeveralJobsError
@@ -31,10 +32,14 @@ def run(arguments: argparse.Namespace) -> int:
     arguments = complete(arguments, sample_early=1.0)
     keymap = config.keymap(config.config_path())
     while True:
-        slurm, status = _look(arguments, keymap)
-        if slurm is None or slurm.chosen is None:
+        programs = Programs()
+        slurm, status = _look(arguments, keymap, programs)
+        if programs.chosen is not None:
+            arguments = on_program(arguments, programs.chosen)
+        elif slurm is not None and slurm.chosen is not None:
+            arguments = on_job(arguments, slurm.chosen)
+        else:
             return status
-        arguments = on_job(arguments, slurm.chosen)
 
 
 def on_job(arguments: argparse.Namespace, job: str) -> argparse.Namespace:
@@ -45,7 +50,15 @@ def on_job(arguments: argparse.Namespace, job: str) -> argparse.Namespace:
     return argparse.Namespace(**{**values, **places, "job": job, "given": given})
 
 
-def _look(arguments: argparse.Namespace, keymap: Keymap) -> tuple[SlurmJobs | None, int]:
+def on_program(arguments: argparse.Namespace, pid: int) -> argparse.Namespace:
+    """Return these arguments with one program named, on the same nodes."""
+    values = {**vars(arguments), "pid": [pid], "job_key": None}
+    return argparse.Namespace(**{**values, "given": arguments.given | {"pid"}})
+
+
+def _look(
+    arguments: argparse.Namespace, keymap: Keymap, programs: Programs
+) -> tuple[SlurmJobs | None, int]:
     """Open the app once; return the exit status, and what was chosen to be opened next."""
     jobs: Sequence[ListedJob] = ()
     try:
@@ -70,6 +83,7 @@ def _look(arguments: argparse.Namespace, keymap: Keymap) -> tuple[SlurmJobs | No
             keymap=keymap,
             nettest=again(arguments, "nettest"),
             slurm=slurm,
+            programs=programs,
         )
 
 

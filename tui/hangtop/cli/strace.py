@@ -22,6 +22,7 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import HangtopError, UsageError
 from hangtop_core.model import pids_of
+from hangtop_core.rankset import rank_label
 from hangtop_core.session import Session
 from hangtop_core.syscalls import Calls, explained, in_place, table, thread_of
 from hangtop_core.text import clean, plural, size
@@ -153,7 +154,7 @@ class Traced:
             if self._arguments.lines and self._calls.fits(one, self._arguments.filter):
                 tid, text = thread_of(one, pid)
                 told = in_place(one if text is None else text, self._names)
-                print(f"[{self.rank.rank}:{tid}] {told}", flush=True)
+                print(f"[{rank_label(self.rank.rank)}:{tid}] {told}", flush=True)
 
     def end(self) -> None:
         """Take its result."""
@@ -168,7 +169,7 @@ class Traced:
         """Print what came, and where it is saved."""
         say = partial(print, file=sys.stderr) if self._arguments.lines else print
         pid = self.rank.process.pid
-        head = f"rank {self.rank.rank}  pid {pid} on {clean(self._renamer.text(self.rank.node))}"
+        head = f"{self.rank.name}  pid {pid} on {clean(self._renamer.text(self.rank.node))}"
         if self.error is not None:
             print(f"{head}: {self.error}", file=sys.stderr)
         if not self._arguments.lines:
@@ -191,7 +192,10 @@ class Traced:
         if lost or polls:
             say(f"  not saved: {', '.join(filter(None, (lost, polls)))}")
         if end.running_again is False:
-            print(f"  rank {self.rank.rank} does NOT run again: kill -CONT {pid}", file=sys.stderr)
+            print(
+                f"  {self.rank.name} does NOT run again: kill -CONT {pid}",
+                file=sys.stderr,
+            )
 
     def document(self) -> dict[str, Any]:
         """The same for programs."""

@@ -170,7 +170,8 @@ def sentence(one: Happened) -> str:
     if one.kind == "resumed":
         return f"moves again after {duration(one.after_s)}"
     if one.kind == "ended":
-        return f"has ended{hung}"
+        is_lost = one.diagnosis is not None and one.diagnosis.state == "unknown" and hung
+        return f"{'was lost from sight' if is_lost else 'has ended'}{hung}"
     attempt = one.diagnosis.attempt if one.diagnosis is not None else None
     return f"was started again{hung}{f' ({attempt_text(attempt)})' if attempt else ''}"
 
@@ -190,10 +191,12 @@ def why_ended(one: Happened) -> str | None:
     """
     if one.kind == "restarted" and one.diagnosis is not None and one.diagnosis.past_attempts:
         return why_before(one.diagnosis.past_attempts[-1])
-    if one.kind != "ended" or one.diagnosis is None or one.diagnosis.state != "exited":
+    if one.kind != "ended" or one.diagnosis is None:
         return None
     if one.diagnosis.hung_until_end:
         return clean(f"{end_text(one.diagnosis)}{_first_of(one.diagnosis.verdicts)}", 1000)
+    if one.diagnosis.state != "exited":
+        return None
     for verdict in (one.diagnosis.verdicts or ())[:1]:
         if verdict.confidence >= SURE:
             return clean(f"{verdict.cause}: {verdict.summary}")

@@ -22,6 +22,7 @@ def check_file(path: str, option: str = "--output") -> None:
     Raises:
         UsageError: when it cannot.
     """
+    _check_name(path, option)
     try:
         there = os.stat(path)
         if stat.S_ISREG(there.st_mode):
@@ -44,6 +45,7 @@ def check_new(path: str, option: str = "--output") -> None:
     Raises:
         UsageError: when it is there, or cannot be written.
     """
+    _check_name(path, option)
     try:
         os.lstat(path)
     except FileNotFoundError:
@@ -52,6 +54,12 @@ def check_new(path: str, option: str = "--output") -> None:
     except OSError as error:
         raise UsageError(f"{option} {clean(path, 300)}: {error.strerror}") from error
     raise UsageError(f"{option} {clean(path, 300)}: it is there already, and is not overwritten")
+
+
+def _check_name(path: str, option: str) -> None:
+    """Check that a path can be the name of a file: `-o "$UNSET"` is none, and nor is `-o new/`."""
+    if not os.path.basename(path) and not os.path.isdir(path):
+        raise UsageError(f"{option} {clean(path, 300)!r}: it names no file")
 
 
 def check_folder(folder: Path, option: str = "--output") -> None:

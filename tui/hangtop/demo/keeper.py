@@ -28,10 +28,10 @@ from pathlib import Path
 
 from hangtop.demo.gallery import BY_NAME, Scenario
 from hangtop.demo.sweep import MARKER, kill_marked
-from hangtop_probe import procfs, sockets
+from hangtop_probe import launchers, procfs, sockets
 
 FOREIGN = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "MASTER_", "GROUP_", "ROLE_")
-FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK"}
+FOREIGN_NAMES = {name for one in launchers.TABLE for name in one.variables()}
 PYTHON = Path(sys.executable).name
 PR_SET_PDEATHSIG = 1
 PIPE_SIZE = 1031

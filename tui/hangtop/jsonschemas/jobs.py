@@ -101,6 +101,8 @@ class Dump(Struct):
     ranks: tuple[DumpRank, ...]
     unnumbered: tuple[DumpUnnumbered, ...]
     """Processes that are ranks, but whose number could not be read."""
+    controllers: tuple[DumpUnnumbered, ...] = ()
+    """Programs above and beside its ranks that have a part in the job: an engine, an API server."""
 
 
 class WatchJob(DumpJob, kw_only=True):

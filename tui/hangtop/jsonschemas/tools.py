@@ -13,7 +13,7 @@ from hangtop_core.cores.take import Taken
 from hangtop_core.descriptors import Descriptor, Opener
 from hangtop_core.frame import Frame
 from hangtop_core.model import Local
-from hangtop_core.nettest.facts import Finding, JobRun, Spot, Way
+from hangtop_core.nettest.facts import JobRun, Level, Pair, Spot, Way
 from hangtop_core.nettest.said import Link, Opened, Torch
 from hangtop_core.syscalls import Row
 from hangtop_core.traces import StraceResult
@@ -178,6 +178,19 @@ class NetNode(Struct):
     no_torch: str | None
     """Why it has no torch to test with."""
     left_out_of_jobs: str | None
+
+
+class Finding(Struct):
+    """One thing that is wrong, or worth knowing: who, by which signs, and what to do."""
+
+    cause: str
+    level: Level
+    summary: str
+    nodes: tuple[str, ...]
+    pairs: tuple[Pair, ...]
+    """From whom to whom, where it is about ways."""
+    evidence: tuple[str, ...]
+    next_steps: tuple[str, ...]
 
 
 class Nettest(Struct):

@@ -45,6 +45,11 @@ class Dialog(ModalScreen[T], Generic[T], inherit_bindings=False):
     AUTO_FOCUS = "LinePane"
 
     @property
+    def cuts_nothing(self) -> bool:
+        """Whether all that is copied from it is read by scrolling."""
+        return False
+
+    @property
     def hangtop(self) -> HangtopApp:
         """The app."""
         return cast("HangtopApp", self.app)
@@ -80,7 +85,8 @@ class Dialog(ModalScreen[T], Generic[T], inherit_bindings=False):
 
     def action_copy(self) -> None:
         """Copy all of it."""
-        self.hangtop.copy_text(plain_lines(self.pane.text_lines()))
+        text = plain_lines(self.pane.text_lines())
+        self.hangtop.copy_text(text, self.pane, read=self.cuts_nothing)
 
     def action_pager(self) -> None:
         """All of it in the pager."""
@@ -115,6 +121,11 @@ class Reader(Dialog[None]):
         self._note = note
         self._wide = wide
         """Over the whole screen, and cut instead of wrapped."""
+
+    @property
+    def cuts_nothing(self) -> bool:
+        """Whether its lines are wrapped."""
+        return not self._wide
 
     def compose(self) -> ComposeResult:
         """One pane."""

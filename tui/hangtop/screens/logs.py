@@ -13,6 +13,7 @@ from hangtop.views.common import find_rank
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
+from hangtop_core.rankset import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -178,7 +179,7 @@ class LogsPage(Page):
         stream = self.table.current
         if stream is None:
             return ["logs"]
-        return ["logs", f"rank {stream.rank}" if stream.rank is not None else "no rank's"]
+        return ["logs", names([stream.rank]) if stream.rank is not None else "no rank's"]
 
     # Reading
 

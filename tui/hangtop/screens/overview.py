@@ -20,6 +20,7 @@ from hangtop.views.overview import (
     verdict_lines,
     verdict_title,
 )
+from hangtop.views.programs import Program, programs
 from hangtop.views.ranks import CALM, RANK_COLUMNS, RankRow, RankRows, class_of
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
@@ -111,6 +112,10 @@ class OverviewPage(OutlierPage):
         yield
         yield from self._rank_rows.steps(snapshot, job, diagnosis, now)
         yield
+        if job is None and (listed := programs(snapshot)):
+            self.ranks.retitle(line(("PYTHON PROGRAMS  ", "title"), "Enter opens one"), EMPTY)
+            self.ranks.set_items(listed, [])
+            return
         rows = grouped(
             snapshot,
             self._rank_rows.rows,
@@ -172,7 +177,7 @@ class OverviewPage(OutlierPage):
         rank = item.rank
         share = None if rank.cpu_share is None else rank.cpu_share * 100
         fields: dict[str, str | float | None] = {
-            "rank": float(rank.rank),
+            "rank": rank.number,
             "node": rank.node,
             "pid": float(rank.process.pid),
             "state": rank.state,
@@ -187,9 +192,11 @@ class OverviewPage(OutlierPage):
     def path(self) -> list[str]:
         """The rank under the cursor."""
         row = self.ranks.current
+        if isinstance(row, Program):
+            return ["Python programs", f"pid {row.pid}"]
         if isinstance(row, Group):
             return ["all ranks", row.node or ranks_of(row.rows)]
-        return ["all ranks"] if row is None else ["all ranks", f"rank {row.rank.rank}"]
+        return ["all ranks"] if row is None else ["all ranks", row.rank.name]
 
     def do_open(self) -> None:
         """The verdict opens in full on its own screen."""
@@ -210,7 +217,9 @@ class OverviewPage(OutlierPage):
     def on_line_table_opened(self, event: LineTable.Opened) -> None:
         """Enter: a rank or a class opens, a group folds."""
         item = event.item
-        if isinstance(item, Group):
+        if isinstance(item, Program):
+            self.hangtop.open_program(item.pid)
+        elif isinstance(item, Group):
             self._fold({item.key}, not item.open)
         elif isinstance(item, RankRow):
             self.state.rank_key = item.key
@@ -231,6 +240,7 @@ class OverviewPage(OutlierPage):
         rows = [row for row in self.ranks.items if isinstance(row, RankRow)]
         odd = [row for row in rows if row.level < CALM]
         if not odd:
+            rows = [row for row in rows if row.level == CALM]
             smallest = min((row.order[1] for row in rows), default=0)
             odd = [row for row in rows if row.order[1] == smallest]
         return [row.key for row in odd]
@@ -238,6 +248,8 @@ class OverviewPage(OutlierPage):
     def do_mark(self) -> None:
         """Mark the rank, or the ranks of the group, and go one down."""
         row = self.ranks.current
+        if isinstance(row, Program):
+            return
         if isinstance(row, Group):
             keys = frozenset(one.key for one in row.rows)
             # A group that is marked as a whole is unmarked; one that is not becomes so.

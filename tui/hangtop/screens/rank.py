@@ -200,7 +200,7 @@ class RankPage(Page):
     def path(self) -> list[str]:
         """Node and rank."""
         rank = self.state.rank
-        return [rank.node, f"rank {rank.rank}"] if rank else ["rank"]
+        return [rank.node, rank.name] if rank else ["rank"]
 
     def do_next_rank(self) -> None:
         """The next rank of the job."""
@@ -214,7 +214,7 @@ class RankPage(Page):
         job, rank = self.state.job, self.state.rank
         if job is None or rank is None:
             return
-        keys = [rank_key(one) for one in job.ranks]
+        keys = [rank_key(one) for one in job.members]
         place = keys.index(rank_key(rank)) + step
         if not 0 <= place < len(keys):
             self.hangtop.tell("that was the last rank" if step > 0 else "this is the first rank")
@@ -277,7 +277,7 @@ class RankPage(Page):
         """Enter on a thread, file or child shows all of it."""
         cells = ((column.title, column.cell(event.item)) for column in event.table.columns)
         lines = [labelled(title, cell, 10) for title, cell in cells if title and plain(cell)]
-        whose = f"rank {self.state.rank.rank}" if self.state.rank else ""
+        whose = self.state.rank.name if self.state.rank else ""
         self.hangtop.read(ROWS[event.table.id or ""], lines, whose)
 
     def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:

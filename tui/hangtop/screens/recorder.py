@@ -19,6 +19,7 @@ from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
 from hangtop_core.analysis.flight.groups import GroupLine
 from hangtop_core.analysis.flight.sequences import NumberLine
+from hangtop_core.rankset import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -308,7 +309,7 @@ class RecorderPage(OutlierPage):
         elif self.hangtop.recordings.from_files:
             self.hangtop.tell("these are files: there is no running rank to look at", "warn")
         else:
-            self.hangtop.tell(f"no process is seen that is rank {row.attendee.rank}", "warn")
+            self.hangtop.tell(f"no process is seen that is {rank_name(row.attendee.rank)}", "warn")
 
     def do_back(self) -> None:
         """Up one level: zoom, filter, members, numbers, groups, and then the overview."""

@@ -66,7 +66,7 @@ def find_rank(job: Job | None, key: str | None, number: int | None = None) -> Ra
     pid = key.rpartition(":")[0].rpartition(":")[2]
     # Numbers first: thousands of keys would be made for every one that is looked for.
     number = int(pid) if pid.isdecimal() else -1
-    some = (rank for rank in job.ranks if rank.process.pid == number)
+    some = (rank for rank in job.members if rank.process.pid == number)
     return next((rank for rank in some if rank_key(rank) == key), None)
 
 

@@ -51,7 +51,7 @@ def difference(
     """
     left, right, what = _pair(snapshot, job, rank, marked)
     if right is None:
-        return what, [line((f"There is nothing to compare rank {left.rank} with: {what}.", "warn"))]
+        return what, [line((f"There is nothing to compare {left.name} with: {what}.", "warn"))]
     half = (width - 3) // 2
     quiet = unheard(snapshot.nodes, now)
     heads = [_head(one, quiet, now) for one in (left, right)]
@@ -59,7 +59,7 @@ def difference(
     lines.append(EMPTY)
     one, two = (_steps(snapshot, one, cut) for one in (left, right))
     if not one or not two:
-        none = ", ".join(f"rank {r.rank}" for r, s in ((left, one), (right, two)) if not s)
+        none = ", ".join(r.name for r, s in ((left, one), (right, two)) if not s)
         return what, [*lines, line((f"no stack of {none}", "warn"))]
     return what, [*lines, *_stacks(one, two, half)]
 
@@ -98,7 +98,7 @@ def _head(rank: Rank, quiet: dict[str, tuple[str, float]], now: float) -> list[L
     state = line((rank.state, STATE_ROLES[rank.state]))
     if idle is not None:
         state = line(state, ("  last ran ", "label"), last_ran(idle, then=bool(old)))
-    return [line((f"rank {rank.rank}", "title"), f"  {rank.node}", told), state]
+    return [line((rank.name, "title"), f"  {rank.node}", told), state]
 
 
 def _steps(snapshot: Snapshot, rank: Rank, cut: bool) -> list[Step]:

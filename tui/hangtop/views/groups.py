@@ -100,8 +100,9 @@ def _class(rows: Sequence[RankRow]) -> Line:
 
 def ranks_of(rows: Sequence[RankRow]) -> str:
     """`rank 2`, `3 ranks 0-1,3`."""
-    ranks = fold(row.rank.rank for row in rows)
-    return f"rank {ranks}" if len(rows) == 1 else f"{len(rows)} ranks {ranks}"
+    if len(rows) == 1:
+        return rows[0].rank.name
+    return f"{len(rows)} ranks {fold(row.rank.rank for row in rows)}"
 
 
 def _said(rows: Sequence[RankRow]) -> Line:

@@ -103,6 +103,8 @@ def state_line(diagnosis: Diagnosis | None, job: Job | None, since: float = 0.0)
         return line(("● SLOW", "warn"))
     if diagnosis.state == "progressing":
         return line(("● PROGRESSING", "good"))
+    if diagnosis.state == "idle":
+        return line(("○ IDLE", "good"))
     if diagnosis.state == "starting":
         return line(("○ STARTING", "info"))
     if diagnosis.state == "exited":

@@ -21,7 +21,7 @@ from hangtop_core.logs.output import Output, alive_of, lines_of, of_job, outputs
 from hangtop_core.logs.record import lines_at
 from hangtop_core.logs.stamp import without_time
 from hangtop_core.logs.telling import told
-from hangtop_core.rankset import names
+from hangtop_core.rankset import names, rank_label, rank_name
 from hangtop_core.text import plural, shorten, shorten_path, size
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ def columns(now: float) -> tuple[Column[Stream], ...]:
         Column(
             "rank",
             "RANK",
-            lambda one: line(str(one.rank) if one.rank is not None else "-"),
+            lambda one: line(rank_label(one.rank) if one.rank is not None else "-"),
             sort=lambda one: one.rank if one.rank is not None else 1 << 40,
             align="right",
         ),
@@ -359,7 +359,7 @@ def _severity(one: Stream) -> tuple[bool, int]:
 
 def title_of(stream: Stream, lines: int, room: int) -> tuple[Line, Line]:
     """Title of the pane with the lines, and the right end of its edge, in so many cells."""
-    whose = f"rank {stream.rank}" if stream.rank is not None else "no rank's"
+    whose = rank_name(stream.rank) if stream.rank is not None else "no rank's"
     heading = line(("OUTPUT  ", "title"), whose, "  ")
     note = line((plural(lines, "line"), "dim"))
     left = max(min(room - cells(heading) - cells(note), PATH_CELLS), 12)

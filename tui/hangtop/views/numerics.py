@@ -28,7 +28,7 @@ def has_numerics(rank: Rank | None) -> bool:
 def numerics_title(rank: Rank) -> tuple[Line, Line]:
     """Title and note of the pane."""
     told = rank.numerics
-    title = line(("NUMERICS  ", "title"), f"rank {rank.rank}")
+    title = line(("NUMERICS  ", "title"), rank.name)
     if told is None:
         return title, line()
     if told.first is None:

@@ -14,9 +14,10 @@ from hangtop.views.places import doing
 from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import NoStack, class_steps, missing
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.launchline import LOOKED_FOR
 from hangtop_core.nodestates import OBSERVED
-from hangtop_core.rankset import fold
-from hangtop_core.report import end_text, numbers_text, past_attempt_text
+from hangtop_core.rankset import fold, rank_name
+from hangtop_core.report import end_text, idle_text, numbers_text, past_attempt_text
 from hangtop_core.text import duration, plural
 
 if TYPE_CHECKING:
@@ -119,7 +120,9 @@ def _mark(blamed: frozenset[int], ranks: Sequence[int]) -> str:
     guilty = sorted(blamed.intersection(ranks))
     if len(guilty) == len(ranks):
         return "◀ culprit"
-    return f"◀ rank {guilty[0]}" if len(guilty) == 1 else f"◀ {len(guilty)} of it" if guilty else ""
+    if len(guilty) == 1:
+        return f"◀ {rank_name(guilty[0])}"
+    return f"◀ {len(guilty)} of it" if guilty else ""
 
 
 def _blamed(job: Job, diagnosis: Diagnosis | None) -> frozenset[int]:
@@ -263,6 +266,12 @@ def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:
         lasted = span(diagnosis.ended.after_hanging_s)
         text = f"Hung for {lasted} until it ended, and no known cause fits."
         return [line((text, "bold")), *end_lines(diagnosis)]
+    if diagnosis.state == "idle":
+        waits = [line(part) for part in idle_text(diagnosis.request_waits).split("; ")]
+        return [
+            line(("Nobody asks this server for anything: it is idle.", "good")),
+            *waits,
+        ]
     if diagnosis.state == "starting":
         return [line(("The job is starting up.", "bold")), line(_start(diagnosis))]
     if diagnosis.state == "exited":
@@ -324,7 +333,7 @@ def nothing_found(snapshot: Snapshot, *, live: bool = True) -> list[Line]:
         line((f"No training job found{going_on}.", "bold")),
         line(
             "Looked for Python processes in a process group of torch, for a rank in their "
-            "environment (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID), and for launchers."
+            f"environment ({LOOKED_FOR}), and for launchers."
         ),
     ]
     lines += _states([node for node in snapshot.nodes if node.state not in OBSERVED])

@@ -40,7 +40,7 @@ def stack_title(snapshot: Snapshot, rank: Rank, now: float) -> tuple[Line, Line]
     node = node_of(snapshot, rank.node)
     quiet = silence(node, now)
     sample = rank.sample
-    title = line(("STACK  ", "title"), f"rank {rank.rank}")
+    title = line(("STACK  ", "title"), rank.name)
     if sample is None:
         return title, line(("not sampled", "warn"))
     how = "" if sample.mode == "nonblocking" else f", {sample.mode}"
@@ -163,7 +163,7 @@ def _identity(rank: Rank, now: float) -> list[Line]:
     local = "" if rank.local_rank is None else f"  local rank {rank.local_rank}"
     lines = [
         labelled("pid", who),
-        labelled("rank", line(str(rank.rank), (source, "dim"), local)),
+        labelled("rank", line(rank.name.removeprefix("rank "), (source, "dim"), local)),
         labelled("cmd", " ".join(process.cmdline) or process.comm),
     ]
     told = [f"{NAMES[key]} {process.versions[key]}" for key in SOFTWARE if key in process.versions]

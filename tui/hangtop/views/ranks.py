@@ -21,6 +21,7 @@ from hangtop.views.common import (
 from hangtop.views.judged import cause_of, culprits
 from hangtop.views.places import doing
 from hangtop_core.breaks import PART
+from hangtop_core.rankset import rank_label
 from hangtop_core.text import clean, how_ended
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 MAX_PLACES = 4096
 """Stacks of which is remembered where they stand."""
-CALM = 3
-"""The level of a rank about which nothing is said."""
+CALM, CONTROLS = 3, 4
+"""The level of a rank about which nothing is said, and of such a controller of its job."""
 
 
 class RankRow:
@@ -157,7 +158,7 @@ class RankRows:
         self._turned |= (quiet.keys() ^ self.quiet.keys()) | {node for node, _ in others}
         self.now, self.quiet, self._stacks = now, quiet, snapshot.stacks
         self._blamed, self._victims = blamed, frozenset(best.victims) if best else frozenset()
-        ranks = job.ranks if job is not None else ()
+        ranks = job.members if job is not None else ()
         by_number = any(where == "rank" for where, _ in others)
         if by_number or len(ranks) != len(self._rows):
             self._begin(ranks)
@@ -227,7 +228,8 @@ class RankRows:
             and (sample is None or sample.failure is None)
             and not (self._blamed or self.quiet or rank.process.denied or rank.numerics)
         )
-        return CALM if calm else self.judged(rank)[2]
+        level = CALM if calm else self.judged(rank)[2]
+        return CONTROLS if level == CALM and rank.process.role == "launcher" else level
 
     def judged(self, rank: Rank) -> tuple[str, str, int]:
         """What is said of a rank, in which role, and how suspicious that makes it."""
@@ -252,6 +254,8 @@ class RankRows:
             return f"no stack: {sample.failure.text}", "warn", 2
         if rank.process.denied:
             return rank.process.denied, "warn", 2
+        if rank.process.role == "launcher":
+            return clean(rank.process.label, 60), "dim", CALM
         return ("waits", "victim", CALM) if rank.rank in self._victims else ("", "", CALM)
 
     def _frames(self, rank: Rank) -> tuple[Frame, ...]:
@@ -295,7 +299,7 @@ RANK_COLUMNS: tuple[Column[RankRow], ...] = (
     Column(
         "rank",
         "RANK",
-        lambda row: line((str(row.rank.rank), "bold")),
+        lambda row: line((rank_label(row.rank.rank), "bold")),
         lambda row: row.rank.rank,
         minimum=4,
         align="right",

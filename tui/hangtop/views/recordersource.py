@@ -9,7 +9,7 @@ from hangtop.views.recorder import countdown_line, moment, shape
 from hangtop.views.stacks import frame_lines, last_seen
 from hangtop_core import nodesets
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, rank_name
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def stack_now(
     """Title and text: where the rank under the cursor is now."""
     if row is None:
         return line(("STACK", "title")), [line(("no rank is chosen", "dim"))]
-    title = line(("STACK NOW  ", "title"), f"rank {row.attendee.rank}")
+    title = line(("STACK NOW  ", "title"), rank_name(row.attendee.rank))
     if files:
         text = "These are files: what ranks do now is not in them. `hangtop -w NODES` shows it."
         return title, [line((text, "dim"))]
@@ -162,7 +162,7 @@ def _site_lines(entry: Entry, mine: Sequence[int], running: Live, *, cut: bool) 
         rank, snapshot = running.ranks.get(number), running.snapshot
         if snapshot is None or rank is None or rank.sample is None or not rank.sample.threads:
             continue
-        told = line((f"no stack in the recorder; rank {number} stands here now:", "dim"))
+        told = line((f"no stack in the recorder; {rank_name(number)} stands here now:", "dim"))
         frames = snapshot.stacks.get(rank.sample.threads[0].stack, ())
         return [told, *frame_lines(frames, cut=cut)]
     return [line(("no stack in the recorder", "dim"))]

@@ -19,7 +19,7 @@ from hangtop.views.common import (
 )
 from hangtop_core.analysis.frames import is_library, place, plain_name
 from hangtop_core.analysis.stacks import Merged, NoStack, Row, flatten, steps_of
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, rank_label
 from hangtop_core.text import plural, shorten
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def rank_rows(
     """Rank by rank: a heading, and below it the frames from the outermost in."""
     rows: list[TreeRow] = []
     quiet = unheard(snapshot.nodes, now)
-    for rank in job.ranks:
+    for rank in job.members:
         key = f"rank:{rank.node}:{rank.process.pid}"
         is_open = key in opened or (len(job.ranks) < OPEN_BELOW and key not in folded)
         rows.append(_rank_heading(rank, key, is_open, quiet.get(rank.node), now))
@@ -154,14 +154,14 @@ def _rank_heading(
         age=None if since is None else now - since,
         name=line(
             "▾ " if is_open else "▸ ",
-            (f"rank {rank.rank}", "bold"),
+            (rank.name, "bold"),
             f"  {rank.node}",
             (f"  {seen(*old)}" if old else "", "bad"),
             (told, "warn"),
         ),
         place=EMPTY,
         ranks=(rank.rank,),
-        who=str(rank.rank),
+        who=rank_label(rank.rank),
         note=line(("sampled ", "label"), ago(sample.at, now)) if sample else EMPTY,
         fix=failure.fix if failure else None,
         is_open=is_open,
@@ -283,7 +283,7 @@ def class_lines(
     """Title and text of the pane about the ranks under the cursor, for which one stands."""
     if row is None or rank is None:
         return line(("THIS CLASS", "title")), [line(("nothing chosen", "dim"))]
-    title = line(("THIS CLASS  ", "title"), f"rank {rank.rank}", f"  {rank.node}")
+    title = line(("THIS CLASS  ", "title"), rank.name, f"  {rank.node}")
     if row.key.startswith("none:"):
         lines = [row.name]
         if row.fix:
@@ -325,7 +325,7 @@ def representative(job: Job, row: TreeRow | None, wanted: Iterable[int]) -> Rank
         return None
     among = frozenset(row.ranks)
     number = next((one for one in wanted if one in among), min(among))
-    return next((rank for rank in job.ranks if rank.rank == number), None)
+    return next((rank for rank in job.members if rank.rank == number), None)
 
 
 def majority_lines(merged: Merged, *, cut: bool) -> tuple[Line, list[Line]]:

@@ -130,7 +130,7 @@ def rank_text(
 ) -> list[Line]:
     """Everything known of a rank, to read, copy or send."""
     title = line(
-        (f"rank {rank.rank}", "title"),
+        (rank.name, "title"),
         f" of {job.name or job.key} on {rank.node}, {clock(snapshot.at)}",
     )
     lines = [title, labelled("job", state_line(diagnosis, job)), EMPTY]

@@ -14,7 +14,7 @@ from hangtop.views.goals import Goal, goal_of, goal_of_need
 from hangtop.views.judged import SUSPECTED, confidence
 from hangtop.views.overview import end_lines, nothing_found, past_lines, verdict_lines
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, is_key, rank_name
 from hangtop_core.report import need_state, need_text, past_attempt_text
 from hangtop_core.text import duration, plural
 
@@ -78,10 +78,12 @@ def full_lines(
             )
         )
     for culprit in best.culprits[:SHOWN_CULPRITS]:
-        rank = "?" if culprit.rank is None else str(culprit.rank)
-        pid = "" if culprit.pid is None else f"  pid {culprit.pid}"
+        rank = culprit.role or "rank ?"
+        if culprit.rank is not None:
+            rank = rank_name(culprit.rank, culprit.about)
+        pid = "" if culprit.pid is None or is_key(culprit.rank or 0) else f"  pid {culprit.pid}"
         where = f"  on {culprit.node}{pid}" if culprit.node else ""
-        text = line((f"rank {rank}", "culprit"), where)
+        text = line((rank, "culprit"), where)
         lines.append(labelled("culprit" if best.confidence >= SUSPECTED else "suspect", text))
     if len(best.culprits) > SHOWN_CULPRITS:
         rest = [c.rank for c in best.culprits[SHOWN_CULPRITS:] if c.rank is not None]
@@ -95,7 +97,8 @@ def full_lines(
 
 def _named(verdict: Verdict) -> str:
     ranks = [c.rank for c in verdict.culprits if c.rank is not None]
-    return name_ranks(ranks) if ranks else "no rank"
+    roles = [c.role for c in verdict.culprits if c.role]
+    return name_ranks(ranks) if ranks else ", ".join(roles) or "no rank"
 
 
 def evidence_items(
@@ -111,7 +114,7 @@ def evidence_items(
     ranks = diagnosis.job is None or diagnosis.job.ranks_seen
     nodes = frozenset(diagnosis.job.nodes if diagnosis.job is not None else ())
     for place, seen in enumerate(best.evidence):
-        rank = "" if seen.rank is None else f"rank {seen.rank}"
+        rank = "" if seen.rank is None else rank_name(seen.rank)
         says = line((f"{seen.source:<12}", "info"), f"{rank:<10}", seen.text)
         goal = goal_of(seen, best, nodes)
         leads = line("  ", unbroken(goal.told(keys), "dim")) if ranks else EMPTY

@@ -16,8 +16,20 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from hangtop.spans import EMPTY, Line, Span, cells, crop, fit, line, plain_lines
-from hangtop.theme import ROLES, asciify
+from hangtop.spans import (
+    EMPTY,
+    Line,
+    Span,
+    cells,
+    crop,
+    fit,
+    holds,
+    line,
+    plain,
+    plain_lines,
+    twin,
+)
+from hangtop.theme import ROLES
 
 if TYPE_CHECKING:
     from rich.style import Style
@@ -117,23 +129,31 @@ class LinePane(Widget, can_focus=True):
             self.refresh(*regions)
 
     def _compose_lines(self, width: int, height: int) -> list[tuple[Line, str]]:
-        inner = self.inner_width
-        total = self.prepare(inner)
-        header = self.header_line(inner)
+        total = self.prepare(self.inner_width)
         page = self.page
+        rows = self._rows(total, page)
+        lines = self._framed(rows, width, height, total, page) if self.framed else rows
+        # Once more: what was cut to fit got an ellipsis.
+        return [(self._twin(text), role) for text, role in lines[:height]]
+
+    def _rows(self, total: int, page: int) -> list[tuple[Line, str]]:
+        """The lines inside the frame that are in view, each with the role laid over it."""
+        inner = self.inner_width
+        header = self.header_line(inner)
         self.top = max(0, min(self.top, total - page))
         rows: list[tuple[Line, str]] = [] if header is None else [(fit(header, inner), "")]
         for index in range(self.top, self.top + page):
             text, role = self.body_line(index, inner) if index < total else (EMPTY, "")
             rows.append((fit(self._twin(text), inner), role))
-        lines = self._framed(rows, width, height, total, page) if self.framed else rows
-        # Once more: what was cut to fit got an ellipsis.
-        return [(self._twin(text), role) for text, role in lines[:height]]
+        return rows
+
+    def shows(self, text: str) -> bool:
+        """Whether a text is in view, whole: what may differ is where its lines are broken."""
+        rows = self._rows(self.prepare(self.inner_width), self.page)
+        return holds([plain(self._twin(one)) for one, _ in rows], text)
 
     def _twin(self, text: Line) -> Line:
-        if not self.flat:
-            return text
-        return tuple(Span(asciify(span.text), span.role) for span in text)
+        return twin(text, flat=self.flat)
 
     def _framed(
         self, rows: list[tuple[Line, str]], width: int, height: int, total: int, page: int

@@ -11,14 +11,19 @@ from hangtop_core.analysis.flight import patterns
 from hangtop_core.analysis.flight.evidence import SHOWN, facts, name, named, verb, verdict
 from hangtop_core.analysis.flight.past import Pasts
 from hangtop_core.analysis.flight.waits import Operation
+from hangtop_core.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.analysis.flight.waits import End, Node, Waits
     from hangtop_core.analysis.flight.world import Entry
+    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Verdict
 
+_LAUNCH_ORDER = Advice(
+    "NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 or newer) if only the order differs"
+)
 COMPARED = 64
 """Ranks of one circle whose calls are compared with those that they made before."""
 
@@ -78,11 +83,11 @@ def circle(waits: Waits, end: End) -> Verdict:
         text += f". Perhaps {_went_on(skip)}"
     blamed = blamed or sorted(inside)
     victims = sorted((inside | set(end.victims)) - set(blamed))
-    steps = list(pattern.next_steps)
+    steps: list[Step] = list(pattern.next_steps)
     if pattern is patterns.INVERSION and any(
         "nccl" in one.entry.call.backend for one in operations
     ):
-        steps.append("NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 or newer) if only the order differs")
+        steps.append(_LAUNCH_ORDER)
     return verdict(pattern, text, blamed, victims, found, steps, confidence)
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight.trace import STARTED
 from hangtop_core.analysis.frames import where
+from hangtop_core.commands import shown
 from hangtop_core.diagnosis import Culprit, Evidence, Verdict
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, rank_name
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.shift import Shift
     from hangtop_core.analysis.flight.waits import Operation, Waits
     from hangtop_core.analysis.flight.world import Entry, World
+    from hangtop_core.commands import Step
 
 SHOWN = 4
 """Operations of one verdict whose evidence is spelt out; the others are counted."""
@@ -76,7 +78,7 @@ def _fact_text(one: Operation) -> str:
         call = one.entry.call
         text = (
             f"{name(one.entries)}: {clean(call.name, 80)} {clean(call.inputs, 80)} on {one.label}, "
-            f"rank {one.node.source} to rank {one.node.target}{at_site(one.entry)}"
+            f"{rank_name(one.node.source)} to {rank_name(one.node.target)}{at_site(one.entry)}"
         )
     if one.missing:
         text += f"; {name(one.missing)} {verb(one.missing, 'has', 'have')} not"
@@ -99,7 +101,7 @@ def _fact_text(one: Operation) -> str:
 def end_of(world: World, ranks: Sequence[int]) -> str | None:
     """How ranks ended that others waited for: `finished`; None where one of them did not end."""
     ends = {world.traces[rank].ended if rank in world.traces else "" for rank in ranks}
-    if not ranks or "" in ends:
+    if not ranks or ends & {"", "running"}:
         return None
     if ends == {"finished"}:
         return "finished without an exception"
@@ -159,13 +161,13 @@ def skip_text(shift: Shift) -> str:
         one = f"{clean(shift.expected.call.op, 80)}, one of #{shift.first} to #{shift.seq}{place},"
     if shift.again:
         one += f" (or issued {clean(shift.found.call.op, 80)} once more before it)"
-    return f"rank {shift.rank} skipped {one}"
+    return f"{rank_name(shift.rank)} skipped {one}"
 
 
 def named(one: Operation) -> str:
     """`all_reduce #17 on default_pg`."""
     if one.node.kind == "p2p":
-        way = f"rank {one.node.source} -> rank {one.node.target}"
+        way = f"{rank_name(one.node.source)} -> {rank_name(one.node.target)}"
         return f"{clean(one.entry.call.op, 80)} {way} on {one.label}"
     return f"{one.entry.name} on {one.label}"
 
@@ -190,10 +192,11 @@ def verdict(
     culprits: Sequence[int],
     victims: Sequence[int],
     facts: Sequence[Evidence],
-    steps: Sequence[str] | None = None,
+    steps: Sequence[Step] | None = None,
     confidence: float | None = None,
 ) -> Verdict:
     """A verdict of a pattern; what is not given is the pattern's own."""
+    spelt = [shown(one) for one in (pattern.next_steps if steps is None else steps)]
     return Verdict(
         cause=pattern.cause,
         confidence=round(pattern.confidence if confidence is None else confidence, 2),
@@ -201,5 +204,6 @@ def verdict(
         victims=tuple(sorted(set(victims) - set(culprits))),
         summary=clean(text, 800),
         evidence=tuple(facts),
-        next_steps=tuple(clean(one) for one in (pattern.next_steps if steps is None else steps)),
+        next_steps=tuple(one.text for one in spelt),
+        commands=tuple(one.command for one in spelt),
     )

@@ -22,6 +22,8 @@ from hangtop_core.analysis.flight.letthrough import TIE, let_through
 from hangtop_core.analysis.flight.shift import locate
 from hangtop_core.analysis.flight.unlike import same_bytes, unlike
 from hangtop_core.analysis.flight.waits import all_victims
+from hangtop_core.commands import Advice, Command, Sign
+from hangtop_core.rankset import rank_name
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -33,6 +35,14 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.world import Entry
     from hangtop_core.diagnosis import Verdict
 
+_HARDWARE = (
+    *("nvidia-smi", Sign.THEN, "ibstat", Sign.THEN, "dmesg", "-T", Sign.PIPE),
+    *("grep", "-i", "-e", "xid", "-e", "link"),
+)
+_UNDER_WAY = Advice(
+    "if the job was running when these were dumped, this is merely an operation under way: dump "
+    "again and compare the numbers"
+)
 MAX_APART = 64
 """Sets of ranks of which it is told that others may have to join them: those with most victims."""
 AGREED_SINCE = 0.6
@@ -205,7 +215,11 @@ def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: boo
             f"do not get on"
         )
     else:
-        who = f"all {known} ranks of {main.label} have" if known > 1 else f"rank {waiting[0]} has"
+        who = (
+            f"all {known} ranks of {main.label} have"
+            if known > 1
+            else f"{rank_name(waiting[0])} has"
+        )
         through = (
             "alike and none is through" if known > 1 else f"on {main.label} and is not through"
         )
@@ -222,14 +236,11 @@ def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: boo
         text += f"; of {name(main.unsure)} it is not known whether they joined"
     confidence = patterns.TRANSPORT.confidence * (0.5 if others else 1.0)
     confidence *= 0.7 if unsaid else 1.0
-    steps = [
-        f"on the nodes of {name(main.entries)}: "
-        "nvidia-smi; ibstat; dmesg -T | grep -i -e xid -e link",
-        "if the job was running when these were dumped, this is merely an operation under way: "
-        "dump again and compare the numbers",
-    ]
+    look = Command("", _HARDWARE, f"on the nodes of {name(main.entries)}")
     victims = sorted(set(victims) - set(culprits))
-    return verdict(patterns.TRANSPORT, text, culprits, victims, found, steps, confidence)
+    return verdict(
+        patterns.TRANSPORT, text, culprits, victims, found, (look, _UNDER_WAY), confidence
+    )
 
 
 def _unsaid(entry: Entry) -> str:

@@ -17,6 +17,7 @@ from hangtop_core.analysis.flight.evidence import (
     verdict,
 )
 from hangtop_core.diagnosis import Evidence
+from hangtop_core.rankset import rank_name
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -76,7 +77,9 @@ def _skipped(one: Earlier, operation: Operation) -> tuple[Pattern, str]:
         return patterns.SKIPPED, f"{skip_text(shift)} on {operation.label}{seen}"
     extra = f"{clean(shift.found.call.op, 80)} #{shift.seq}{at_site(shift.found)}"
     there = " there" if shift.known else ""
-    text = f"rank {shift.rank} issued {extra} on {operation.label}, which the others do not call"
+    text = (
+        f"{rank_name(shift.rank)} issued {extra} on {operation.label}, which the others do not call"
+    )
     return patterns.ALONE, f"{text}{there}{seen}"
 
 

@@ -68,7 +68,7 @@ def picture(ranks: Sequence[Rank]) -> Picture | None:
     tens of ranks and seconds for thousands. The session's thread does so when it diagnoses a
     snapshot; whoever asks for the same ranks afterwards gets what is there.
     """
-    return _kept.find(tuple(rank for rank in ranks if rank.rank >= 0))
+    return _kept.find(tuple(ranks))
 
 
 def in_flight(seen: Picture | None) -> tuple[Operation, ...]:
@@ -136,7 +136,9 @@ def _culprit(known: Culprit, by_rank: Mapping[int, Rank]) -> Culprit:
     rank = by_rank.get(known.rank) if known.rank is not None else None
     if rank is None:
         return known
-    return Culprit(known.rank, clean(rank.node), rank.process.pid, rank.local_rank)
+    return Culprit(
+        known.rank, clean(rank.node), rank.process.pid, rank.local_rank, about=rank.about
+    )
 
 
 def _numbered(trace: Trace, rank: int) -> Trace:

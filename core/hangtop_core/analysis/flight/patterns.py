@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from hangtop_core.commands import Advice
+
 
 class Pattern(Struct, frozen=True):
     """One cause as flight recorders show it; the numbers F1 to F9 are those of docs/flight.md."""
@@ -12,7 +14,7 @@ class Pattern(Struct, frozen=True):
     title: str
     seen: str
     confidence: float
-    next_steps: tuple[str, ...]
+    next_steps: tuple[Advice, ...]
 
 
 MISSING = Pattern(
@@ -21,14 +23,14 @@ MISSING = Pattern(
     "Its last number in the group is lower than the one the others wait at, and it has nothing in "
     "flight itself. Ranks that only lag behind because they wait elsewhere are victims.",
     0.9,
-    ("Look at the stack of that rank: the recorder says who, a stack says why",),
+    (Advice("Look at the stack of that rank: the recorder says who, a stack says why"),),
 )
 SKIPPED = Pattern(
     "missing-collective",
     "A rank skipped a step, and it was only noticed later (F2)",
     "From some number on, its sequence of calls is that of the others, moved by one.",
     0.9,
-    ("Look for a condition around the call site that differs between ranks",),
+    (Advice("Look for a condition around the call site that differs between ranks"),),
 )
 ABSENT = Pattern(
     "missing-collective",
@@ -36,7 +38,7 @@ ABSENT = Pattern(
     "Everybody whose recorder could be read has issued the operation; a rank of the group left no "
     "dump. A rank that has died, is stopped, holds the GIL or leaves the job writes none.",
     0.6,
-    ("Find out what became of that rank: its log, its node, `hangtop` there",),
+    (Advice("Find out what became of that rank: its log, its node, `hangtop` there"),),
 )
 ALONE = Pattern(
     "rank-conditional-collective",
@@ -44,14 +46,17 @@ ALONE = Pattern(
     "One rank in four or fewer has issued the operation, and the others have nothing in flight; or "
     "a rank's sequence of calls has one more than that of the others.",
     0.6,
-    ("Look for a collective inside `if rank == 0:`",),
+    (Advice("Look for a collective inside `if rank == 0:`"),),
 )
 MISMATCHED = Pattern(
     "mismatched-collective",
     "Ranks have issued different operations as the same number (F2)",
     "Same group, same number, different operation. Blamed is the minority.",
     0.9,
-    ("Compare the call sites", "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective"),
+    (
+        Advice("Compare the call sites"),
+        Advice("TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective"),
+    ),
 )
 LET_THROUGH = Pattern(
     "mismatched-collective",
@@ -67,7 +72,7 @@ SIZES = Pattern(
     "Ranks have issued the same operation with different sizes (F2)",
     "Same group, number and operation, different sizes. all_to_all, scatter and gather may differ.",
     0.9,
-    ("Compare the shapes: uneven last batch, padding, vocabulary size",),
+    (Advice("Compare the shapes: uneven last batch, padding, vocabulary size"),),
 )
 TYPES = Pattern(
     "mismatched-dtype",
@@ -76,7 +81,7 @@ TYPES = Pattern(
     "ranks differ that hang in different operations later: as many bytes of another "
     "type go through.",
     0.9,
-    ("Compare the data types: autocast, a parameter that was not converted",),
+    (Advice("Compare the data types: autocast, a parameter that was not converted"),),
 )
 TRANSPORT = Pattern(
     "all-joined-transport",
@@ -84,21 +89,21 @@ TRANSPORT = Pattern(
     "The oldest operation in flight was issued by all members alike, with the same sizes, and "
     "nothing older is in flight on any of them.",
     0.75,
-    ("Look at network counters, the kernel log and the GPUs of these ranks' nodes",),
+    (Advice("Look at network counters, the kernel log and the GPUs of these ranks' nodes"),),
 )
 INVERSION = Pattern(
     "group-order-inversion",
     "Ranks wait for one another in a circle of groups (F5)",
     "Each of them waits in one group for ranks that wait in another.",
     0.9,
-    ("Issue the collectives of the groups in one order on all ranks",),
+    (Advice("Issue the collectives of the groups in one order on all ranks"),),
 )
 P2P_CIRCLE = Pattern(
     "p2p-deadlock",
     "Ranks wait for one another's send or recv in a circle (F6)",
     "Each of them sends to, or receives from, a rank that has not posted the other end.",
     0.9,
-    ("Let neighbours call send and recv in opposite order, or use batch_isend_irecv",),
+    (Advice("Let neighbours call send and recv in opposite order, or use batch_isend_irecv"),),
 )
 P2P_CHAIN = Pattern(
     "p2p-chain",
@@ -106,7 +111,7 @@ P2P_CHAIN = Pattern(
     "A rank waits for a peer that has not posted the matching call and has nothing in flight. The "
     "peer at the head of the chain is blamed.",
     0.85,
-    ("Look at the stack of that rank: the recorder says who, a stack says why",),
+    (Advice("Look at the stack of that rank: the recorder says who, a stack says why"),),
 )
 
 PATTERNS = (

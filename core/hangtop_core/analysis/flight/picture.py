@@ -99,7 +99,8 @@ class RankEnds(Struct, frozen=True):
 
     ranks: tuple[int, ...]
     how: str
-    """`finished`, `exception`, or `collective`: by an exception that came out of one."""
+    """`finished`, `exception`, `collective`: by an exception that came out of one; `running`: when
+    another rank of its node failed."""
     why: str
     """The exception."""
 

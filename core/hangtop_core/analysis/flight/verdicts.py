@@ -29,6 +29,8 @@ from hangtop_core.analysis.flight.letthrough import TIE, let_through
 from hangtop_core.analysis.flight.shift import locate
 from hangtop_core.analysis.flight.waits import all_victims
 from hangtop_core.analysis.frames import where
+from hangtop_core.commands import Advice
+from hangtop_core.rankset import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -144,9 +146,12 @@ def _missing(
         text += f"; {name(behind)} {verb(behind, 'waits', 'wait')} behind those"
     if shift is not None:
         found.insert(0, shift_fact(world, main.node.group, shift))
-    steps = [_stack_step(ranks)] if end is None else [_end_step(ranks)]
+    steps = [_stack_step(ranks) if end is None else _end_step(ranks)]
+    if any(trace.ended == "running" for rank, trace in world.traces.items() if rank in ranks):
+        steps = [_log_step(ranks)]
     if shift is None and (place := main.entry.site) is not None:
-        steps.insert(0, f"look for a condition that differs between ranks around {where(place)}")
+        look = f"look for a condition that differs between ranks around {where(place)}"
+        steps.insert(0, Advice(look))
     return verdict(pattern, text, ranks, victims, found, steps)
 
 
@@ -192,7 +197,7 @@ def _chain(
     waiter = next(iter(main.entries))
     call = "recv" if main.entry.call.kind == "send" else "send"
     text = (
-        f"{name(ranks)} has posted no {call} for what rank {waiter} waits in: "
+        f"{name(ranks)} has posted no {call} for what {rank_name(waiter)} waits in: "
         f"{named(main)}, and has nothing in flight"
     )
     if hops > 1:
@@ -207,13 +212,18 @@ def _chain(
     )
 
 
-def _end_step(ranks: Sequence[int]) -> str:
-    return f"read the end of the log of {name(ranks)}: why {verb(ranks, 'it', 'they')} ended there"
+def _end_step(ranks: Sequence[int]) -> Advice:
+    why = f"why {verb(ranks, 'it', 'they')} ended there"
+    return Advice(f"read the end of the log of {name(ranks)}: {why}")
 
 
-def _stack_step(ranks: Sequence[int]) -> str:
+def _log_step(ranks: Sequence[int]) -> Advice:
+    return Advice(f"read in the log of {name(ranks)} where {verb(ranks, 'it', 'they')} came last")
+
+
+def _stack_step(ranks: Sequence[int]) -> Advice:
     there = verb(ranks, "its node", "their nodes")
-    return f"take the stack of {name(ranks)} on {there}, by `hangtop dump` or py-spy"
+    return Advice(f"take the stack of {name(ranks)} on {there}, by `hangtop dump` or py-spy")
 
 
 def _from_absent(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:

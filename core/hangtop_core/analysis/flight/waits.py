@@ -362,7 +362,7 @@ def _sends(waits: Waits) -> None:
             entry = world.entry(rank, at)
             how, peer = entry.call.kind, entry.call.peer
             members = world.groups[entry.group].members
-            if how == "collective" or peer is None:
+            if how == "collective" or peer is None or world.is_nameless:
                 continue
             other = members[peer] if peer < len(members) else peer
             pair = (rank, other) if how == "send" else (other, rank)

@@ -18,6 +18,7 @@ from hangtop_core.analysis.flight.ended import reopen
 from hangtop_core.analysis.flight.trace import DONE, P2P, RETIRED, STATE, Call
 from hangtop_core.analysis.frames import site
 from hangtop_core.model import Frame
+from hangtop_core.rankset import is_key
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ class World:
     ) -> None:
         ordered = sorted(traces, key=lambda one: one.rank)
         self.traces: dict[int, Trace] = {one.rank: one for one in ordered}
+        self.is_nameless = is_key(min(self.traces, default=0))
+        """Whether ranks have no number: what groups and sends say of numbers means nobody then."""
         self.groups: list[Group] = []
         self.memberships = Memberships()
         self._unread = frozenset(unread) - set(self.traces)
@@ -196,8 +199,10 @@ class World:
 
 
 def _gaps(ranks: Iterable[int]) -> set[int]:
-    """Ranks between those that are known, if most of them are."""
+    """Ranks between those that are known, if most of them are, and all have numbers."""
     known = set(ranks)
+    if is_key(min(known, default=0)):
+        return set()
     between = (
         set(range(max(known, default=-1) + 1)) if len(known) > max(known, default=0) / 2 else set()
     )
@@ -279,6 +284,10 @@ def _memberships(
     uid: str, kinds: dict[tuple[int, ...], list[int]], world: World
 ) -> Iterable[tuple[tuple[int, ...], list[int]]]:
     """Split the ranks that use a name into groups: one name may stand for several of them."""
+    if world.is_nameless:
+        # Whose numbers the lists have is not known: who uses a group is in it.
+        every = {*world.traces, *world._extra} if uid == _DEFAULT and len(kinds) == 1 else set()
+        return [((), sorted(every.union(ranks))) for ranks in kinds.values()]
     blank = kinds.pop((), [])
     if not kinds:
         extra = {*world.traces, *_gaps(world.traces), *world._extra} if uid == _DEFAULT else ()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.ladder import node
 from hangtop_core.analysis.ladder.rung import Ladder, Rung, missing, ok, skipped, unreached
+from hangtop_core.commands import Command, shown
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ def _resolve(seen: Examined) -> Rung:
     text = f"its name cannot be resolved: {way.unresolved or 'no address'}"
     if _logged_in(seen):
         return ok("resolve", f"only for ssh: here {text}")
-    fix = f"check the name, here and in ~/.ssh/config: getent hosts {way.host}"
-    return missing("resolve", text, fix)
+    look = Command("", ("getent", "hosts", way.host), "check the name, here and in ~/.ssh/config")
+    return missing("resolve", text, shown(look).text)
 
 
 def _reach(seen: Examined) -> Rung:

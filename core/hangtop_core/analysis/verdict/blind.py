@@ -12,12 +12,13 @@ from hangtop_core.analysis.flight.ways import unread
 from hangtop_core.analysis.gpus import Slots
 from hangtop_core.analysis.layout import seats
 from hangtop_core.analysis.verdict.steps import on_node, spelt
-from hangtop_core.commands import Spelt, quoting
+from hangtop_core.commands import Spelt, quoting, spelt_or_why
 from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.joining import size_name
 from hangtop_core.kernelline import deaths
+from hangtop_core.launchline import LOOKED_FOR
 from hangtop_core.nodestates import UNSEEN
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, is_key
 from hangtop_core.text import SAID, clean, duration, from_afar, name_pids, plural
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _STALE = 10.0
 _STALE_FIX = "look at the node: load, memory, processes in state D (ps -eo pid,state,wchan,cmd)"
 _RAS_NOT_ASKED = "it was not asked: its threads in all ranks would have to talk to one another"
 _RAS_FIX = "`hangtop diagnose --ras` asks it once, when the job hangs"
+_ONE_NUMBER = "compare RANK, the title and the arguments of its process: all should say one number"
 _NO_FIX = "none is known; the reason is all there is to go by"
 
 
@@ -48,10 +50,11 @@ def blind_spots(snapshot: Snapshot, job: Job | None) -> tuple[BlindSpot, ...]:
             *found,
             *_capabilities(_bereft(snapshot, job, empty), ("kernel log",)),
             *_gpus(snapshot, job),
-            *unread(job.ranks),
+            *unread([rank for rank in job.ranks if not rank.process.is_program]),
             *_ras(job),
             *_absent(snapshot, job, empty),
             *_unnumbered(job),
+            *_disputed(job),
         ]
     else:
         found += _nothing(snapshot)
@@ -118,7 +121,7 @@ def _absent(snapshot: Snapshot, job: Job, empty: Iterable[Seat]) -> Iterator[Bli
             yield _spot("ranks", nodes, ranks, text, fix + "left")
             continue
         text += f"should be on {nodesets.fold(nodes)}, which was not observed: {reason}"
-        fix = f"name it, too: -w {nodesets.fold((*named, *nodes))}"
+        fix = f"name it, too: {spelt_or_why(('-w', nodesets.fold((*named, *nodes))))}"
         if nodes and nodes[0] in named:
             fix = named[nodes[0]].fix or "see why the node cannot be observed"
         yield _spot("ranks", nodes, ranks, text, fix)
@@ -140,6 +143,18 @@ def _unnumbered(job: Job) -> Iterator[BlindSpot]:
             f"read: {why or 'the environment holds none'}",
             fix or "name processes that have RANK and WORLD_SIZE, or their launcher",
         )
+
+
+def _disputed(job: Job) -> Iterator[BlindSpot]:
+    """Ranks of which two sources say different numbers, or two ranks the same."""
+    for rank in job.ranks:
+        odd, source = rank.process.rank_disputed, rank.process.rank_source
+        if odd is None:
+            continue
+        why = f"{rank.place} is numbered by {source}, which is used; its {odd}"
+        if is_key(rank.rank):
+            why = f"{rank.place} has no number: its {odd}"
+        yield _spot("rank number", (rank.node,), (rank.rank,), why, _ONE_NUMBER)
 
 
 def _nodes(nodes: tuple[Node, ...], at: float) -> Iterator[BlindSpot]:
@@ -259,9 +274,8 @@ def _others(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
 def _nothing(snapshot: Snapshot) -> Iterator[BlindSpot]:
     """What was looked for when no training job was found, and what was there instead."""
     looked = (
-        "no Python process is in a process group of torch, has a rank in its environment (RANK "
-        "with a world size, OMPI_COMM_WORLD_RANK, SLURM_PROCID), or is a launcher (torchrun, "
-        "accelerate, deepspeed)"
+        "no Python process is in a process group of torch, has a rank in its environment "
+        f"({LOOKED_FOR}), or is a launcher"
     )
     for node in snapshot.nodes:
         if node.state in UNSEEN:

@@ -33,7 +33,7 @@ from hangtop_core.analysis.verdict.p2pwaits import Knot, knot
 from hangtop_core.analysis.verdict.presumed import with_waits
 from hangtop_core.analysis.verdict.recorderfacts import by_recorders, of_hang
 from hangtop_core.analysis.verdict.said import Said, said
-from hangtop_core.analysis.verdict.servers import awaits_requests
+from hangtop_core.analysis.verdict.servers import Serving, serving
 from hangtop_core.analysis.verdict.storetaken import taken
 from hangtop_core.analysis.verdict.uneven import left_early, uneven
 from hangtop_core.analysis.verdict.waitclasses import Classes, by_place, classes
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from hangtop_core.model import Job, Node, Rank, Snapshot
     from hangtop_core.numerics import Numerics
 
+_MAY_SERVE = frozenset({"hung", "unknown", "progressing"})
+
 
 class Case:
     """One job at one moment, with helper queries for rules."""
@@ -75,11 +77,16 @@ class Case:
             )
             for rank, one, standing in zip(job.ranks, activities, self.progress.ranks, strict=False)
         )
-        if self.progress.state == "hung" and awaits_requests(self):
-            self.progress = replace(self.progress, state="unknown")
+        if self.progress.state in _MAY_SERVE and self.serving is not None:
+            self.progress = replace(self.progress, state=self.serving.state)
         elif self.progress.state == "progressing" and (since := left_in_loops(self)) is not None:
             still = max(self.at - since, 0.0)
             self.progress = replace(self.progress, state="hung", since=since, stalled_for_s=still)
+
+    @cached_property
+    def serving(self) -> Serving | None:
+        """How it waits for requests, where all of its ranks do."""
+        return serving(self)
 
     @property
     def at(self) -> float:

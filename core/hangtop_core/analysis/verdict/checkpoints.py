@@ -16,6 +16,7 @@ from hangtop_core.analysis.verdict.steps import on, profile_step
 from hangtop_core.analysis.verdict.storage import WHY_SLOW, saves_to_nowhere
 from hangtop_core.commands import Advice, Sign
 from hangtop_core.meters import latest
+from hangtop_core.rankset import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,7 +49,7 @@ def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if moved is not None and case.at - moved < MOVES_S:
             told = f"and {is_are(group, 'its', 'their')} bytes written grow: not a hang"
         if file is not None and file.writes:
-            whose = is_are(group, "its", f"rank {first.number}'s")
+            whose = is_are(group, "its", f"{rank_name(first.number)}'s")
             told += f"; {whose} position is {position_text(case, first)}"
         yield Hit(
             subjects=group,

@@ -28,6 +28,7 @@ from hangtop_core.analysis.verdict.programs import (
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails
 from hangtop_core.commands import Advice
+from hangtop_core.rankset import rank_name
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -148,7 +149,8 @@ def _at_exit(case: Case, subject: Subject) -> str:
     if not stack or is_library(stack[-1]) or any(frame.name == "<module>" for frame in stack):
         return ""
     ended = [s for s in case.subjects if s.activity.kind in GONE]
-    text = f"; the program of rank {subject.number} is most likely over: it is in what atexit calls"
+    text = f"; the program of {rank_name(subject.number)} is most likely over: "
+    text += "it is in what atexit calls"
     return f"{text}, and {name_ranks(ended)} ended" if ended else text
 
 

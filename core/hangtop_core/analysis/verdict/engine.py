@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-    from hangtop_core.diagnosis import Ended, Evidence, Exclusion, Moment, Need
+    from hangtop_core.diagnosis import Ended, Evidence, Exclusion, Moment, Need, RequestWait
     from hangtop_core.model import Job, Snapshot
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ def diagnose(
         stalled = None
     verdicts, ordered = _in_order(case, state, hits)
     causes = {one.cause for one in verdicts}
-    moving = state in ("progressing", "exited")
+    moving = state in ("progressing", "idle", "exited")
     halted = _halted_in_waits(case, hits)
     since = hung_since(snapshot, job, case.progress, halted) if state == "hung" else None
     SCREENS.give_way()
@@ -113,6 +113,7 @@ def diagnose(
         needs=needs(case, asked) if stuck or state == "exited" else (),
         failed=tuple(failed.values()),
         ended=job_end(case) if state == "exited" else None,
+        request_waits=case.serving.waits if state == "idle" and case.serving is not None else (),
     )
 
 
@@ -311,6 +312,7 @@ def _diagnosis(
     needs: tuple[Need, ...] = (),
     failed: tuple[BlindSpot, ...] = (),
     ended: Ended | None = None,
+    request_waits: tuple[RequestWait, ...] = (),
 ) -> Diagnosis:
     return Diagnosis(
         schema=SCHEMA,
@@ -330,6 +332,7 @@ def _diagnosis(
         numbers=first_of(snapshot, job) if job is not None else None,
         ended=ended,
         attempt=attempt_of(job) if job is not None else None,
+        request_waits=request_waits,
     )
 
 

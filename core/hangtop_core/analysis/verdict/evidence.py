@@ -18,7 +18,7 @@ from hangtop_core.analysis.verdict.descriptors import name_descriptor, peer, sil
 from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks
 from hangtop_core.analysis.verdict.sentences import is_are, several
 from hangtop_core.diagnosis import Culprit, Evidence, Source
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, rank_name
 from hangtop_core.text import clean, duration, plural
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def culprit(case: Case, subject: Subject) -> Culprit:
     """A subject as a verdict names it."""
     rank, gpus = subject.rank, case.gpus(subject)
     gpu = gpus[0].index if len(gpus) == 1 else None
-    return Culprit(subject.number, rank.node, subject.pid, rank.local_rank, gpu)
+    return Culprit(subject.number, rank.node, subject.pid, rank.local_rank, gpu, rank.about)
 
 
 def absent(some: Iterable[Seat]) -> tuple[Culprit, ...]:
@@ -217,7 +217,7 @@ def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
             continue
         # Its own: the other end has just been named.
         told = [
-            f"{count} bytes that rank {subject.number} has {how}"
+            f"{count} bytes that {rank_name(subject.number)} has {how}"
             for count, how in (
                 (socket.recv_queue, "not read"),
                 (socket.send_queue, "written, and that are not acknowledged"),

@@ -12,6 +12,7 @@ from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step, on, word
 from hangtop_core.commands import Advice, Sign
+from hangtop_core.rankset import rank_name
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -139,7 +140,8 @@ def _held_by(case: Case, subject: Subject, holders: Sequence[Holder]) -> str:
         rank = case.owners.rank(subject.rank.node, one.pid)
         if rank is not None and rank is not subject:
             return (
-                f"rank {rank.number} (pid {one.pid}), which {rank.activity.text.rstrip(',')} at "
+                f"{rank_name(rank.number, pid=one.pid)}, which "
+                f"{rank.activity.text.rstrip(',')} at "
                 f"{rank.activity.at} meanwhile"
             )
     names = case.owners.names(subject.rank.node)

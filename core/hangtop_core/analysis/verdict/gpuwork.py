@@ -23,6 +23,7 @@ from hangtop_core.analysis.verdict.needs import ISSUED
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import on, trace_steps, who_is
 from hangtop_core.commands import Advice
+from hangtop_core.rankset import names
 from hangtop_core.text import clean, duration, plural, size
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ def _processes(gpu: Gpu, some: Sequence[Subject]) -> str:
     ranks = {s.pid: s.number for s in some}
     seen = [one for one in gpu.processes or () if one.pid in ranks][:SHOWN]
     return "on it are " + ", ".join(
-        f"pid {one.pid} (rank {ranks[one.pid]}{f', {size(one.memory)}' if one.memory else ''})"
+        f"pid {one.pid} ({names([ranks[one.pid]])}{f', {size(one.memory)}' if one.memory else ''})"
         for one in seen
     )
 

@@ -15,7 +15,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import dump_step
 from hangtop_core.commands import Advice
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,7 +105,7 @@ def _told_wrong(case: Case, odd: Sequence[Subject], text: str, *steps: str) -> H
                 fact(
                     "stacks",
                     s.number,
-                    f"joins as rank {s.rank.process.told_rank} of {s.rank.process.told_size}",
+                    f"joins as {rank_name(s.rank.process.told_rank)} of {s.rank.process.told_size}",
                 )
                 for s in [*odd, *besides(told, odd)][:SHOWN]
                 if s.rank.process.told_rank is not None

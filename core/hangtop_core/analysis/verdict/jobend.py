@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.sentences import several
 from hangtop_core.diagnosis import Attempt, Ended
 from hangtop_core.launchline import number_in
-from hangtop_core.logs.ended import TOLD_TO
 from hangtop_core.logs.known import LAUNCHERS
+from hangtop_core.model import Left
+from hangtop_core.statuses import by_statuses
 from hangtop_core.text import clean, how_ended, shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.logs.judge import Fold
-    from hangtop_core.model import Job
+    from hangtop_core.model import Job, Process
 
 RESTARTS, MOST_RESTARTS = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
 TEXT_CELLS = 160
@@ -30,7 +33,8 @@ def job_end(case: Case) -> Ended:
     A zombie is only known to have left after it last ran.
     """
     ends = [case.ended_at(one) or case.at for one in case.subjects]
-    by = _by_logs(case) or _by_statuses(case)
+    by = _by_logs(case) or _by_launchers(case.job.launchers)
+    by = by or by_statuses(_left(case, one) for one in case.subjects)
     return Ended(round(max(ends, default=case.at), 3), clean(by, 300))
 
 
@@ -60,19 +64,16 @@ def _told(fold: Fold) -> str:
     return f"{name_ranks(fold.ranks)} failed: {text}"
 
 
-def _by_statuses(case: Case) -> str:
-    """`ranks 0-1 were killed by SIGKILL`, or how the first left that did not end well."""
-    gone = sorted(case.subjects, key=lambda one: case.ended_at(one) or case.at)
-    failed = [one for one in gone if one.rank.process.exit_code]
-    own = [one for one in failed if one.rank.process.exit_code not in TOLD_TO]
-    if not own and len(failed) < len(gone):
-        return ""  # a launcher ends the others, after one of which nothing is known
-    failed = own or failed
-    if not failed:
-        return ""
-    code = failed[0].rank.process.exit_code or 0
-    alike = [one for one in failed if one.rank.process.exit_code == code]
-    return f"{name_ranks(alike)} {several(how_ended(code), alike)}"
+def _by_launchers(launchers: Sequence[Process]) -> str:
+    """`torchrun was killed by SIGKILL`: a launcher that a rank ends exits with a status."""
+    killed = [one for one in launchers if one.ended and (one.exit_code or 0) < 0]
+    first = min(killed, key=lambda one: one.gone_at or 0.0, default=None)
+    return f"{first.launcher or first.comm} {how_ended(first.exit_code or 0)}" if first else ""
+
+
+def _left(case: Case, one: Subject) -> Left:
+    process, at = one.rank.process, case.ended_at(one) or case.at
+    return Left(process.node, process.pid, process.start, one.number, at, process.exit_code)
 
 
 def attempt_of(job: Job) -> Attempt | None:

@@ -46,7 +46,7 @@ def _misconfigured(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         evidence=(*(fact("environment", None, one.text) for one in found),),
         steps=(
             *(on(s, "kill", s.pid) for s in odd[:8] if (s.rank.node, s.pid) in ended),
-            *(Advice(one.fix) for one in found),
+            *(one.fix for one in found),
         ),
     )
 

@@ -9,12 +9,12 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.analysis.verdict.owners import ELASTIC
 from hangtop_core.analysis.verdict.sentences import is_are, sentence
 from hangtop_core.analysis.verdict.steps import answers, on_node, thaw, who_is, word
 from hangtop_core.analysis.verdict.storehost import in_store
 from hangtop_core.analysis.verdict.storestart import lost_theirs
 from hangtop_core.commands import Advice, words_of
+from hangtop_core.launchline import ELASTIC
 from hangtop_core.logs.steps import KILLS
 from hangtop_core.places import Places, host_of, port_of
 from hangtop_core.text import clean, plural

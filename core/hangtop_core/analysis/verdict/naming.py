@@ -43,7 +43,7 @@ def name_classes(some: Classes) -> str:
 
 def name_subject(subject: Subject) -> str:
     """`rank 2 (n1, pid 4711)`."""
-    return f"rank {subject.number} ({subject.rank.node}, pid {subject.pid})"
+    return subject.rank.place
 
 
 def kernel_text(subject: Subject) -> str:

@@ -18,6 +18,7 @@ from hangtop_core.text import clean
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.model import Process, StackSample
 
 
 class OneThread(Struct, frozen=True):
@@ -98,16 +99,19 @@ class OneThread(Struct, frozen=True):
         return f", futex {self.facts.futex}" if waits and self.facts is not None else ""
 
 
-def threads_of(case: Case, subject: Subject) -> list[OneThread]:
-    """All Python threads of a subject, the main thread first."""
-    sample = subject.rank.sample
-    if sample is None:
-        return []
+def threads_in(case: Case, process: Process, sample: StackSample | None) -> list[OneThread]:
+    """All Python threads of a process, the main thread first."""
     found = []
-    for stack in sample.threads:
-        reading, facts = case.reader.thread(subject.rank.process, stack)
+    for stack in sample.threads if sample is not None else ():
+        reading, facts = case.reader.thread(process, stack)
         frames = case.snapshot.stacks.get(stack.stack, ())
         found.append(OneThread(stack, reading, facts, frames))
+    return found
+
+
+def threads_of(case: Case, subject: Subject) -> list[OneThread]:
+    """All Python threads of a subject, the main thread first."""
+    found = threads_in(case, subject.rank.process, subject.rank.sample)
     if subject.activity.serving:  # that thread, and not the main one, is to be told of
         found.sort(key=lambda one: one.facts is None or one.facts != subject.activity.main)
         found = [one for one in found if one.reading.op != ENDS]

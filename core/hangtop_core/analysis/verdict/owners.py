@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.openers import names_by_node
-from hangtop_core.jobs import AGENT
+from hangtop_core.launchline import ELASTIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
 
-ELASTIC = frozenset({"torchrun", "accelerate", AGENT})
-"""Launchers that have the store themselves: torchrun's agent runs in them."""
 ENDS_ALL_S = 10.0
 """Seconds within which torchrun's agent ends all ranks once one has failed: it looks ten times a
 second (torch 2.13, torch/distributed/elastic/agent/server/api.py)."""

@@ -16,6 +16,7 @@ from hangtop_core.analysis.verdict.p2pwaits import SOCKET, told_as, told_by, unr
 from hangtop_core.analysis.verdict.sentences import does, is_are, several, who
 from hangtop_core.analysis.verdict.steps import LENGTHS, ORDER, dump_step, trace_steps
 from hangtop_core.commands import Advice
+from hangtop_core.rankset import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,9 +104,9 @@ def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         numbers = {s.number for s in found}
         last = [s for s in passing if s.number in known and known[s.number].peer in numbers]
         rest = [s for s in besides(passing, last) if s.number in known]
-        shown = [f"rank {s.number} ({known[s.number].name})" for s in last[:4]]
+        shown = [f"{rank_name(s.number)} ({known[s.number].name})" for s in last[:4]]
         said = f": {' and '.join(shown)} for {is_are(found, 'it', 'one of these')}" if last else ""
-        behind = [f"rank {s.number} for rank {known[s.number].peer}" for s in rest[:4]]
+        behind = [f"{rank_name(s.number)} for {rank_name(known[s.number].peer)}" for s in rest[:4]]
         said += f"; behind {is_are(last, 'it', 'them')} {', '.join(behind)}" if behind else ""
         waiting = case.victims_clause(())
         activity = found[0].activity
@@ -186,7 +187,9 @@ def _for_whom(knot: Knot, some: Sequence[Subject]) -> str:
 
 
 def _who_for_whom(knot: Knot, some: Sequence[Subject]) -> str:
-    return ", ".join(f"rank {s.number} for rank {knot.peers[s.number]}" for s in some[:4])
+    return ", ".join(
+        f"{rank_name(s.number)} for {rank_name(knot.peers[s.number])}" for s in some[:4]
+    )
 
 
 def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

@@ -14,6 +14,7 @@ from hangtop_core.analysis.verdict.steps import sockets_step
 from hangtop_core.analysis.verdict.storehost import open_sockets
 from hangtop_core.commands import Advice
 from hangtop_core.places import host_of
+from hangtop_core.rankset import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
@@ -85,7 +86,7 @@ def _listens(subject: Subject) -> Descriptor | None:
 def _accepting(case: Case, group: Sequence[Subject]) -> Hit:
     some = [(s, one) for s in group[:SHOWN] if (one := _listens(s)) and one.socket]
     told = ", ".join(
-        f"{f'rank {s.number} ' if len(group) > 1 else ''}at {one.socket.local} (fd {one.fd})"
+        f"{f'{rank_name(s.number)} ' if len(group) > 1 else ''}at {one.socket.local} (fd {one.fd})"
         for s, one in some
         if one.socket
     )

@@ -11,8 +11,7 @@ from hangtop_core.analysis.verdict.evidence import fact
 from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import answers, on_node
 from hangtop_core.commands import Advice, Sign, Step
-from hangtop_core.jobs import AGENT
-from hangtop_core.launchline import endpoint, launch_options
+from hangtop_core.launchline import AGENT, endpoint, launch_options
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.places import host_of, is_loopback
 from hangtop_core.text import of_several, plural

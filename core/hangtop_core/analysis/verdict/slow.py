@@ -22,6 +22,7 @@ from hangtop_core.analysis.verdict.saving import writes
 from hangtop_core.analysis.verdict.sentences import does, is_are, sentence, several, who
 from hangtop_core.analysis.verdict.steps import profile_step
 from hangtop_core.commands import Advice
+from hangtop_core.rankset import rank_name
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -286,7 +287,8 @@ def _by_children(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         explained=tuple(left),
         summary=(
             f"no rank waits for another: {'; '.join(places[:SHOWN])}. Their children are at work"
-            f"{f' (those of rank {first.number}: {told})' if told else ''}. A long phase, no hang"
+            f"{f' (those of {rank_name(first.number)}: {told})' if told else ''}. "
+            "A long phase, no hang"
         ),
         evidence=common_facts(case, left),
         steps=(profile_step(first, "-s -d 10"),),

@@ -11,11 +11,11 @@ from hangtop_core.analysis.verdict.descriptors import name_descriptor, peer
 from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.owners import ELASTIC
 from hangtop_core.analysis.verdict.sentences import is_are, sentence
 from hangtop_core.analysis.verdict.steps import as_host, on_node
 from hangtop_core.analysis.verdict.storehost import by_torchrun, hosts_store, open_sockets
 from hangtop_core.commands import Advice
+from hangtop_core.launchline import ELASTIC
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.places import Places, host_of, port_of
 from hangtop_core.text import clean

@@ -11,6 +11,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.diagnosis import Moment
 from hangtop_core.kernelline import read
 from hangtop_core.nodestates import AWAY
+from hangtop_core.rankset import rank_name
 from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
@@ -126,7 +127,9 @@ def _leaves(case: Case) -> Iterator[Moment]:
     gone.sort(key=lambda s: s.rank.process.gone_at or 0.0)
     for subject in gone[:SHOWN]:
         at = subject.rank.process.gone_at or 0.0
-        yield _moment(at, "left", subject.number, f"rank {subject.number} {subject.activity.text}")
+        yield _moment(
+            at, "left", subject.number, f"{rank_name(subject.number)} {subject.activity.text}"
+        )
     with_ranks = {s.rank.node for s in case.subjects}
     silent = [
         (node.last_seen, name)
@@ -155,7 +158,7 @@ def _flights(case: Case) -> Iterator[Moment]:
         if not made:
             continue
         what = f"{one.entry.name} on group {one.label.removeprefix('group ')}"
-        yield _moment(made[0][0], "flight", made[0][1], f"rank {made[0][1]} issues {what}")
+        yield _moment(made[0][0], "flight", made[0][1], f"{rank_name(made[0][1])} issues {what}")
         if len(made) > 1 and made[-1][0] - made[0][0] >= 1.0:
             yield _moment(made[-1][0], "flight", made[-1][1], f"rank {made[-1][1]} does, too")
 
@@ -165,7 +168,7 @@ def _due(case: Case) -> Iterator[Moment]:
     if first is None or (case.progress.stalled_for_s or 0.0) <= 0.0:
         return
     verb = "times out" if first.at >= case.at else "should have timed out"
-    text = f"{first.operation.entry.name} of rank {first.rank} {verb}, after "
+    text = f"{first.operation.entry.name} of {rank_name(first.rank)} {verb}, after "
     yield _moment(first.at, "due", first.rank, text + duration(first.timeout_s))
 
 
@@ -176,7 +179,7 @@ def _logs(case: Case) -> Iterator[Moment]:
     folds = [judged.first] if judged.first is not None else []
     for fold in (*folds, *judged.others)[:SHOWN]:
         record = fold.record
-        who = f"rank {record.rank}: " if record.rank is not None else ""
+        who = f"{rank_name(record.rank)}: " if record.rank is not None else ""
         by = written[record.file] if record.file < len(written) else None
         if record.at is not None and (record.exact or by is None):
             yield _moment(record.at, "log", record.rank, f"{who}{record.text}")

@@ -12,6 +12,7 @@ from hangtop_core.analysis.verdict.network import SURE, sent_again
 from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import on_node
 from hangtop_core.analysis.verdict.storehost import open_sockets
+from hangtop_core.rankset import rank_name
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _dropped_here(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             "kernel acknowledges all the same, so it is dropped on the way, as by a firewall",
         ),
         evidence=tuple(
-            fact("network", each.subject.number, sent_again(each.one, f"of rank {peer}"))
+            fact("network", each.subject.number, sent_again(each.one, f"of {rank_name(peer)}"))
             for each in sorted(stuck, key=lambda each: -each.one.retransmits)[:SHOWN]
             for peer in (each.peer.number,)
         ),

@@ -187,6 +187,10 @@ def test_plain_names_of_old_pythons_are_read_as_qualified_ones() -> None:
         ("/usr/lib/python3/dist-packages/apt/x.py", "apt"),
         ("/root/.pyenv/versions/3.8.18/lib/python3.8/queue.py", "python"),
         ("<frozen runpy>", "python"),
+        ("<string>", "python"),
+        ("<eval_with_key>.3", "python"),
+        ("<dynamic-code>", None),
+        ("<ipython-input-3-1f>", None),
         ("/opt/venv/bin/torchrun", "script"),
         (SITE + "hangtop/demo/training/data.py", None),
     ],
@@ -242,3 +246,19 @@ def test_a_sentence_on_a_rank_without_a_stack_is_plain(
     rank = rank if failure is not None else replace(rank, sample=None)
     found = Reader(world.stacks).rank(rank)
     assert f"{found.text} at {found.at}".startswith(said)
+
+
+SELECT = ("S", "do_select", "select", None, None)
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ("time.sleep(3600)", "sleep"),
+        ("sleep(5)", "sleep"),
+        ("select.select([door], [], [])", "waiting"),
+    ],
+)
+def test_time_sleep_of_python_3_10_is_a_select_and_sleeps(source: str, kind: str) -> None:
+    found = read(user("load", 12, source), SELECT)
+    assert (found.kind, found.family) == (kind, "sleep" if kind == "sleep" else "poll")

@@ -9,6 +9,7 @@ from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.jobend import attempt_of, job_end
 from hangtop_core.diagnosis import Attempt
 from hangtop_core.logs.output import Output
+from hangtop_core.model import Process
 from hangtop_core.outputs import parse
 from support.build import NOW
 from support.ends import hanging, with_gone
@@ -30,8 +31,10 @@ TOLD = "torch.distributed.elastic Received 15 death signal, shutting down worker
 SLURM = "slurmstepd: error: *** STEP 17.0 ON gpu03 CANCELLED AT x DUE TO TIME LIMIT ***\n"
 
 
-def by(text: str, codes: dict[int, int | None]) -> str:
+def by(text: str, codes: dict[int, int | None], *launchers: Process) -> str:
     snapshot = with_gone(hanging(), 3.0, codes)
+    job = replace(snapshot.jobs[0], launchers=launchers)
+    snapshot = replace(snapshot, jobs=(job,))
     if text:
         path = "/log/train.out"
         log = parse("n1", path, text, 0, len(text), NOW)
@@ -62,6 +65,22 @@ GONE: dict[int, int | None] = dict.fromkeys(range(4))
 def test_what_ended_a_job(text: str, codes: dict[int, int | None], told: str) -> None:
     assert by(text, codes).startswith(told)
     assert bool(told) == bool(by(text, codes))
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "told"),
+    [
+        ("", -9, "torchrun was killed by SIGKILL"),
+        ("", 1, "rank 0 exited with status 1"),
+        ("", None, "rank 0 exited with status 1"),
+        (SLURM, -15, "Slurm ended the job: DUE TO TIME LIMIT"),
+    ],
+)
+def test_who_kills_a_launcher_ends_its_job(text: str, status: int | None, told: str) -> None:
+    codes: dict[int, int | None] = {0: 1, 1: -15, 2: -15, 3: -15}
+    launcher = Process(99, 1, 5, 0.0, "launcher", "torchrun", "S", node="n1", launcher="torchrun")
+    launcher = replace(launcher, gone_at=None if status is None else NOW, exit_code=status)
+    assert by(text, codes, launcher) == told
 
 
 def test_it_ended_when_the_last_rank_left() -> None:

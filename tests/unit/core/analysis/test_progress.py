@@ -418,6 +418,31 @@ def test_who_goes_from_line_to_line_in_loops_that_end_gets_on(
         assert f", {how}; whether it gets on does not show" in found.verdicts[0].summary
 
 
+@pytest.mark.parametrize(
+    ("outer", "in_passing", "state"),
+    [
+        ("for text in texts:", True, "progressing"),
+        ("while texts:", True, "hung"),
+        # It is always met in there: whether that comes to an end nobody knows.
+        ("for text in texts:", False, "hung"),
+    ],
+)
+def test_who_is_met_in_a_library_in_passing_is_in_its_own_loops(
+    outer: str, in_passing: bool, state: str
+) -> None:
+    world = World()
+    mine = replace(frame("train", "train.py", 50, "loss.backward()"), within=((30, STEPS),))
+    for _ in range(3):
+        backward = (*situations.BACKWARD[:3], mine)
+        world.add(backward, FUTEX, moved_at=NOW - 100.0, left_at=NOW - 100.0)
+    stack = (frame("sort", "/lib/site-packages/numpy/fromnumeric.py", 7), *scoring(outer))
+    moves = {"same_since": NOW - 3.0, "gil": True}
+    rank = world.add(stack, RUN, moved_at=NOW, main_cpu_share=0.9, sample=moves)
+    assert rank.sample is not None
+    world.ranks[-1] = replace(rank, sample=replace(rank.sample, in_passing=in_passing))
+    assert judged(world).state == state
+
+
 def packing(line: str, body: str = "for row in pack(lengths):") -> Any:
     """A data set that packs, in a loop around the calls; its own is a generator's."""
     ours = ((58, "while True:"), (59, body))

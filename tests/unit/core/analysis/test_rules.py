@@ -54,6 +54,7 @@ ORDER = [
     "long-phase",
     "io-wait",
     "output-pipe-full",
+    "controller-stuck",
     "remote-service-wait",
     "teardown",
     "lock-wait",

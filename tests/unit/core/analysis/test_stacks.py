@@ -8,6 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.stacks import (
     Merged,
     Node,
@@ -153,6 +154,21 @@ def test_ranks_part_where_one_waits_inside_a_framework() -> None:
     }
     assert steps["waits"] == [("main", 0), ("fit", 2), ("barrier", 1)]
     assert steps["user"] == [("main", 0), ("fit", 1), ("training_step", 0)]
+
+
+def test_a_wait_for_ranks_is_kept_where_torch_itself_was_called() -> None:
+    torch = "/venv/lib/python3.11/site-packages/torch"
+    waits = [
+        ("main", "/mine/train.py", 9),
+        ("Module._call_impl", f"{torch}/nn/modules/module.py", 5),
+        ("DistributedDataParallel.forward", f"{torch}/nn/parallel/distributed.py", 6),
+        ("DistributedDataParallel._sync_buffers", f"{torch}/nn/parallel/distributed.py", 7),
+        ("broadcast", f"{torch}/distributed/distributed_c10d.py", 8),
+        ("wait", f"{torch}/distributed/c10d_logger.py", 3),
+    ]
+    frames = [Frame(name=n, file=f, short=f, line=k) for n, f, k in reversed(waits)]
+    steps = [(plain_name(f.name), hidden) for f, hidden in steps_of(frames, libraries=False)]
+    assert steps == [("main", 0), ("forward", 2), ("broadcast", 1)]
 
 
 def test_folded_rows_hide_what_is_below_them() -> None:

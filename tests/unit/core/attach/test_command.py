@@ -91,7 +91,7 @@ def test_endings(code: int, stderr: str, state: str, reason: str) -> None:
     assert reason in ending.reason
     assert ending.fix
     if state == "unreachable":
-        assert ending.fix == "see what happens: env NODE=n1 python3 -V"
+        assert ending.fix_text == "see what happens: env NODE=n1 python3 -V"
 
 
 @pytest.mark.parametrize("option", ["-it", "-ti", "-t", "--tty"])
@@ -101,20 +101,20 @@ def test_a_terminal_that_was_asked_for_is_what_has_to_go(option: str) -> None:
     said = launcher.explain(1, "the input device is not a TTY", False)
     assert "not a TTY" in said.reason
     for ending in (said, launcher.explain(130, "", False)):
-        assert ending.fix == "leave out -t, which asks for a terminal: exec -i"
+        assert ending.fix_text == "leave out -t, which asks for a terminal: exec -i"
     sudo = launcher.explain(1, "sudo: a password is required", False)
-    assert (sudo.state, "terminal" in (sudo.fix or "")) == ("denied", False)
+    assert (sudo.state, "terminal" in (sudo.fix_text or "")) == ("denied", False)
     plain = CommandLauncher("n1", Login(), Template("env exec -i %h"))
-    assert "terminal" not in (plain.explain(130, "", False).fix or "")
+    assert "terminal" not in (plain.explain(130, "", False).fix_text or "")
 
 
 def test_what_a_person_is_told_to_type_goes_the_same_way() -> None:
     launcher = CommandLauncher("n1", Login(sudo=True), Template("env %h"))
-    assert launcher.by_hand.shell == "env n1 sh -c"
-    assert launcher.by_hand.options == "-w n1 --sudo --command 'env %h'"
+    assert launcher.by_hand.stored()["shell"] == "env n1 sh -c"
+    assert launcher.by_hand.stored()["options"] == "-w n1 --sudo --command 'env %h'"
     launcher = CommandLauncher("n1", Login(), Template("env %h %c"))
-    assert launcher.by_hand.shell == "env n1"
-    assert launcher.explain(9, "", False).fix == "see what happens: env n1 'python3 -V'"
+    assert launcher.by_hand.stored()["shell"] == "env n1"
+    assert launcher.explain(9, "", False).fix_text == "see what happens: env n1 'python3 -V'"
     login = Login(sudo=True, init=". env")
-    fix = CommandLauncher("n1", login, Template("env %h")).explain(9, "", False).fix
+    fix = CommandLauncher("n1", login, Template("env %h")).explain(9, "", False).fix_text
     assert fix == "see what happens: env n1 sh -c '. env && sudo -n python3 -V'"

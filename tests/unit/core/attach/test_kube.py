@@ -193,9 +193,56 @@ def test_a_pod_that_waits_is_a_node_with_its_reason(kubectl: Path) -> None:
     ready, waits = nodes(kubectl, pods, "--kube", "a")
     said = 'error: unable to upgrade connection: container not found ("main")'
     assert waits.explain(1, said, False).reason == "its pod is Pending"
-    assert waits.explain(1, said, False).fix == "kubectl describe pod -n ml a-1"
+    assert waits.explain(1, said, False).fix_text == "kubectl describe pod -n ml a-1"
     assert ready.explain(1, said, False).reason == "its container does not run"
     assert waits.explain(1, said, True).state == "lost"
+
+
+INDEX, PART = "batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-type"
+
+
+def started(name: str, second: int, phase: str = "Running") -> dict[str, Any]:
+    """A pod of the job `a` that was created so many seconds after the others."""
+    one = pod(name, {"job-name": "a"}, phase=phase)
+    one["metadata"]["creationTimestamp"] = f"2026-01-31T12:00:{second:02}Z"
+    return one
+
+
+def indexed(name: str, second: int, index: int, phase: str = "Running") -> dict[str, Any]:
+    one = started(name, second, phase)
+    one["metadata"]["labels"][INDEX] = str(index)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("pods", "left"),
+    [
+        # The newest of an index, whatever came before it.
+        ([indexed("a-x", 0, 0, "Failed"), indexed("a-y", 5, 0)], ["a-y"]),
+        (
+            [indexed("a-x", 0, 0, "Failed"), indexed("a-y", 5, 0, "Failed"), indexed("b", 9, 0)],
+            ["b"],
+        ),
+        ([indexed("a-x", 9, 0, "Failed"), indexed("a-y", 5, 1)], ["a-x", "a-y"]),
+        ([indexed("a-x", 0, 0, "Failed"), indexed("a-y", 5, 0, "Pending"), indexed("b", 0, 1)],
+         ["a-y", "b"]),
+        # Without an index, each failed pod has given way to one that was started after it.
+        ([started("a", 0, "Failed"), started("b", 5, "Failed"), started("c", 9)], ["c"]),
+        ([started("a", 0, "Failed"), started("b", 0), started("c", 0)], ["a", "b", "c"]),
+        ([started("a", 0, "Failed"), started("b", 0, "Failed"), started("c", 9)], ["b", "c"]),
+    ],
+)  # fmt: skip
+def test_a_pod_in_whose_place_another_was_started_is_history(
+    kubectl: Path, pods: list[dict[str, Any]], left: list[str]
+) -> None:
+    assert [one.node for one in nodes(kubectl, pods, "--kube", "a")] == left
+
+
+def test_a_master_and_a_worker_of_one_index_are_two_pods(kubectl: Path) -> None:
+    pods = [indexed("m", 0, 0, "Failed"), indexed("w", 9, 0)]
+    for one, part in zip(pods, ("master", "worker"), strict=True):
+        one["metadata"]["labels"][PART] = part
+    assert [one.node for one in nodes(kubectl, pods, "--kube", "a")] == ["m", "w"]
 
 
 FORBIDDEN = 'Error from server (Forbidden): pods "a" is forbidden: User "u" cannot create pods/exec'
@@ -223,8 +270,8 @@ def test_an_exec_that_ends_says_why(
     ending = KubeLauncher(made("a"), "main", Login()).explain(code, stderr, False)
     assert (ending.state, ending.retry) == (state, again), ending
     assert reason in ending.reason
-    assert ending.fix
-    assert "{" not in ending.fix
+    assert ending.fix_text
+    assert "{" not in ending.fix_text
 
 
 HOSTILE = ["-oX", "--help", "a b", "a;id", "$(id)", "a\x1b[2J", "A", "a%h", "a/b", "x" * 300, ""]

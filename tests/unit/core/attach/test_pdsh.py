@@ -153,7 +153,7 @@ def test_endings(code: int, stderr: str, state: str, reason: str, retry: bool) -
     assert (ending.state, ending.retry) == (state, retry)
     assert reason in ending.reason
     assert ending.fix
-    assert launcher.by_hand.shell == "pdsh -w n1"
+    assert launcher.by_hand.shell == ("pdsh", "-w", "n1")
 
 
 def test_requests_of_one_moment_share_a_run() -> None:

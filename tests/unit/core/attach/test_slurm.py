@@ -176,7 +176,7 @@ def test_of_somebody_elses_job_it_is_said_what_is_withheld(squeue: Path) -> None
     assert "not stacks" not in told
 
 
-ME = Step("node-1", "12", "alice", "srun --overlap --jobid=12 -N1 -w node-1 hostname")
+ME = Step("node-1", "12", "alice", ("srun", "--overlap", "--jobid=12", "-w", "node-1"))
 FAILED = (
     "srun: error: slurm_receive_msgs: [[node-2]:6818] failed: Socket timed out\n"
     "srun: error: Task launch for StepId=12.10 failed on node node-2: Socket timed out on "
@@ -218,4 +218,4 @@ def test_an_srun_that_ends_says_why(
     ending = explain_srun(code, stderr, ready, ME, "python9", False)
     assert (ending.state, ending.retry) == (state, again), ending
     assert reason in ending.reason
-    assert "{" not in f"{ending.reason}{ending.fix}"
+    assert "{" not in f"{ending.reason}{ending.fix_text}"

@@ -15,7 +15,7 @@ from hangtop_core.attach.reasons import TABLE, Context, explain_login
 from hangtop_core.attach.ssh import AT_ONCE_BEHIND_A_JUMP, Login, OwnWords, SshLauncher
 from hangtop_core.errors import UsageError
 
-CONTEXT = Context("n1", "ssh n1", "python3", False, "ssh n1 python3 -V")
+CONTEXT = Context("n1", ("ssh", "n1"), "python3", False, ("ssh", "n1", "python3", "-V"))
 
 ENDINGS = [
     (255, "No ED25519 host key is known for n1 and you have requested strict checking.\n"
@@ -78,7 +78,7 @@ def test_what_a_node_prints_is_not_taken_for_what_ssh_says(banner: str) -> None:
     ending = explain_login(255, banner + "\n", False, CONTEXT, log=own)
     by_node = next((one for one in TABLE if one.by_node and one.pattern.search(banner)), None)
     if by_node is not None:
-        assert "ssh-keygen" not in (ending.fix or "")
+        assert "ssh-keygen" not in (ending.fix_text or "")
     else:
         assert ending.reason == "nobody answers on its ssh port (connection refused)"
 
@@ -137,12 +137,12 @@ def test_an_ssh_that_cannot_open_its_log_is_started_without_one(
     assert launcher.explain(1, said, False).retry
     assert "-E" not in launcher.argv()
     refused = "ssh: connect to host n1 port 22: Connection refused"
-    assert "sshd" in (launcher.explain(255, refused, False).fix or "")
+    assert "sshd" in (launcher.explain(255, refused, False).fix_text or "")
 
 
 def test_a_changed_key_is_forgotten_by_the_name_and_in_the_file_it_stands_in() -> None:
     (stderr,) = (text for _, text, _, _ in ENDINGS if "[10.0.0.7]:2222" in text)
-    fix = explain_login(255, stderr, False, CONTEXT).fix
+    fix = explain_login(255, stderr, False, CONTEXT).fix_text
     assert fix is not None
     command = fix.partition("then: ")[2]
     assert command == (
@@ -150,7 +150,7 @@ def test_a_changed_key_is_forgotten_by_the_name_and_in_the_file_it_stands_in() -
         "ssh n1 -o StrictHostKeyChecking=ask true"
     )
     evil = stderr.replace("[10.0.0.7]:2222", "$(reboot)")
-    assert "-R '$(reboot)'" in (explain_login(255, evil, False, CONTEXT).fix or "")
+    assert "-R '$(reboot)'" in (explain_login(255, evil, False, CONTEXT).fix_text or "")
 
 
 def test_every_line_of_the_table_is_of_use() -> None:
@@ -231,7 +231,7 @@ def test_a_faster_key_exchange_only_when_asked_for() -> None:
 
 def test_what_a_person_is_told_to_try_is_what_failed() -> None:
     login = Login(user="eva", python="python9", sudo=True)
-    fix = SshLauncher("n1", login).explain(9, "", False).fix
+    fix = SshLauncher("n1", login).explain(9, "", False).fix_text
     assert fix == "see what happens: ssh -l eva n1 sudo -n python9 -V"
-    fix = SshLauncher("n1", Login(init=". env")).explain(9, "", False).fix
+    fix = SshLauncher("n1", Login(init=". env")).explain(9, "", False).fix_text
     assert fix == "see what happens: ssh n1 '. env && python3 -V'"

@@ -171,7 +171,7 @@ def test_a_file_that_is_larger_than_any_host_file_is_not_read_whole(tmp_path: Pa
     path.write_text("n1\n#".ljust(MAX_HOSTFILE, "-"))
     assert read_hostfile(path) == ("n1",)
     path.write_text("n1\n#".ljust(MAX_HOSTFILE + 1, "-"))
-    with pytest.raises(UsageError, match="has over 16 MiB: it is no host file"):
+    with pytest.raises(UsageError, match="has over 8 MiB: it is no host file"):
         read_hostfile(path)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -80,4 +79,4 @@ def test_a_name_is_one_word_behind_the_options_however_a_node_is_reached() -> No
             continue
         argv = PdshChannel([name], login, None).begin([name]).argv
         assert argv[argv.index("-w") + 1] == name
-        assert shlex.split(SshLauncher(name, login).by_hand.shell or "")[-1] == name
+        assert (SshLauncher(name, login).by_hand.shell or ("",))[-1] == name

@@ -222,3 +222,13 @@ def test_gdb_is_asked_who_called_abort(tmp_path: Path, monkeypatch: pytest.Monke
     assert [one.code for one in told.explanations] == ["aborted"]
     assert "no gdb" not in told.problems
     tools.close()
+
+
+@pytest.mark.parametrize("hostile", ["comm", "cwd", "node", "pattern"])
+def test_a_star_of_a_name_is_not_filled_in_by_a_shell(hostile: str) -> None:
+    """A `*` stands for what is not known: of a name it would be taken for that, too."""
+    place = understand("/a*/core" if hostile == "pattern" else "%e.%h.%p", uses_pid=False)
+    told = {**WHO, **({} if hostile == "pattern" else {hostile: "/a*"})}
+    assert expected(place, signal=None, **told) is None  # type: ignore[arg-type]
+    plain = understand("%e.%h.%p", uses_pid=False)
+    assert expected(plain, signal=None, **WHO) is not None  # type: ignore[arg-type]

@@ -33,11 +33,22 @@ LEFT = "srun: error: n{0}: task {0}: Exited with exit code 1\n"
 CAME_UP = (
     "n{0}:{0}:{0} [0] NCCL INFO comm 0x1 rank {0} nranks 9 cudaDev 0 busId 1 - Init COMPLETE\n"
 )
+NO_ANSWER = (
+    "n{0}:12:13 [0] NCCL WARN NET/IB: Got completion from peer 10.0.0.{0}<4> with status=12 "
+    "opcode=0 len=0 vendor err 129\n"
+)
 
 
 @pytest.mark.parametrize(
     ("part", "size"),
-    [(EXPIRED, 400), (RAISED, SIZE), (LOGGED, SIZE), (LEFT, SIZE), (CAME_UP, SIZE)],
+    [
+        (NO_ANSWER, 150),
+        (EXPIRED, 400),
+        (RAISED, SIZE),
+        (LOGGED, SIZE),
+        (LEFT, SIZE),
+        (CAME_UP, SIZE),
+    ],
 )
 def test_cost_is_linear(part: str, size: int) -> None:
     first = 10_000

@@ -182,3 +182,31 @@ def test_times_that_tools_put_before_lines_are_clocks_of_the_last_line() -> None
     lines = [f"2026-11-21T11:17:5{n}.123456789Z [default{n % 2}]:step" for n in range(4)]
     found = judged("\n".join(lines) + "\n")
     assert (found.last[1][1] or 0.0) - (found.last[0][1] or 0.0) == pytest.approx(1.0)
+
+
+ROW = "[n1:0]:a\n[n1:1]:a\n[n2:2]:a\n[n2:3]:a\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        (ROW, [0, 1, 2, 3]),
+        ("[n1:0]:a\n[n2:1]:[rank1]: a\n", [0, 1]),
+        ("[n1:0]:a\n[n2:1]:a\n", [None, None]),  # local rank 0 of one, and 1 of another
+        ("[n1:0]:a\n[n1:1]:a\n[n2:0]:a\n[n2:1]:[rank3]: a\n", [None, None, 2, 3]),
+        ("[n1:0]:a\n[n1:1]:a\n[n2:2]:[rank6]: a\n[n2:3]:a\n", [None, None, 6, 7]),
+    ],
+)
+def test_labels_of_several_nodes_may_hold_global_ranks(text: str, ranks: list[int | None]) -> None:
+    """As `hangtop run` writes them: no two nodes have the same number."""
+    file = parsed(text)
+    whose = Whose([file])
+    assert [whose.rank(0, stream.origin) for stream in file.streams] == ranks
+
+
+def test_what_a_label_with_a_global_rank_quotes_is_a_quotation() -> None:
+    own = "".join(f"[n{1 + rank // 2}:{rank}]:[rank{rank}]: a\n" for rank in range(4))
+    lines = ("Traceback (most recent call last):", '  File "/a.py", line 1, in f', "KeyError: 1")
+    found = judged(own + "".join(f"[n2:3]:[rank0]: {line}\n" for line in lines))
+    assert found.first is None
+    assert [(one.record.code, one.ranks) for one in found.notes] == [("quote", (3,))]

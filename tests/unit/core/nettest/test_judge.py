@@ -9,6 +9,7 @@ import pytest
 
 from hangtop_core.attach.largepackets import TO
 from hangtop_core.check import Clock
+from hangtop_core.commands import texts
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import UsageError
 from hangtop_core.nettest import judge, report, said
@@ -193,7 +194,7 @@ def test_each_node_is_told_its_own_interface(spots: dict[str, str], step: str) -
     for node in ("n1", "n2"):
         made.names[node].names[node] = ("127.0.1.1",)
     (odd,) = [one for one in judge.findings(made) if "its own name" in one.summary]
-    assert odd.next_steps == (step,)
+    assert texts(odd.next_steps) == (step,)
 
 
 def test_addresses_that_have_the_name_of_another_node() -> None:
@@ -235,10 +236,10 @@ def test_a_port_that_is_open_alone_and_one_that_is_closed_alone() -> None:
     closed = only(broken(facts(), "timed-out", "n1-n3", "n2-n3", kind="chosen"))
     assert closed.summary.endswith("port 29500")
     assert "the same ways work on a port that the kernel gave" in closed.evidence
-    assert any("another one as MASTER_PORT" in step for step in closed.next_steps)
+    assert any("another one as MASTER_PORT" in step for step in texts(closed.next_steps))
     alone = only(broken(facts(), "timed-out", "n1-n2", kind="any"))
     assert alone.summary.startswith("n1 (10.0.0.1) does not reach n2 (10.0.0.2)")
-    assert any("32768-60999" in step for step in alone.next_steps)
+    assert any("32768-60999" in step for step in texts(alone.next_steps))
 
 
 class Counted(str):
@@ -335,7 +336,7 @@ def test_a_node_that_lies_chooses_no_command_and_moves_no_cursor() -> None:
     found = judge.findings(broken(made, bad, "n3-n1"))
     told = report.text(made, found, 3, 80)
     assert "\x1b" not in told
-    steps = [step for one in found for step in one.next_steps]
+    steps = [step for one in found for step in texts(one.next_steps)]
     assert steps
     assert not any("rm -rf" in step for step in steps)
     made.spots["n3"] = made.spots["n1"]

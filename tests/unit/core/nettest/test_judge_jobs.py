@@ -6,6 +6,7 @@ from itertools import combinations
 
 import msgspec
 
+from hangtop_core.commands import texts
 from hangtop_core.nettest import judge, report
 from hangtop_core.nettest.facts import Facts, JobRun, Member, Outcome
 from support.nettest import NODES, facts, failing, only, pair, run
@@ -26,7 +27,7 @@ def test_a_job_is_narrowed_down_to_a_node() -> None:
     assert one.nodes == ("n3",)
     assert "fails because of n3 (10.0.0.3)" in one.summary
     assert one.evidence[0] == "jobs of two nodes: 1 of 3 work"
-    assert one.next_steps[0] == "the others by themselves: hangtop nettest -w 'n[1-2]'"
+    assert texts(one.next_steps)[0] == "the others by themselves: hangtop nettest -w 'n[1-2]'"
     made.pair_jobs = [pair("n1", "n2", True), pair("n1", "n3", True), pair("n2", "n3", False)]
     assert "the way between n2 (10.0.0.2) and n3 (10.0.0.3)" in only(made).summary
     made.pair_jobs = [pair("n1", "n2", True), pair("n1", "n3", True), pair("n2", "n3", True)]
@@ -57,7 +58,7 @@ def test_gloo_on_nodes_with_different_interfaces_is_told_one_each() -> None:
     one = judge.findings(made)[0]
     told = "GLOO_SOCKET_IFNAME=ens3 on n3 and GLOO_SOCKET_IFNAME=eth0 on n2"
     assert one.summary.endswith(f"works with {told}")
-    assert one.next_steps == (f"set {told} for all ranks",)
+    assert texts(one.next_steps) == (f"set {told} for all ranks",)
 
 
 def test_what_nccl_prints_is_explained() -> None:
@@ -83,14 +84,14 @@ def test_who_makes_sums_wrong_is_told_and_not_all_who_see_it() -> None:
         "numbers come out wrong because of n3 (10.0.0.3): 3 of 1000 sums are wrong"
     )
     assert one.evidence[0] == "jobs of two nodes: 1 of 3 work"
-    assert one.next_steps[1] == "the others by themselves: hangtop nettest -w 'n[1-2]'"
+    assert texts(one.next_steps)[1] == "the others by themselves: hangtop nettest -w 'n[1-2]'"
     # The way between two of them.
     made.pair_jobs = [pair("n1", "n2", True), pair("n1", "n3", True), pair("n2", "n3", False)]
     assert "because of the way between n2 (10.0.0.2) and n3 (10.0.0.3)" in only(made).summary
     # Not known whose it is: all who see it, and how to find out.
     made.pair_jobs = []
     assert only(made).nodes == NODES
-    assert "by itself: hangtop nettest -w n1" in only(made).next_steps
+    assert "by itself: hangtop nettest -w n1" in texts(only(made).next_steps)
 
 
 def test_bytes_that_arrived_changed_name_the_node_they_came_from() -> None:

@@ -1,0 +1,83 @@
+"""Which launcher of the table has started a rank, by all that tells it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from typing import Mapping, Optional, Sequence, Tuple
+
+from . import launchers
+
+_MARKS = tuple(name for mark in launchers.every("marks") for name in mark.split("+"))
+_FRAMES = launchers.every("frames")
+
+
+@functools.lru_cache(maxsize=1024)
+def of_parent(comm: str) -> Optional[str]:
+    """Return the name of the launcher whose tasks a process of this name starts, as slurmstepd."""
+    found = launchers.owner("parents", comm)
+    return found.name if found else None
+
+
+def of_process(name: str, cmdline: Sequence[str]) -> str:
+    """Return what a launcher's own process is called: a program by the name it was called by."""
+    program = os.path.basename(cmdline[0]) if cmdline else ""
+    is_program = any(launchers.owner(field, program) for field in ("programs", "daemons"))
+    return program if is_program else name
+
+
+def of_rank(
+    above: Optional[str],
+    environ: Mapping[str, str],
+    source: Optional[str],
+    cmdline: Tuple[str, ...],
+    framework: Optional[str],
+) -> Optional[str]:
+    """Return the name of the most specific launcher of all that have to do with a rank.
+
+    Args:
+        above: that of the nearest launcher above it.
+        environ: its variables.
+        source: what its number is from.
+        cmdline: its command line or title.
+        framework: that of its frames, which counts for no rank that RANK numbers: who set that
+            may be anybody.
+    """
+    marks = tuple(name for name in _MARKS if name in environ)
+    return _first(above, marks, source, cmdline, None if source == "RANK" else framework)
+
+
+@functools.lru_cache(maxsize=4096)
+def _first(
+    above: Optional[str],
+    marks: Tuple[str, ...],
+    source: Optional[str],
+    cmdline: Tuple[str, ...],
+    framework: Optional[str],
+) -> Optional[str]:
+    title = " ".join(cmdline)
+    for one in launchers.TABLE:
+        numbers = {*one.ranks, *one.pmi_ranks, *one.tasks} - {"RANK"}
+        if (
+            one.name in (above, framework)
+            or source in numbers
+            or any(set(marks).issuperset(mark.split("+")) for mark in one.marks)
+            or (one.title and re.match(one.title, title))
+        ):
+            return one.name
+    return above
+
+
+@functools.lru_cache(maxsize=4096)
+def of_file(path: str) -> Optional[str]:
+    """Return the name of the launcher that a file in a stack belongs to."""
+    if not any(part in path for part in _FRAMES):
+        return None
+    return next(one.name for one in launchers.TABLE if any(part in path for part in one.frames))
+
+
+def of_stack(paths: Sequence[str]) -> Optional[str]:
+    """Return the first launcher of the table of those that files in a stack belong to."""
+    names = {of_file(path) for path in paths}
+    return next((one.name for one in launchers.TABLE if one.name in names), None)

@@ -1,0 +1,1 @@
+"""Real frameworks and launchers, each with a job that really hangs: `make test-frameworks`."""
