@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Literal
 from hangtop_core.analysis.stacks import merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.ssh import Login, SshLauncher
-from hangtop_core.report import merged_text
 from hangtop_core.session import Options, Session, Update
+from hangtop_core.stackreport import merged_text
 from hangtop_probe import node as probe_node
 from support.cluster import Cluster, why_not
 

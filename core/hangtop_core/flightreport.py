@@ -14,7 +14,8 @@ from msgspec import Struct
 from hangtop_core.analysis.flight.trace import DONE, RETIRED, STATE, STATES
 from hangtop_core.nodesets import fold as fold_nodes
 from hangtop_core.rankset import fold, rank_name
-from hangtop_core.report import blind_lines, frame_text, verdict_lines
+from hangtop_core.report import blind_lines, verdict_lines
+from hangtop_core.stackreport import frame_text
 from hangtop_core.text import clean, duration, plural, shorten, shorten_middle, shorten_path
 
 if TYPE_CHECKING:

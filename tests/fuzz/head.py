@@ -25,7 +25,8 @@ from hangtop_core.nettest import judge, said
 from hangtop_core.nettest import report as network_report
 from hangtop_core.nettest.choose import spots
 from hangtop_core.nettest.facts import Facts, JobRun, Member, Names, Outcome, Way
-from hangtop_core.report import diagnosis_text, each_text
+from hangtop_core.report import diagnosis_text
+from hangtop_core.stackreport import each_text
 from hangtop_core.store import Store
 from hangtop_core.syscalls import Calls, table
 from hangtop_probe import recorderread

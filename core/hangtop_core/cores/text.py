@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.stacks import merge
 from hangtop_core.model import Frame, Job, Process, Rank, Snapshot, StackSample, ThreadStack
 from hangtop_core.rankset import rank_name
-from hangtop_core.report import merged_text, sample_lines, wrap
+from hangtop_core.report import wrap
+from hangtop_core.stackreport import merged_text, sample_lines
 from hangtop_core.text import clean, plural, size
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from hangtop_core.analysis.stacks import merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Failure, Local, Snapshot
-from hangtop_core.report import diagnosis_text, each_text, headline, merged_text
+from hangtop_core.report import diagnosis_text, headline
+from hangtop_core.stackreport import each_text, merged_text
 from support.build import NOW, World
 from support.situations import FUTEX, SLEEP, c10d, user
 

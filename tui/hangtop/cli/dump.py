@@ -26,8 +26,9 @@ from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.following import follow
 from hangtop_core.model import pids_of
-from hangtop_core.report import WIDTH, controllers_text, each_text, merged_text
+from hangtop_core.report import WIDTH
 from hangtop_core.session import Session
+from hangtop_core.stackreport import controllers_text, each_text, merged_text
 from hangtop_core.text import clean, duration, name_pids, plural
 
 if TYPE_CHECKING:

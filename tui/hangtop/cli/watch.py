@@ -29,8 +29,9 @@ from hangtop_core.errors import CaptureWriteError, HangtopError, NoNodeError
 from hangtop_core.following import follow
 from hangtop_core.hangs import Hangs
 from hangtop_core.observing import SETTLE_S
-from hangtop_core.report import WIDTH, diagnosis_text, merged_text
+from hangtop_core.report import WIDTH, diagnosis_text
 from hangtop_core.session import Session
+from hangtop_core.stackreport import merged_text
 
 if TYPE_CHECKING:
     import argparse

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Fact, Node
-from hangtop_core.report import diagnosis_text, each_text
+from hangtop_core.report import diagnosis_text
+from hangtop_core.stackreport import each_text
 from support import situations
 from support.build import HUNG_SINCE, World, judged
 from support.halves import N1, N2, N3, culprits, halves, world
