@@ -22,18 +22,19 @@ test: $(VENV)/ready $(VENV)/system lint ## linters, types and all tests
 	@$(BIN)/python tests/run.py $(TOGETHER) $(ARGS)
 
 # Not a part of `make test`: the frameworks are large, and each of their jobs takes most of a minute.
-FRAMEWORKS ?= .venv-frameworks
-test-frameworks: $(VENV)/ready $(FRAMEWORKS)/bin/python ## jobs of real frameworks; FRAMEWORKS=VENV where one is ready
-	@HANGTOP_FRAMEWORKS=$(FRAMEWORKS) $(BIN)/python -m pytest -n 0 tests/frameworks $(ARGS)
+test-frameworks: $(VENV)/ready $(if $(FRAMEWORKS),,.venv-frameworks/ready) ## jobs of real frameworks; FRAMEWORKS=VENV where one is ready
+	@HANGTOP_FRAMEWORKS=$(or $(FRAMEWORKS),.venv-frameworks) $(BIN)/python -m pytest -n 0 tests/frameworks $(ARGS)
 	@$(BIN)/python tests/support/launcherdocs.py
 
-.venv-frameworks/bin/python: tests/frameworks/requirements.lock
+.venv-frameworks/ready: tests/frameworks/requirements.lock
+	@echo "setting up .venv-frameworks; the first time this takes some minutes"
 	@.ci/make-venv $(PYTHON) .venv-frameworks
 	@.venv-frameworks/bin/python -m pip --disable-pip-version-check --quiet --no-input install \
 		--no-deps 'torch==$(TORCH)+cpu' 2>/dev/null \
 		|| .venv-frameworks/bin/python -m pip --quiet --no-input install 'torch==$(TORCH)'
 	@.venv-frameworks/bin/python -m pip --disable-pip-version-check --quiet --no-input install \
 		--no-deps --require-hashes -r tests/frameworks/requirements.lock
+	@touch $@
 
 lint: $(VENV)/ready ## linters, types and import contracts
 	@$(BIN)/ruff check .

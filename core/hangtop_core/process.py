@@ -86,7 +86,7 @@ class Process(Struct, frozen=True, gc=False):
     """The rank process a child belongs to; for a rank its own pid."""
     launcher_pid: int | None = None
     launcher: Text | None = None
-    """torchrun, accelerate, deepspeed, mpirun, srun, mp.spawn, multiprocessing, or None."""
+    """Its name in the table of launchers (`hangtop_probe.launchers`), or None."""
     worker_id: int | None = None
     """DataLoader worker id, when known."""
     env: Mapping[str, Text] = field(default_factory=dict)

@@ -139,8 +139,6 @@ TABLE = (
         starts="one by one",
         logs=_RAY_LOGS,
     ),
-    # ray 2.60 ray/_private/worker.py, ray_constants.py
-    Launcher(RAY, title=r"ray::\w", starts="one by one", logs=_RAY_LOGS),
     # torchmonarch 0.7 monarch/_src/spmd/actor.py, monarch/_src/actor/bootstrap_main.py
     Launcher(
         "Monarch",
@@ -153,11 +151,13 @@ TABLE = (
     # vllm-project/vllm vllm/utils/system_utils.py `set_process_title`
     Launcher(
         "vLLM",
-        title=r"\S+::(Worker(_|\b)|EngineCore|APIServer|DPCoordinator)",
+        title=r"VLLM::|\S+::(Worker_(TP|PP|DP|EP)\d|EngineCore|APIServer_\d|DPCoordinator)",
         frames="/site-packages/vllm/",
     ),
     # sgl-project/sglang python/sglang/srt/managers/scheduler.py `run_scheduler_process`
     Launcher("SGLang", title=r"sglang::", frames="/sglang/srt/"),
+    # ray 2.60 ray/_private/worker.py, ray_constants.py
+    Launcher(RAY, title=r"ray::\w", starts="one by one", logs=_RAY_LOGS),
     # pytorch/torchx torchx/tracker/api.py; runs torchrun (torchx/components/dist.py)
     Launcher(
         "torchx",

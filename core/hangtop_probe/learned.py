@@ -48,6 +48,11 @@ class Learned(NamedTuple):
     framework: Optional[str] = None
     """The launcher whose frames its stacks have."""
 
+    @property
+    def confirms(self) -> bool:
+        """Whether it tells what the process is; frames of a framework do not."""
+        return self._replace(framework=None) != Learned()
+
 
 def learn(result: Sample) -> Optional[Learned]:
     """Return what frames tell about the process: mp.spawn rank, what it joins, its framework."""

@@ -371,12 +371,8 @@ class Table:
         """Return processes that may be mp.spawn ranks, or agents of torchrun, not yet confirmed."""
         with self._lock:
             may = unconfirmed.Unconfirmed(self.entries, self.roles, self.only)
-            return [one for one in may.identities() if not self._is_confirmed(one)]
-
-    def _is_confirmed(self, identity: Identity) -> bool:
-        """Whether a stack has told what a process is; frames of a framework do not."""
-        known = self._learned.get(identity, Learned())
-        return known._replace(framework=None) != Learned()
+            known = {one: self._learned.get(one, Learned()) for one in may.identities()}
+            return [one for one, learned in known.items() if not learned.confirms]
 
     def identity(self, pid: int) -> Optional[Identity]:
         """Return pid and start time of a live process."""

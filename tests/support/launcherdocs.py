@@ -47,7 +47,8 @@ def _numbers(one: launchers.Launcher) -> str:
     told = one.ranks + one.pmi_ranks + one.tasks
     if not told and one.local_ranks:
         return f"`{one.local_ranks[0]}`, `{one.nodes[0]}`"
-    return ", ".join(f"`{name}`" for name in told) or _BY.get(one.name, "its titles, or order")
+    names = ", ".join(f"`{name}`" for name in told)
+    return names or _BY.get(one.name, "titles, arguments or frames")
 
 
 def _names(one: launchers.Launcher) -> str:

@@ -14,6 +14,7 @@ import io
 import json
 import os
 import platform
+import re
 import tokenize
 import zlib
 from importlib.util import resolve_name
@@ -259,7 +260,18 @@ def _bare(source: bytes) -> bytes:
     ):
         before, after = lines[first - 1][:start], lines[last - 1][end:]
         lines[first - 1 : last] = [before + instead + after]
-    return _narrow(b"\n".join(lines)).encode()
+    return _TYPING.sub(_used, _narrow(b"\n".join(lines))).encode()
+
+
+_TYPING = re.compile(r"^from typing import (?:\(\n(.*?)\n\)|([^\n(]+))\n", re.MULTILINE | re.DOTALL)
+
+
+def _used(typing: re.Match[str]) -> str:
+    """Return an import from `typing` of the names that are used although no types are left."""
+    others = typing.string[: typing.start()] + typing.string[typing.end() :]
+    names = re.findall(r"\w+", typing[1] or typing[2])
+    used = ", ".join(name for name in names if re.search(rf"\b{name}\b", others))
+    return f"from typing import {used}\n" if used else ""
 
 
 def _narrow(code: bytes) -> str:

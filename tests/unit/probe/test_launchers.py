@@ -74,6 +74,8 @@ def parent(comm: str, *cmdline: str) -> Candidate:
         ),
         ("vLLM", {}, None, {"cmdline": ("VLLM::Worker_TP1",)}),
         ("vLLM", {}, None, {"cmdline": ("ours::Worker_DP0_TP1",)}),
+        ("vLLM", {}, None, {"cmdline": ("ray::RayWorkerWrapper rank 1",), "framework": "vLLM"}),
+        (None, {}, None, {"cmdline": ("ours::Worker_7 of rank 1",)}),
         ("SGLang", {}, None, {"cmdline": ("sglang::scheduler_TP1",)}),
         ("mpirun", {"OMPI_COMM_WORLD_RANK": "1"}, None, {}),
         ("mpirun", {"PMIX_RANK": "1"}, None, {}),

@@ -50,3 +50,7 @@ def test_what_frames_tell_about_a_process() -> None:
     # A DataLoader worker forked by a spawned rank has both frames: the inner one counts.
     both = (frame("_worker_loop", WORKER, worker_id="1"), frame("_wrap", SPAWN, i="0"))
     assert told_by(*both) == Learned(None, True, 1)
+    fit = frame("fit", "/venv/lib/python3.11/site-packages/lightning/pytorch/trainer/trainer.py")
+    assert told_by(frame("f", "/a.py"), fit) == Learned(framework="Lightning")
+    spawned = told_by(frame("f", "/a.py"), fit, frame("_wrap", SPAWN, i="3"))
+    assert spawned == Learned(wrap_rank=3, framework="Lightning")

@@ -471,5 +471,8 @@ def test_who_may_be_an_agent_of_torchrun_is_sampled() -> None:
         processes.roles, one.threads = roles, threads
         assert processes.unconfirmed() == ([one.identity] if may else [])
     processes.roles = {}
+    processes.learn(one.identity, Learned(framework="Lightning"))
+    assert processes.unconfirmed() == [one.identity], "it may still come to `_wrap`"
     processes.learn(one.identity, Learned(is_agent=True))
+    assert processes._learned[one.identity] == Learned(is_agent=True, framework="Lightning")
     assert processes.unconfirmed() == [], "it is known"

@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+import typing
 from pathlib import Path, PurePath
 
 import pytest
@@ -55,6 +56,9 @@ class WithoutTexts(ast.NodeTransformer):
         node.returns = None
         return self.generic_visit(node)
 
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        return None if node.module == "typing" else node
+
 
 def without_texts(source: bytes) -> str:
     return ast.dump(WithoutTexts().visit(ast.parse(source)))
@@ -65,6 +69,11 @@ def test_what_is_left_out_for_an_argument_does_not_run(name: str) -> None:
     whole, bare = bundle._source()[name], bundle._source(bundle._PACKS[-1])[name]
     assert without_texts(bare) == without_texts(whole)
     assert len(bare) <= len(whole)
+    tree = list(ast.walk(ast.parse(bare)))
+    read = {one.id for one in tree if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    used = read.intersection(typing.__all__)
+    told = [one.names for one in tree if isinstance(one, ast.ImportFrom) and one.module == "typing"]
+    assert used <= {name.name for names in told for name in names}
 
 
 def test_signs_beyond_ascii_and_in_strings_stay() -> None:
