@@ -13,8 +13,10 @@ from hangtop_core.ras import MAX_TEXT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hangtop_core.collector import Collector
+    from hangtop_core.answers import Answers
+    from hangtop_core.attach.link import Link
     from hangtop_core.model import StackSample
+    from hangtop_core.store import Store
 
 RAS_S = 15.0
 """Seconds RAS has for its report: twice what it waits for ranks that do not answer, and more."""
@@ -59,10 +61,22 @@ def opened(said: Any) -> Openers:
 
 
 class Asks:
-    """Describes requests whose answers go into a collector's store."""
+    """Describes requests whose answers go into a store.
 
-    def __init__(self, collector: Collector) -> None:
-        self._collector = collector
+    ``begin_anew`` connects to a node once more, and is given why.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        answers: Answers,
+        links: Mapping[str, Link],
+        begin_anew: Callable[[str, str], None],
+    ) -> None:
+        self._store = store
+        self._answers = answers
+        self._links = links
+        self._begin_anew = begin_anew
 
     def stacks(
         self,
@@ -81,12 +95,12 @@ class Asks:
             if piece.resumed is not None:
                 how = "was made to run again" if piece.resumed else "does NOT run again"
                 told = f"py-spy left process {piece.pid} stopped; it {how}"
-                self._collector.links[node].note(told)
+                self._links[node].note(told)
             try:
-                sample = self._collector.answers.stacks(node, piece)
+                sample = self._answers.stacks(node, piece)
             except BadPieceError:
                 # It was never told, whatever the probe believes: begin anew with all of them.
-                self._collector.begin_anew(node, "stacks and their names do not fit together")
+                self._begin_anew(node, "stacks and their names do not fit together")
                 raise
             if got is not None:
                 got(node, piece.pid, sample)
@@ -111,7 +125,7 @@ class Asks:
 
         def take(node: str, raw: Any) -> None:
             piece = messages.decode(raw, messages.DescriptorPiece)
-            self._collector.answers.descriptors(node, piece)
+            self._answers.descriptors(node, piece)
 
         what = "read /proc/PID/fd"
         params = {"pids": list(pids)}
@@ -131,7 +145,7 @@ class Asks:
         ``trigger`` lets ranks be made to write what they have, through torch's own dump pipe;
         ``inject`` lets gdb call torch in ranks that cannot be read otherwise: each is stopped.
         """
-        answers, store = self._collector.answers, self._collector.store
+        answers, store = self._answers, self._store
         unpacker = Unpacker(answers.shared)
 
         def take(node: str, raw: Any) -> None:
@@ -169,7 +183,7 @@ class Asks:
 
         def take(node: str, raw: Any) -> None:
             piece = messages.decode(raw, reports.NumericsPiece)
-            self._collector.answers.numerics(node, piece)
+            self._answers.numerics(node, piece)
 
         params = {"pids": list(pids)}
         what = "read numerics files"
@@ -207,11 +221,11 @@ class Asks:
 
         def take(node: str, raw: Any) -> None:
             piece = messages.decode(raw, reports.LogPiece)
-            self._collector.answers.log(node, piece)
+            self._answers.log(node, piece)
 
         params: dict[str, Any] = {"pids": list(pids), "paths": list(paths), "news": by_itself}
         if window is not None:
             params["window"] = window
         else:
-            params["since"] = self._collector.store.outputs.since(node)
+            params["since"] = self._store.outputs.since(node)
         return Ask("log", tuple(pids), params, "read the end of log files", take, 20.0, by_itself)

@@ -56,9 +56,9 @@ class Collector:
     def __init__(self, engine: Engine, options: Options, timing: Timing | None = None) -> None:
         self.store = Store()
         self.answers = Answers(self.store)
-        self.asks = Asks(self)
         self.commands = CommandLog()
         self.links: dict[str, Link] = {}
+        self.asks = Asks(self.store, self.answers, self.links, self.begin_anew)
         self.urgent = False
         """Set when something came that should not wait for the next tick."""
         self.now = Moment(0.0, 0.0)

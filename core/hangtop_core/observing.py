@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.kinds import COMMUNICATION
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.diagnosis import Diagnosis, Need
     from hangtop_core.model import Job, Node, Rank, Snapshot
-    from hangtop_core.session import Session
-    from hangtop_core.updates import Update
+    from hangtop_core.updates import Options, Update
 
 SETTLE_S = 3.0
 """Seconds to look for a job after the node has answered: one just starting shows up within."""
@@ -55,6 +54,27 @@ STALLED_S = 5.0
 """Seconds without progress from which on a job that only starts is worth waiting for."""
 
 Lack = Literal["time", "stacks", "certainty"]
+
+
+class Observation(Protocol):
+    """What gives updates: of a session as much as waiting for some needs."""
+
+    options: Options
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more come."""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it began."""
+
+    @property
+    def latest(self) -> Update | None:
+        """The newest update."""
+
+    def wait(self, predicate: Callable[[Update], bool], timeout: float) -> Update | None:
+        """Wait for an update for which ``predicate`` holds; None where none came in time."""
 
 
 def answered(update: Update) -> bool:
@@ -163,7 +183,7 @@ def limit_s(at_least: float, hang_after: float) -> float:
     return max(at_least, hang_after) + late
 
 
-def wait_while(session: Session, lack: Callable[[Update], Lack | None], limit: float) -> None:
+def wait_while(session: Observation, lack: Callable[[Update], Lack | None], limit: float) -> None:
     """Wait as long as observing longer would add something, so many seconds at most.
 
     For stacks that were asked for and have not come it is waited longer, and then for what they
@@ -275,12 +295,12 @@ def missing(diagnosis: Diagnosis | None) -> list[Need]:
     return [one for one in needs if one.state in ("wanted", "asked")]
 
 
-def needs_limit_s(session: Session) -> float:
+def needs_limit_s(session: Observation) -> float:
     """Seconds for which that is waited for."""
     return PAUSE_LIMIT_S * 2 if session.options.allow_pause else LIMIT_S + 1
 
 
-def observed(session: Session, at_least: float) -> Update:
+def observed(session: Observation, at_least: float) -> Update:
     """Wait until enough is known of every job, and return the newest update.
 
     That is as `hangtop diagnose` waits for one job: until all nodes have answered or cannot, the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hangtop_core import samplerate, sampling
 from hangtop_core.analysis.peers import sought
@@ -12,13 +12,15 @@ from hangtop_core.pace import Pace
 from hangtop_core.precedence import SCREENS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from hangtop_core.answers import Answers
+    from hangtop_core.asks import Ask, Asks
     from hangtop_core.attach.link import Link
     from hangtop_core.attach.timing import Moment
-    from hangtop_core.collector import Collector
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Snapshot
+    from hangtop_core.store import Store
     from hangtop_core.updates import Options
 
 ROUND = 0.5
@@ -31,10 +33,30 @@ CALM = 4.0
 _NOBODY: frozenset[int] = frozenset()
 
 
+class Nodes(Protocol):
+    """All nodes, and what can be asked of each: what rounds need of a collector."""
+
+    store: Store
+    answers: Answers
+    asks: Asks
+    links: dict[str, Link]
+
+    def may_ask(self, link: Link) -> bool:
+        """Whether something may be asked of a node now."""
+
+    def ask_by_itself(
+        self, link: Link, ask: Ask, summary: Callable[[object], None] | None = None
+    ) -> None:
+        """Ask what nobody has asked for."""
+
+    def read_log(self, link: Link, ask: Ask) -> None:
+        """Ask for a log, beside the rounds."""
+
+
 class Rounds:
     """Looks at what is due on all nodes, and lets a collector ask for it."""
 
-    def __init__(self, collector: Collector, options: Options) -> None:
+    def __init__(self, collector: Nodes, options: Options) -> None:
         self._collector = collector
         self._options = options
         self._pace = Pace()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hangtop_core.attach import messages
 from hangtop_core.attach.strings import MAX_STRINGS
@@ -10,10 +10,11 @@ from hangtop_core.attach.strings import MAX_STRINGS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hangtop_core.arrivals import Arrivals
     from hangtop_core.attach.link import Link
     from hangtop_core.attach.timing import Moment
-    from hangtop_core.collector import Collector
     from hangtop_core.errors import HangtopError
+    from hangtop_core.store import Store
     from hangtop_core.updates import Options
 
 REST, REST_NODE = 2.0, 1 / 16
@@ -32,10 +33,20 @@ class _Ending(NamedTuple):
     until: float
 
 
+class Nodes(Protocol):
+    """All nodes, and what is known of them: what watching needs of a collector."""
+
+    store: Store
+    arrivals: Arrivals
+    links: dict[str, Link]
+    now: Moment
+    urgent: bool
+
+
 class Watching:
     """The `watch` requests of all nodes."""
 
-    def __init__(self, collector: Collector, options: Options) -> None:
+    def __init__(self, collector: Nodes, options: Options) -> None:
         self._collector = collector
         self._options = options
         self._ending: dict[str, _Ending] = {}

@@ -2,7 +2,7 @@
 
 Python imports `activate.py` at start, as `sitecustomize`: see there. From then on
 
-- `processes` tells ranks from launchers and helpers,
+- `processes` tells ranks from launchers and helpers, and `rank` does what only a rank needs,
 - `importing` waits for the program to import torch.distributed; torch is never imported from here,
 - `names` knows the variables that switch torch's flight recorder on, by version,
 - `server` starts torch's own worker server on a unix socket once the program joins a process group,
@@ -15,7 +15,7 @@ Python imports `activate.py` at start, as `sitecustomize`: see there. From then 
   `carried` brings both to where this package is not, for ranks of Python 3.14 and later.
 
 Standard library only, Python 3.8 or newer. Nothing here may change what a program does: an error
-costs one line on standard error and the part that failed.
+costs one line on standard error and the part that failed (`failures`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import sys
 
 TYPE_CHECKING = False  # typing would cost every Python some milliseconds at its start
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict
+    from typing import Any, Dict
 
 RUN_DIR = "HANGTOP_RUN_DIR"
 """Names the directory of the run, for the processes of the job and for whoever looks at them."""
@@ -40,6 +40,8 @@ def start(directory: str) -> None:
         return
     _done[os.getpid()] = directory
     from . import importing, permit, processes
+    from .failures import attempt
+    from .rank import become_rank
 
     os.environ.setdefault(RUN_DIR, directory)
     attempt("permit", permit.let_own_tools_look)
@@ -51,17 +53,6 @@ def start(directory: str) -> None:
     number = processes.rank_at_start()
     if number is not None:
         become_rank(directory, number)
-
-
-def become_rank(directory: str, number: int) -> None:
-    """Do what only a rank needs; once per process."""
-    from . import logs, permit, processes, prompt
-
-    if not processes.claim():
-        return
-    attempt("logs", logs.redirect, directory, number)
-    attempt("signal", permit.dump_on_signal, directory, number)
-    attempt("debug", prompt.wait_for_debugger, directory)
 
 
 def detect_overflow(tensor: Any, name: str) -> None:
@@ -79,22 +70,3 @@ def detect_overflow(tensor: Any, name: str) -> None:
     from . import numerics
 
     numerics.detect_overflow(tensor, name)
-
-
-def attempt(part: str, action: Callable[..., Any], *arguments: Any) -> Any:
-    """Call ``action``; whatever goes wrong costs a line and nothing else."""
-    try:
-        return action(*arguments)
-    except Exception as error:
-        complain(part, error)
-        return None
-
-
-def complain(part: str, error: BaseException) -> None:
-    """Say in one line that a part of the hook does not work in this process."""
-    text = " ".join(str(error).split())[:300]
-    line = "hangtop: %s: %s: %s\n" % (part, type(error).__name__, text)
-    try:
-        sys.stderr.write(line)
-    except Exception:  # noqa: S110  # nobody listens
-        pass

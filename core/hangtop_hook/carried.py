@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Dict, Sequence
 
 PACKAGE = "_hangtop_debug"
-ASKER = ("__init__", "carried", "permit", "server", "prompt", "terminal")
+ASKER = ("__init__", "carried", "failures", "permit", "server", "prompt", "terminal")
 """What the other end of a prompt is made of, each after what it imports."""
-ASKED = ("__init__", "permit", "prompt", "pdbsocket")
+ASKED = ("__init__", "failures", "permit", "prompt", "pdbsocket")
 """What the rank itself needs."""
 SOURCES: Dict[str, str] = {}
 """In the asker: the sources it was carried with, and those for the rank."""

@@ -39,7 +39,7 @@ class Finder:
         return None
 
     def _surround(self, spec: Any) -> None:
-        from . import attempt
+        from .failures import attempt
 
         run = spec.loader.exec_module
 
@@ -92,7 +92,8 @@ def wrap(module: Any, directory: str) -> None:
 
     @functools.wraps(function)
     def init_process_group(*arguments: Any, **named: Any) -> Any:
-        from . import attempt, server
+        from . import server
+        from .failures import attempt
 
         attempt("worker server", server.start, directory)
         result = function(*arguments, **named)
@@ -113,7 +114,8 @@ def _wrap_destroy(module: Any) -> None:
 
     @functools.wraps(function)
     def destroy_process_group(*arguments: Any, **named: Any) -> Any:
-        from . import attempt, recorder
+        from . import recorder
+        from .failures import attempt
 
         attempt("recorder", recorder.before_destroy)
         return function(*arguments, **named)
@@ -123,7 +125,8 @@ def _wrap_destroy(module: Any) -> None:
 
 def joined(module: Any, directory: str) -> None:
     """Take note of the number of a rank that no variable told, as of torch.multiprocessing."""
-    from . import become_rank, processes, recorder
+    from . import processes, recorder
+    from .rank import become_rank
 
     recorder.keep(module, directory)
     os.environ["HANGTOP_RANK"] = str(module.get_rank())

@@ -21,7 +21,8 @@ import threading
 from collections import deque
 from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from . import attempt, importing, processes
+from . import importing, processes
+from .failures import attempt, complain
 from .measures import Measure, Measurer, read, tensors
 from .modulenames import Name, Names
 from .numericsfile import File, Settings, from_environment
@@ -147,8 +148,6 @@ class Watcher:
             raise
         except Exception as error:
             self.stop()
-            from . import complain
-
             complain("numerics", error)
             attempt("numerics", self._file.note, "stopped: %s: %s" % (type(error).__name__, error))
 

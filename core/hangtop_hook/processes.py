@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 try:
-    from . import launchers  # type: ignore[attr-defined,unused-ignore]  # as `copy_hook` puts it
+    import hangtop_hook.launchers as launchers  # type: ignore  # as `copy_hook` puts it
 except ImportError:
     from hangtop_probe import launchers
 

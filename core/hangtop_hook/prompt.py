@@ -52,7 +52,7 @@ def socket_path(pid: int, uid: int) -> str:
 
 def answer(number: int, frame: Optional[FrameType]) -> None:
     """Handle the signal: open a prompt where somebody waits for one."""
-    from . import attempt
+    from .failures import attempt
 
     attempt("debug", _answer, frame)
 

@@ -120,7 +120,7 @@ def before_destroy() -> None:
 
 
 def _at_end(keeper: Keeper) -> None:
-    from . import attempt
+    from .failures import attempt
 
     attempt("recorder", keeper.write)
 

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 from .cachedir import Unusable, cache_base
 from .pieces import Probe, Pynvml, PySpy
 
-PARTS = ("cachedir.py", "pieces.py", "boot.py")
+PARTS = ("hangtop_probe/cachedir.py", "hangtop_probe/pieces.py", "hangtop_probe/boot.py")
 """What is sent, in this order; the imports from one another are left out."""
 MAGIC = b"\x1eHT1 "  # as in wire.py, which is not here yet
 OLDEST = (3, 8)

@@ -25,9 +25,13 @@ OLD_ROOM = 600
 _DAY = 86400.0
 _ROOM = re.compile(os.path.basename(rooms.ROOM) + "[0-9a-f]{32}")
 _ENTRY = re.compile(r"[0-9a-f]{64}|\.(?:new|old)-[A-Za-z0-9_]+")
+_PLACE = (
+    r"(?:(?:\.(?:new|old)-[A-Za-z0-9_]+/|hangtop_probe/)"  # the first of a boot that was killed
+    r"(?:[A-Za-z0-9_]+/)?)?"
+)
+_FOLDER = re.compile(_PLACE + "(?:__pycache__/)?")
 _FILE = re.compile(
-    r"(?:\.(?:new|old)-[A-Za-z0-9_]+/)?"  # of a boot that was killed
-    r"(?:py-spy|(?:hangtop_probe/)?(?:[A-Za-z0-9_]+\.py|__pycache__/[A-Za-z0-9_.-]+\.pyc(?:\.\d+)?))"
+    _PLACE + r"(?:py-spy|[A-Za-z0-9_]+\.py|__pycache__/[A-Za-z0-9_.-]+\.pyc(?:\.\d+)?)"
 )
 _COPIED = "copied.txt"
 """What was copied in the terminal app, where that runs: a file beside the directories."""
@@ -123,18 +127,11 @@ def remove(entry: Entry) -> bool:
     if os.path.basename(entry.path) == _COPIED:
         _try(os.unlink, entry.path)
         return not os.path.lexists(entry.path)
-    folders = {entry.path}
     for name in entry.files:
-        full = os.path.join(entry.path, name)
-        while full != entry.path:
-            full = os.path.dirname(full)
-            folders.add(full)
         _try(os.unlink, os.path.join(entry.path, name))
-    begun = [name for name in _names(entry.path) if _ENTRY.fullmatch(name)]
-    for name in ("hangtop_probe", "__pycache__", "hangtop_probe/__pycache__", *begun):
-        folders.add(os.path.join(entry.path, name))
-    for folder in sorted(folders, key=len, reverse=True):
-        _try(os.rmdir, folder)
+    for folder, _, _ in os.walk(entry.path, topdown=False):
+        if folder == entry.path or _FOLDER.fullmatch(os.path.relpath(folder, entry.path) + "/"):
+            _try(os.rmdir, folder)
     return not os.path.lexists(entry.path)
 
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 import tempfile
-from typing import Dict, Optional, Sequence
+from typing import Dict, Iterator, Optional, Sequence
 
 Files = Dict[str, bytes]
 
@@ -26,13 +26,20 @@ def tree_hash(package: str) -> str:
 
 
 def read_tree(package: str) -> Files:
-    """Return the modules of a package directory by file name, as bytes."""
+    """Return the modules of a package directory by their path in it, as bytes."""
     files: Files = {}
-    for name in os.listdir(package):
-        if name.endswith(".py"):
-            with open(os.path.join(package, name), "rb") as file:
-                files[name] = file.read()
+    for path in entries(package):
+        if path.endswith(".py"):
+            with open(path, "rb") as file:
+                files[os.path.relpath(path, package)] = file.read()
     return files
+
+
+def entries(package: str) -> Iterator[str]:
+    """Yield the paths of what a package and its sub-packages hold, but for compiled modules."""
+    for folder, folders, names in os.walk(package):
+        if os.path.basename(folder) != "__pycache__":
+            yield from (os.path.join(folder, name) for name in folders + names)
 
 
 def packed_hash(files: Files) -> str:
@@ -61,11 +68,11 @@ def pack(files: Files) -> bytes:
 
 
 def unpack(block: bytes) -> Files:
-    """Undo `pack`; names with a path in them are refused."""
+    """Undo `pack`; names that lead out of the package are refused."""
     head, _, rest = block.partition(b"\n")
     files: Files = {}
     for name, length in json.loads(head.decode("utf-8")):
-        if os.path.basename(name) != name or name in ("", ".", ".."):
+        if {"", ".", ".."}.intersection(name.split("/")):
             raise ValueError("bad file name")
         files[name], rest = rest[:length], rest[length:]
     return files
@@ -172,7 +179,9 @@ def keep(base: str, key: str, files: Files, mode: int) -> str:
     work = tempfile.mkdtemp(prefix=".new-", dir=base)
     try:
         for name, content in files.items():
-            fd = os.open(os.path.join(work, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            path = os.path.join(work, name)
+            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with os.fdopen(fd, "wb") as file:
                 file.write(content)
         if os.path.lexists(target):

@@ -23,10 +23,27 @@ def python(code: str) -> List[str]:
 
 
 def in_memory() -> Optional[Dict[str, bytes]]:
-    """Return the modules by file name where they are only in memory, see `pieces.Memory`."""
+    """Return the modules by their paths where they are only in memory, see `pieces.Memory`."""
     loader = getattr(sys.modules[PACKAGE].__spec__, "loader", None)
     files: Optional[Dict[str, bytes]] = getattr(loader, "files", None)
     return files
+
+
+def folder() -> str:
+    """Return the directory that holds the package, where that is in files."""
+    return os.path.dirname(os.path.dirname(os.path.abspath(str(sys.modules[PACKAGE].__file__))))
+
+
+def source(path: str) -> bytes:
+    """Return the text of a module by its path, which begins with the package.
+
+    Raises KeyError or OSError where it did not come along.
+    """
+    files = in_memory()
+    if files is not None:
+        return files[path[len(PACKAGE) + 1 :]]
+    with open(os.path.join(folder(), path), "rb") as file:
+        return file.read()
 
 
 def _place() -> str:
@@ -34,7 +51,7 @@ def _place() -> str:
     global _kept
     files = in_memory()
     if files is None:
-        return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        return folder()
     with _lock:
         if _kept is None:
             _kept = _zipped(files)

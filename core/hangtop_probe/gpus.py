@@ -22,7 +22,7 @@ from . import child, nics, pieces, procfs, pynvml_path
 if TYPE_CHECKING:
     from .tools import Tools
 
-READER = "nvmlread.py"
+READER = "hangtop_probe/nvmlread.py"
 INTERVAL = 2.0
 """Seconds between two readings."""
 SILENCE = 10.0
@@ -220,10 +220,9 @@ def command(seconds: float, left_out: Optional[List[int]] = None) -> List[str]:
     """Return how the child is started: by its file, or by its text where that is in memory."""
     options = [pynvml_path.find().entry or "", "%g" % seconds, *map(str, left_out or ())]
     python = [sys.executable, "-I", "-S", "-u"]
-    files = child.in_memory()
-    if files is not None:
-        return [*python, "-c", files[READER].decode("utf-8"), *options]
-    return [*python, os.path.join(os.path.dirname(__file__), READER), *options]
+    if child.in_memory() is not None:
+        return [*python, "-c", child.source(READER).decode("utf-8"), *options]
+    return [*python, os.path.join(child.folder(), READER), *options]
 
 
 def _process(pid: int, memory: Optional[int]) -> Fields:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Line = Tuple[str, Optional[bytes]]
     Said = queue.Queue[Line]
 
-PROGRAM = "nettest_rank.py"
+PROGRAM = "hangtop_probe/nettest_rank.py"
 BOOT = """\
 import os, sys
 sys.path[:] = [p for p in sys.path if p]
@@ -98,12 +98,8 @@ def with_torch(paths: Sequence[str], tools: Tools, request: Request) -> List[Dic
 
 def program() -> bytes:
     """Return the source of what is run, from wherever this package was loaded."""
-    files = child.in_memory()
     try:
-        if files is not None:
-            return files[PROGRAM]
-        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), PROGRAM), "rb") as file:
-            return file.read()
+        return child.source(PROGRAM)
     except (OSError, KeyError):
         raise Refused("error", "the program for torch did not come along") from None
 

@@ -18,6 +18,7 @@ from .cachedir import (
     Files,
     Unusable,
     check_trusted,
+    entries,
     file_hash,
     keep,
     own_directory,
@@ -57,9 +58,8 @@ class Probe:
         for where, named in places:
             place = os.path.realpath(named)
             try:
-                within = (os.path.join(place, name) for name in os.listdir(place))
                 # What is above, too: other modules are looked for there, first of all.
-                check_trusted(os.path.dirname(place), place, *within)
+                check_trusted(os.path.dirname(place), place, *entries(place))
                 if tree_hash(place) == self.hash:
                     sys.path.insert(0, os.path.dirname(place))
                     sys.dont_write_bytecode = where == "shared"
@@ -104,13 +104,17 @@ class Memory:
         """Find a module of the package, as importlib asks for it."""
         if name != self.package and not name.startswith(self.package + "."):
             return None
-        if self._file(name) not in self.files:
+        file = self._file(name)
+        if file not in self.files:
             return None
         loader: Any = self
-        return spec_from_loader(name, loader, is_package=name == self.package)
+        return spec_from_loader(name, loader, is_package=file.endswith("__init__.py"))
 
     def _file(self, name: str) -> str:
-        return (name[len(self.package) + 1 :] or "__init__") + ".py"
+        """Return the path of a module in the package, or of the package that it is."""
+        place = "/".join(name.split(".")[1:])
+        package = (place + "/__init__.py").lstrip("/")
+        return package if package in self.files else place + ".py"
 
     def create_module(self, spec: Any) -> None:
         """Make modules in the ordinary way."""

@@ -23,16 +23,16 @@ from .tools import Tools
 from .watch import BUDGET, Watch
 
 MODULES = {
-    "descriptors": "descriptors",
-    "holders": "holders",
-    "ras": "ras",
-    "recorder": "recorder",
-    "log": "logs",
-    "core": "cores",
-    "numerics": "numerics",
-    "strace": "strace",
-    "check": "check",
-    "nettest": "nettest",
+    "descriptors": "hangtop_probe.descriptors",
+    "holders": "hangtop_probe.holders",
+    "ras": "hangtop_probe.ras",
+    "recorder": "hangtop_probe.recorder",
+    "log": "hangtop_probe.logs",
+    "core": "hangtop_probe.cores",
+    "numerics": "hangtop_probe.numerics",
+    "strace": "hangtop_probe.strace",
+    "check": "hangtop_probe.check",
+    "nettest": "hangtop_probe.nettest",
 }
 """By request: the module that answers it, where that need not be here."""
 
@@ -152,7 +152,7 @@ class Probe:
 def _handler(op: str, make: Callable[[Any], Handler]) -> Handler:
     """Return what answers a request, loaded now: later a file server that it is on may be gone."""
     try:
-        return make(importlib.import_module("%s.%s" % (__package__, MODULES[op])))
+        return make(importlib.import_module(MODULES[op]))
     except ImportError:
         return partial(_refuse, op)
 

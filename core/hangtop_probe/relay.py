@@ -36,7 +36,7 @@ from typing import Any, BinaryIO, Dict, List, Optional, Sequence
 
 from .rooms import FILE, ROOM, remove_room
 
-PARTS = ("rooms.py", "relay.py")
+PARTS = ("hangtop_probe/rooms.py", "hangtop_probe/relay.py")
 """What is sent, in this order; the imports from one another are left out."""
 MAGIC = b"\x1eHT1 "  # as in wire.py, which is not here yet
 MAX_FILE = 64 << 20

@@ -319,7 +319,7 @@ def test_nothing_is_imported_from_beside_the_probe_that_others_put_there(
     """Where it lies is the first place in which Python looks for any module."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
-    source = str(cachedir.__file__).rpartition("/")[0]
+    source = str(bundle.PACKAGE)
     shutil.copytree(source, place / "hangtop_probe")
     probe = pieces.Probe({"hash": cachedir.tree_hash(source), "path": str(place)})
     place.chmod(0o755)

@@ -11,13 +11,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import hangtop_probe
 from hangtop_probe import wire
 from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from support.launch import Started
 
-CORE = Path(wire.__file__).parents[1]
+CORE = Path(hangtop_probe.__file__).parents[1]
 BOOT = (
     "import sys; sys.path.insert(0, sys.argv.pop(1));"
     " from hangtop_probe import __main__, server;"

@@ -14,8 +14,8 @@ from hangtop.views.footer import FOOTERS
 INTRODUCTION = """\
 # Keys
 
-Made from the registry of actions (`python -m hangtop.keydoc > docs/keys.md`). In the app `?` shows
-the same, with what is not possible at the moment and why.
+Made from the registry of actions (`python -m hangtop.keydoc > docs/keys.md`). In the app `?`
+shows the same, with what is not possible at the moment and why.
 
 Lower case acts on the rank or node under the cursor or on the marked ranks, upper case on all of
 them. `Esc` goes one level up and never quits. What could touch a process beyond reading it shows

@@ -23,9 +23,10 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
+import hangtop_probe
+from hangtop_core import version
 from hangtop_core.attach.child import Child
 from hangtop_core.attach.engine import MAX_UNREAD, Closed, Engine, Errors, Event, Lines, PipeEngine
-from hangtop_probe import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,9 +49,12 @@ _CREDIT = MAX_UNREAD // 8
 """Bytes dealt with of a connection that are worth telling."""
 _MOST = 1 << 30
 """Bytes of one order or event; more is none."""
-_CODE = (
-    "import sys; sys.path[:0] = sys.argv[1:]; from hangtop_core.attach.apart import serve; serve()"
-)
+_CODE = """\
+import sys
+sys.path[:0] = sys.argv[1:]
+from hangtop_core.attach import apart
+apart.serve()
+"""
 _ENDED = b"hangtop's own process that holds the connections has ended"
 
 
@@ -197,7 +201,7 @@ class _House:
         self, came: Callable[[bytes, int, bytes], None], ended: Callable[[_House], None]
     ) -> None:
         self._came, self._ended = came, ended
-        folders = {str(Path(__file__).parents[2]), str(Path(wire.__file__).parents[1])}
+        folders = {str(Path(str(one.__file__)).parents[1]) for one in (version, hangtop_probe)}
         self._child = Child([sys.executable, "-ISc", _CODE, *sorted(folders)])
         os.close(self._child.stderr)  # whatever it says there, our screen is not the place
         for fd in (self._child.stdin, self._child.stdout):

@@ -17,6 +17,7 @@ import platform
 import re
 import tokenize
 import zlib
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -117,7 +118,7 @@ def _opening(keep: bool, order: Push | None) -> bytes:
 
 def _together(names: Sequence[str], bare: bool = False) -> str:
     """Return modules that stand alone as one text."""
-    sources = [(PACKAGE / name).read_bytes() for name in names]
+    sources = [(PACKAGE.parent / name).read_bytes() for name in names]
     return "\n".join(_alone(_bare(source) if bare else source) for source in sources)
 
 
@@ -191,16 +192,25 @@ def _source(asked: frozenset[str] | None = None) -> dict[str, bytes]:
         return found
     from hangtop_probe.probe import MODULES  # all of the probe: its text is sent without
 
-    names, more = {"__init__.py"}, [*_ALWAYS, *(MODULES[op] for op in asked)]
+    names: set[str] = set()
+    more = [*_ALWAYS, *(MODULES[op] for op in asked)]
     while more:
-        name = f"{more.pop()}.py"
-        if name in found and name not in names:
-            names.add(name)
-            more += _imported(found[name])
+        for name in _files(more.pop()):
+            if name in found and name not in names:
+                names.add(name)
+                more += _imported(name, found[name])
     return {name: _bare(found[name]) for name in names}
 
 
-_ALWAYS = ("__main__", "nvmlread")
+def _files(module: str) -> Iterator[str]:
+    """Yield the file that a module of the probe may be, and those of the packages it is in."""
+    parts = module.split(".")[1:]
+    yield "/".join(parts) + ".py"
+    for length in range(len(parts) + 1):
+        yield "/".join([*parts[:length], "__init__.py"])
+
+
+_ALWAYS = ("hangtop_probe.__main__", "hangtop_probe.nvmlread")
 """What starts the probe, and what it runs by its file."""
 _PACKS = tuple(
     frozenset(pack.split())
@@ -225,13 +235,15 @@ def _pack(order: Push) -> frozenset[str]:
     return next(pack for pack in _PACKS if asked & _PACKS[-1] <= pack)
 
 
-def _imported(source: bytes) -> Iterator[str]:
-    """Name the probe's modules that one of them imports."""
+def _imported(file: str, source: bytes) -> Iterator[str]:
+    """Name the probe's modules that the one in ``file`` imports, and all else it imports of it."""
+    package = ".".join([PACKAGE.name, *file.split("/")[:-1]])
     more: list[ast.AST] = [ast.parse(source)]
     while more:
         found = more.pop()
         if isinstance(found, ast.ImportFrom) and found.level:
-            yield from [found.module] if found.module else (one.name for one in found.names)
+            module = resolve_name("." * found.level + (found.module or ""), package)
+            yield from (module, *(f"{module}.{one.name}" for one in found.names))
         more += [] if _is_for_types(found) else ast.iter_child_nodes(found)
 
 

@@ -47,7 +47,7 @@ class Link:
         self,
         launcher: Launcher,
         engine: Connections,
-        listener: Listener,
+        listener: Listener[Link],
         timing: Timing | None = None,
         may_start: Callable[[Link, Moment], bool] | None = None,
     ) -> None:

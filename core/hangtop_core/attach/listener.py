@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hangtop_core.attach.link import Link
     from hangtop_core.attach.messages import Hello
     from hangtop_core.attach.timing import Moment
 
 
-class Listener(Protocol):
+Link = TypeVar("Link", contravariant=True)
+
+
+class Listener(Protocol[Link]):
     """Who wants to know what becomes of a link."""
 
     def link_changed(self, link: Link, changes: Mapping[str, Any]) -> None:

@@ -107,8 +107,8 @@ def _wrong_interface(facts: Facts, first: JobRun, last: JobRun) -> Finding:
     return Finding(
         "wrong-interface",
         "failure",
-        f"{last.backend} takes a wrong interface on {nodesets.fold(nodes)}: a job fails, and works "
-        f"with {setting}",
+        f"{last.backend} takes a wrong interface on {nodesets.fold(nodes)}: a job fails, and "
+        f"works with {setting}",
         tuple(nodes),
         evidence=(f"without it ranks fail to {DOES.get(step, step)}", *errors, *explained(facts)),
         next_steps=(Advice(f"set {setting} for all ranks"),),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PATH = re.compile(r"[A-Za-z0-9_./+-]{1,300}")
 """Of a Python, as a node tells it: it gets into a command."""
 SCHEMA = "hangtop.nettest/1"
-PROGRAM = Path(hangtop_probe.__file__).with_name("nettest_rank.py")
+PROGRAM = Path(hangtop_probe.__file__).parents[1] / "hangtop_probe/nettest_rank.py"
 _MIN_WIDTH = 50
 _LABEL = 12
 _HEAD = {0: "PASSED", 3: "FAILED", 4: "INCOMPLETE", 130: "INTERRUPTED"}

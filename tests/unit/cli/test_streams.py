@@ -61,7 +61,8 @@ def test_output_that_cannot_be_written_is_told_before_anything_is_observed(
 
 
 def test_a_character_that_the_locale_lacks_costs_no_result() -> None:
-    code = "from hangtop.cli.streams import *; open_standard_streams(); print('a\\u2026\\udcff')"
+    code = "from hangtop.cli.streams import *; open_standard_streams(); "
+    code += "print('a\\u2026\\udcff')"
     environ = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True

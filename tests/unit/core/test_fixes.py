@@ -38,7 +38,7 @@ def test_all_names_are_listed_and_the_probe_uses_no_other_fix() -> None:
     }
     assert told == names.ALL == fixes.TEXTS.keys()
     folder = Path(hangtop_probe.__file__).parent
-    for path in folder.glob("*.py"):
+    for path in folder.rglob("*.py"):
         if path.name == "recorder.py":
             continue
         for node in ast.walk(ast.parse(path.read_text())):

@@ -262,7 +262,8 @@ def test_no_file_of_the_present_folder_counts(
 
 
 def test_defaults_of_clustershell_change_nothing_and_break_nothing(tmp_path: Path) -> None:
-    code = "from hangtop_core.nodesets import fold; print(fold(['r1n1', 'r1n2', 'r2n1', 'r2n2']))"
+    code = "from hangtop_core.nodesets import fold; "
+    code += "print(fold(['r1n1', 'r1n2', 'r2n1', 'r2n2']))"
     environ = {**os.environ, "CLUSTERSHELL_CFGDIR": str(tmp_path),
                "PYTHONPATH": str(Path(nodesets.__file__).parents[1])}  # fmt: skip
     for text in ("garbage", "[nodeset]\nfold_axis: 1\n"):

@@ -82,8 +82,8 @@ def test_root_on_another_node_is_reached_by_an_option(
 def test_a_node_can_have_so_many_processes_and_no_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("store", "jobtable"):
-        monkeypatch.setattr(f"hangtop_core.{module}.MAX_PROCESSES", 10)
+    for place in ("hangtop_core.store.MAX_PROCESSES", "hangtop_core.jobtable.MAX_PROCESSES"):
+        monkeypatch.setattr(place, 10)
     bench.fold(0, *(process(100 + number, number) for number in range(30)))
     bench.fold(1, *(process(200 + number, number) for number in range(5)))
     assert [r.rank for r in bench.ranks(1)] == list(range(10))

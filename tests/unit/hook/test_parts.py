@@ -14,8 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-import hangtop_hook
-from hangtop_hook import importing, logs, permit, recorder, server, tee, terminal
+from hangtop_hook import failures, importing, logs, permit, recorder, server, tee, terminal
 from support.processes import all_pids
 
 OLD = 1_600_000_000
@@ -117,7 +116,7 @@ def test_an_error_is_one_line_and_no_exception(capsys: pytest.CaptureFixture[str
     def fail() -> None:
         raise OSError(28, "No space\nleft")
 
-    assert hangtop_hook.attempt("logs", fail) is None
+    assert failures.attempt("logs", fail) is None
     assert capsys.readouterr().err == "hangtop: logs: OSError: [Errno 28] No space left\n"
 
 
@@ -211,7 +210,7 @@ def test_a_rank_that_joined_tells_its_number_in_its_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where no variable does: hangtop reads it there."""
-    monkeypatch.setattr(hangtop_hook, "become_rank", lambda *_: None)
+    monkeypatch.setattr("hangtop_hook.rank.become_rank", lambda *_: None)
     monkeypatch.setattr(recorder, "keep", lambda *_: None)
     monkeypatch.setenv("HANGTOP_RANK", "")
     importing.joined(SimpleNamespace(get_rank=lambda: 3), "/runs/7")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib
 import json
 import os
 import platform
@@ -40,7 +41,9 @@ def test_it_imports_nothing_of_ours_before_it_is_done() -> None:
     assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
 
 
-NAMES = st.text("abc_.", min_size=1, max_size=8).filter(lambda name: name not in (".", ".."))
+NAMES = st.text("abc_./", min_size=1, max_size=8).filter(
+    lambda name: not {"", ".", ".."}.intersection(name.split("/"))
+)
 
 
 @given(st.dictionaries(NAMES, st.binary(max_size=50), max_size=6))
@@ -48,10 +51,44 @@ def test_what_is_packed_is_unpacked(files: dict[str, bytes]) -> None:
     assert cachedir.unpack(cachedir.pack(files)) == files
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b", "..", "."])
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../b", "a//b", "a/", "", "..", "."])
 def test_no_file_leaves_its_directory(name: str) -> None:
     with pytest.raises(ValueError, match="bad file name"):
         cachedir.unpack(cachedir.pack({name: b""}))
+
+
+PACKED = {
+    "__init__.py": b"",
+    "sub/__init__.py": b"from . import one",
+    "sub/one.py": b"from ..two import two",
+    "two.py": b"two = 2",
+}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_packages_in_the_probe_are_imported_from_wherever_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    tmp_path.chmod(0o700)
+    probe = pieces.Probe({"hash": cachedir.packed_hash(PACKED), "path": "/nowhere"})
+    probe.package = f"packed_{kept}"
+    probe.take(cachedir.pack(PACKED), str(tmp_path) if kept else None)
+    assert probe.where == ("cache" if kept else "memory")
+    assert importlib.import_module(f"{probe.package}.sub").one.two == 2
+    assert bool(list(tmp_path.rglob("one.py"))) == kept
+
+
+def test_a_package_in_the_probe_that_others_can_change_is_not_used(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    probe = pieces.Probe({"hash": cachedir.packed_hash(PACKED), "path": str(tmp_path)})
+    cachedir.keep(str(tmp_path), probe.package, PACKED, 0o600)
+    (tmp_path / probe.package / "sub").chmod(0o777)
+    assert not probe.find(None)
+    (tmp_path / probe.package / "sub").chmod(0o700)
+    (tmp_path / probe.package / "sub/one.py").chmod(0o666)
+    assert not probe.find(None)
 
 
 @given(st.dictionaries(NAMES, st.binary(max_size=9), min_size=1, max_size=4), st.data())

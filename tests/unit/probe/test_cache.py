@@ -45,6 +45,8 @@ def put(path: Path, *names: str) -> Path:
 
 def test_what_is_hangtop_s_goes_with_its_directory(base: Path) -> None:
     put(base / KEY, "hangtop_probe/boot.py", "hangtop_probe/__pycache__/boot.cpython-311.pyc")
+    put(base / KEY / "hangtop_probe/proc", "table.py", "__pycache__/table.cpython-311.pyc")
+    (base / KEY / "hangtop_probe/gpu/__pycache__").mkdir(parents=True)  # killed before its first
     put(base / KEY[::-1], "py-spy")
     put(base / ".new-ab_1", "wire.py")
     (base / ("f" * 64)).mkdir()
@@ -67,6 +69,7 @@ def test_what_is_hangtop_s_goes_with_its_directory(base: Path) -> None:
 def test_what_a_boot_left_that_was_killed_goes(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def left(name: str) -> None:
         put(base / name, ".new-ab_1/wire.py", ".old-ab_2/__pycache__/wire.cpython-311.pyc")
+        put(base / name, ".new-ab_1/proc/table.py")
         (base / name / ".new-ab_3").mkdir()  # killed before its first file
 
     left(KEY)
@@ -86,6 +89,8 @@ def test_what_a_boot_left_that_was_killed_goes(base: Path, monkeypatch: pytest.M
         "notes.txt",
         f"{KEY}/notes.txt",
         f"{KEY}/hangtop_probe/data.bin",
+        f"{KEY}/hangtop_probe/proc/data.bin",
+        f"{KEY}/hangtop_probe/proc/sub/x.py",
         f"{KEY}/sub/x.py",
         f"{KEY}/.new-ab_1/notes.txt",
         f"{KEY}/.new-ab_1/.new-ab_2/x.py",

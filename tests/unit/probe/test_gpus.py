@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 import pytest
 
+import hangtop_probe
 from hangtop_probe import gpus
 from hangtop_probe.hardware import Hardware
 from hangtop_probe.tools import Tools
@@ -232,12 +233,9 @@ def test_a_child_has_what_it_needs_when_the_probe_is_only_in_memory(double: nvml
     script = (
         "import os, sys, threading\n"
         "folder, place = sys.argv[1:]\n"
-        "def content(name):\n"
-        "    with open(os.path.join(folder, name), 'rb') as file:\n"
-        "        return file.read()\n"
-        "files = {name: content(name) for name in os.listdir(folder) if name.endswith('.py')}\n"
         "sys.path.insert(0, os.path.dirname(folder))\n"
-        "from hangtop_probe import pieces\n"
+        "from hangtop_probe import cachedir, pieces\n"
+        "files = cachedir.read_tree(folder)\n"
         "for name in [name for name in sys.modules if name.startswith('hangtop_probe')]:\n"
         "    del sys.modules[name]\n"
         "sys.path[0] = place\n"
@@ -246,7 +244,7 @@ def test_a_child_has_what_it_needs_when_the_probe_is_only_in_memory(double: nvml
         "assert not hasattr(gpus, '__file__')\n"
         "print(gpus.Gpus(tools.Tools()).once(threading.Event())['gpus'])\n"
     )
-    folders = [os.path.dirname(gpus.__file__), os.path.dirname(pynvml.__file__)]
+    folders = [os.path.dirname(str(one.__file__)) for one in (hangtop_probe, pynvml)]
     argv = [sys.executable, "-I", "-S", "-c", script, *folders]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.stdout == "3\n", done.stderr

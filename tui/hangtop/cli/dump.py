@@ -54,9 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments = complete(arguments)
     check_output(arguments)
     if arguments.capture is not None:
-        from hangtop.cli.fromfile import dump
-
-        return dump(arguments)
+        return captured(arguments)
     if arguments.native and arguments.readonly:
         raise UsageError("--native pauses the ranks, and --readonly forbids that")
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
@@ -86,6 +84,19 @@ def run(arguments: argparse.Namespace) -> int:
     put(snapshot, job, arguments)
     if interrupted or answers.missing:
         return 130
+    return 0 if has_stacks(job) else 13
+
+
+def captured(arguments: argparse.Namespace) -> int:
+    """Print the stacks in a capture; returns the exit status."""
+    from hangtop.cli.fromfile import no_targets, picture
+
+    no_targets(arguments)
+    if arguments.native:
+        raise UsageError("--native asks the ranks; a capture has what was taken then")
+    update, job = picture(arguments.capture, arguments.job_key)
+    job = named(job, arguments.pid)
+    put(update.snapshot, job, arguments)
     return 0 if has_stacks(job) else 13
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop.cli import dump as dumping
 from hangtop.cli import flightlive
 from hangtop.cli.arguments import complete
 from hangtop.cli.observe import choose
@@ -83,17 +82,6 @@ def diagnosis_of(arguments: argparse.Namespace) -> tuple[Diagnosis, Snapshot]:
             f"`{opening(arguments.capture)}` shows what is.",
         )
     return found, update.snapshot
-
-
-def dump(arguments: argparse.Namespace) -> int:
-    """Print the stacks in a capture; returns the exit status."""
-    no_targets(arguments)
-    if arguments.native:
-        raise UsageError("--native asks the ranks; a capture has what was taken then")
-    update, job = picture(arguments.capture, arguments.job_key)
-    job = dumping.named(job, arguments.pid)
-    dumping.put(update.snapshot, job, arguments)
-    return 0 if dumping.has_stacks(job) else 13
 
 
 def numerics(arguments: argparse.Namespace, path: str) -> list[Numerics]:

@@ -154,7 +154,11 @@ def _hit(case: Case, bad: Sequence[_Bad], failing: Sequence[Subject]) -> Hit:
         ),
         steps=(
             *first.steps,
-            *((Advice(f"the same for the other GPUs, on {nodesets.fold(nodes)}"),) if many else ()),
+            *(
+                (Advice(f"the same for the other GPUs, on {nodesets.fold(nodes)}"),)
+                if many
+                else ()
+            ),
         ),
         confidence=first.confidence,
     )  # fmt: skip

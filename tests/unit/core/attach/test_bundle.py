@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import typing
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -19,7 +20,7 @@ import importlib
 files = {name: text.encode() for name, text in json.load(sys.stdin).items()}
 sys.meta_path.insert(0, Memory("hangtop_probe", files))
 for name in files:
-    importlib.import_module("hangtop_probe." + name[:-3])
+    importlib.import_module("hangtop_probe." + name[:-3].replace("/", "."))
 handlers = sys.modules["hangtop_probe.probe"].Probe().handlers()
 print(*(op for op, answer in handlers.items() if "_refuse" not in repr(answer)))
 """
@@ -83,8 +84,10 @@ def test_signs_beyond_ascii_and_in_strings_stay() -> None:
 
 
 def test_what_needs_a_probe_that_can_be_told_something_is_not_pushed() -> None:
-    left_out = set(bundle._source()) - set(bundle._source(bundle._PACKS[-1]))
-    nettest = {name for name in bundle._source() if name.startswith("nettest")}
+    sent = bundle._source(bundle._PACKS[-1])
+    left_out = {PurePath(name).name for name in bundle._source() if name not in sent}
+    left_out.discard("__init__.py")
+    nettest = {name for name in left_out if name.startswith("nettest")}
     assert left_out == {"strace.py", "ras.py", "boot.py", "relay.py", *nettest}
     assert nettest
 
@@ -103,6 +106,32 @@ def test_a_pack_has_all_that_its_modules_import(pack: frozenset[str]) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert {"watch", "stacks", "clean", *pack} <= set(done.stdout.split())
+
+
+def test_what_is_imported_from_packages_is_sent_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {
+        "__init__.py": "",
+        "__main__.py": "def main():\n    from .wire import server",
+        "wire/__init__.py": "",
+        "wire/server.py": "from ..proc.table import Table\nfrom . import beside",
+        "wire/beside.py": "from .. import above",
+        "proc/__init__.py": "from .inner import deep",
+        "proc/table.py": "from __future__ import annotations\nimport os",
+        "proc/inner/__init__.py": "",
+        "proc/inner/deep.py": "",
+        "above.py": "",
+        "other/__init__.py": "",
+        "other/unused.py": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / "hangtop_probe" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "hangtop_probe" / name).write_text(text)
+    monkeypatch.setattr(bundle, "PACKAGE", tmp_path / "hangtop_probe")
+    assert bundle._source.__wrapped__().keys() == texts.keys()
+    sent = bundle._source.__wrapped__(frozenset())
+    assert sent.keys() == texts.keys() - {"other/__init__.py", "other/unused.py"}
 
 
 def test_what_is_asked_decides_what_is_sent() -> None:
