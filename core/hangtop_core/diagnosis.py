@@ -199,6 +199,8 @@ class RequestWait(Struct, frozen=True, gc=False):
     pid: int
     text: str
     """`zmq recv at engine.py:13 (worker_busy_loop)`."""
+    is_proven: bool = True
+    """Whether it is known where requests come from: a port of its own, or a controller."""
 
 
 class Diagnosis(Struct, frozen=True):

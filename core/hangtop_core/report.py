@@ -99,12 +99,12 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     return "\n".join(lines) + "\n"
 
 
-def idle_text(waits: Sequence[RequestWait]) -> str:
-    """`ranks 0-3 by zmq recv at engine.py:13 (loop); api_server.py by an event loop at ...`."""
+def idle_parts(waits: Sequence[RequestWait]) -> list[str]:
+    """`ranks 0-3 by zmq recv at engine.py:13 (loop)`, `api_server.py by an event loop at ...`."""
     groups: dict[str, list[RequestWait]] = defaultdict(list)
     for one in waits:
         groups[one.text].append(one)
-    return "; ".join(f"{_who_waits(some)} by {text}" for text, some in groups.items())
+    return [f"{_who_waits(some)} by {text}" for text, some in groups.items()]
 
 
 def _who_waits(waits: Sequence[RequestWait]) -> str:
@@ -113,10 +113,17 @@ def _who_waits(waits: Sequence[RequestWait]) -> str:
     return ", ".join([*([names(ranks)] if ranks else []), *others])
 
 
+def idle_title(waits: Sequence[RequestWait]) -> str:
+    """That nobody asks a server for anything, as far as that is known."""
+    if all(one.is_proven for one in waits):
+        return "Nobody asks this server for anything."
+    return "Most likely nobody asks this server for anything: a request would show it."
+
+
 def idle_lines(waits: Sequence[RequestWait], width: int) -> list[str]:
     """Who waits for requests and by what, wrapped to a width in characters."""
-    lines = ["", "Nobody asks it for anything. These wait for requests:"]
-    for part in idle_text(waits).split("; "):
+    lines = ["", *wrap(f"{idle_title(waits)} These wait for requests:", width)]
+    for part in idle_parts(waits):
         lines += wrap(part, width, "  - ", "    ")
     return lines
 

@@ -214,19 +214,23 @@ class _Look(NamedTuple):
         return self.now - table.at > self._again(known, 2 * ASK_AGAIN, REAL_AGAIN * REAL_MOST)
 
     def talks(self, known: Tracked, processes: Iterable[Tracked]) -> bool:
-        """Whether to read the connections of a program that polls them, while its rank rests.
+        """Whether to read the connections of what polls them, which no stack tells.
 
-        It may run every second all the same, and gives no stack: they are all that tells of it.
+        Those of a program while its rank rests: it may run every second all the same, and gives no
+        stack. And those of what may be a server: a program that was named, a child of one, or a
+        controller.
         """
-        if known.process.role != "subprocess" or can_sample(known):
-            return False
         main, table = known.process.main_thread, known.descriptors
         if main is None or not (main.syscall or "").startswith(_POLLS):
             return False
         if table is not None and self.now - table.at < max(REAL_AGAIN, self.rate.tables):
             return False
+        if known.process.role != "subprocess":
+            return known.process.is_program or known.process.role == "launcher"
         rank = next((p for p in processes if p.process.pid == known.process.rank_pid), None)
-        return rank is not None and self.quiet(rank)
+        if rank is None or rank.process.is_program:
+            return rank is not None
+        return not can_sample(known) and self.quiet(rank)
 
     def _goes_round(self, known: Tracked) -> bool:
         """Whether it runs in the same functions: it may try to write to a full disk for ever."""

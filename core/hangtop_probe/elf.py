@@ -1,4 +1,4 @@
-"""What the dynamic symbols of a program or library tell of it (elf(5)), kept for each file.
+"""What the symbols of a program or library tell of it (elf(5)), kept for each file.
 
 Only 64-bit little-endian files, which is where torch runs; of others nothing is known.
 """
@@ -15,7 +15,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _PROGRAM = struct.Struct("<IIQQQQQQ")
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_DYNSYM, _LOAD, _EXECUTABLE = 11, 1, 2
+_SYMTAB, _DYNSYM, _LOAD, _EXECUTABLE = 2, 11, 1, 2
 _MAX_TABLE = 4 << 20
 """Bytes of a table of symbols or of their names; libc and python3 have some 100 KiB."""
 _PAGE = 4096
@@ -66,8 +66,9 @@ def _find(fd: int) -> Symbols:
     if header[0][:6] != b"\x7fELF\x02\x01" or header[11] != _SECTION.size:
         return Symbols()
     sections = _table(fd, header[6], header[12], _SECTION)
-    for section in sections:
-        if section[1] == _DYNSYM and section[6] < len(sections):
+    # A program that is linked statically has no dynamic symbols, and may have the others.
+    for section in sorted(sections, key=lambda one: one[1] != _DYNSYM):
+        if section[1] in (_DYNSYM, _SYMTAB) and section[6] < len(sections):
             names = _bytes(fd, sections[section[6]])
             value = _environ(_bytes(fd, section, _SYMBOL.size), names)
             value = None if value is None else value - _lowest(fd, header)

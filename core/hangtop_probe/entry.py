@@ -86,7 +86,7 @@ def own_processes(entries: Dict[int, Entry]) -> FrozenSet[int]:
 
 
 def tracer_of(status: bytes) -> Tuple[int, Optional[str]]:
-    """Return pid and name of who traces a process, by its status; 0 for nobody."""
+    """Return the pid and the name of who traces a process, 0 where nobody does."""
     tracer = procfs.value_of(status, b"TracerPid") or 0
     if not tracer:
         return 0, None

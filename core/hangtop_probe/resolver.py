@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Callable, Dict, NamedTuple
+from typing import TYPE_CHECKING, Callable, Dict, NamedTuple, Sequence
 
 from . import procfs, versions
 from .guard import Guard, Hanging
@@ -76,9 +76,19 @@ class Resolver:
 
 
 def has_torch(pid: int) -> bool:
-    """Whether libtorch is mapped into a process; its memory lock may be held for ever."""
+    """Whether libtorch is mapped into a process."""
+    return _has_mapped(pid, _LIBRARIES)
+
+
+def embeds_python(pid: int) -> bool:
+    """Whether a library of Python is mapped into a program that is no interpreter itself."""
+    return _has_mapped(pid, (b"/libpython",))
+
+
+def _has_mapped(pid: int, names: Sequence[bytes]) -> bool:
+    """Whether such a file is mapped into a process; its memory lock may be held for ever."""
     try:
         maps = _GUARD.call(lambda: procfs.read_all("/proc/%d/maps" % pid, versions.MAX_MAPS))
     except Hanging:
         return False
-    return any(name in (maps or b"") for name in _LIBRARIES)
+    return any(name in (maps or b"") for name in names)

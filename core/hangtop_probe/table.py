@@ -25,6 +25,7 @@ from . import (
     numbering,
     permission,
     procfs,
+    resolver,
     runclock,
     scoping,
     stalled,
@@ -225,6 +226,10 @@ class Table:
         self._dirty = bool(young)  # to be looked at again
         return named.difference(one.stat.pid for one in young)
 
+    def _embeds_python(self, entry: Entry) -> bool:
+        """Whether a process that the user named has a library of Python, whatever it is."""
+        return entry.stat.pid in (self.only or ()) and resolver.embeds_python(entry.stat.pid)
+
     def _candidate(self, entry: Entry) -> candidates.Candidate:
         known = self._learned.get(entry.identity, Learned())
         return candidates.Candidate(
@@ -234,7 +239,7 @@ class Table:
             comm=entry.stat.comm,
             cmdline=entry.facts.cmdline,
             environ=entry.facts.environ,
-            python=entry.facts.python,
+            python=entry.facts.python or self._embeds_python(entry),
             threads=entry.threads,
             wrap_rank=known.wrap_rank,
             local_rank=known.local_rank,

@@ -58,6 +58,9 @@ async def test_a_controller_that_is_stuck_stands_first_as_the_culprit() -> None:
         assert text.index(culprit) < text.index(rows[0])
         text = await keys(pilot, "5")
         assert "culprit VLLM::EngineCore" in " ".join(text.split())
+        text = await keys(pilot, "home", "enter")
+        assert "STACK  VLLM::EngineCore (pid 201)" in text
+        assert "lock.acquire()" in text
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 50)], ids=str)

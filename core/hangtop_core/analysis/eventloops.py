@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.activity import Activity, Reader
     from hangtop_core.model import Frame, Rank
 
-_LOOPS = ("/asyncio/", "/uvloop/", "/trio/", "/grpc/")
+_LOOPS = ("/asyncio/", "/uvloop/", "/trio/", "/gevent/", "/grpc/")
 """Whose waits are for any of several connections."""
 LASTS_S = 600.0
 """Seconds for which that passes for progress in the same functions: a few bytes may be an answer,

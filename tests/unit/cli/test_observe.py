@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 
 from hangtop.cli.main import main
-from hangtop.cli.observe import no_job, wait_for_job, wait_for_nodes
+from hangtop.cli.observe import chosen_ranks, no_job, wait_for_job, wait_for_nodes
 from hangtop.cli.output import StatusLine
 from hangtop_core.attach import messages
+from hangtop_core.errors import HangtopError
 from hangtop_core.model import Node, Snapshot
 from hangtop_core.observing import STANDSTILL_S
 from hangtop_core.store import Store
 from hangtop_core.updates import Update
+from support.build import World
 from support.pieces import EPOCH, piece, process
+from support.situations import FUTEX
 
 NOW = 1000.0
 SEEN = Node("n1", state="ready", since=0.0, last_seen=NOW)
@@ -21,8 +26,10 @@ SEEN = Node("n1", state="ready", since=0.0, last_seen=NOW)
 class Still:
     """A session in which nothing changes; it remembers whether that was enough."""
 
+    age_s = 0.0
+
     def __init__(self, *nodes: Node) -> None:
-        self.update = Update(Snapshot(NOW, 0.0, 1, nodes), {}, 0.0)
+        self.update = self.latest = Update(Snapshot(NOW, 0.0, 1, nodes), {}, 0.0)
         self.enough = False
 
     def wait(self, predicate, timeout: float):  # type: ignore[no-untyped-def]  # as in Session
@@ -41,6 +48,44 @@ class Patient:
     def wait(self, predicate, timeout: float) -> None:  # type: ignore[no-untyped-def]
         self.waited += timeout
         self.age_s += timeout
+
+
+@pytest.mark.parametrize(
+    ("text", "pids", "chosen"),
+    [("1", [], [4010]), ("pid201", [], [201]), ("", [201], [201]), ("", [4000, 201], [4000, 201])],
+)
+def test_ranks_and_controllers_are_chosen_by_number_and_by_pid(
+    text: str, pids: list[int], chosen: list[int]
+) -> None:
+    session = Still(SEEN)
+    session.update = Update(with_engine(), {}, 0.0)
+    arguments = argparse.Namespace(job_key=None, pid=pids)
+    found = chosen_ranks(session, arguments, text)  # type: ignore[arg-type]
+    assert [one.process.pid for one in found] == chosen
+
+
+@pytest.mark.parametrize(
+    ("text", "pids", "said"),
+    [
+        ("", [], "name a rank by its number, or any process by --pid PID"),
+        ("7", [], "there is no rank 7 in this job"),
+        ("", [9], "there is no rank of pid 9 in this job"),
+    ],
+)
+def test_who_chooses_nobody_is_told_so(text: str, pids: list[int], said: str) -> None:
+    session = Still(SEEN)
+    session.update = Update(with_engine(), {}, 0.0)
+    arguments = argparse.Namespace(job_key=None, pid=pids)
+    with pytest.raises(HangtopError, match=said):
+        chosen_ranks(session, arguments, text)  # type: ignore[arg-type]
+
+
+def with_engine() -> Snapshot:
+    """Two ranks, and the engine that started them."""
+    world = World()
+    world.waiters(2)
+    some = {"role": "launcher", "launcher": "multiprocessing", "label": "engine"}
+    return world.snapshot(launchers=(world.process(201, FUTEX, **some),))
 
 
 @pytest.mark.parametrize("age", [0.0, 0.3, 1.0])

@@ -249,6 +249,19 @@ def test_connections_are_read_of_a_program_that_polls_while_its_rank_rests() -> 
     assert plan(tracked(ran=60.0), curl).descriptors == []
 
 
+def test_connections_are_read_of_servers_that_poll_however_often_they_wake_up() -> None:
+    polls = (Thread(101, "python", "S", "do_select", "select"),)
+    program = tracked(101, 0.1, threads=polls, rank=None, rank_source="--pid", rank_pid=101)
+    child = tracked(102, 0.1, role="subprocess", comm="python", rank_pid=101, rank=None,
+                    threads=(Thread(102, "python", "S", "do_select", "select"),))  # fmt: skip
+    engine = tracked(103, 0.1, role="launcher", launcher="multiprocessing", rank=None,
+                     threads=(Thread(103, "python", "S", "do_poll", "poll"),))  # fmt: skip
+    rank = tracked(104, 0.1, threads=(Thread(104, "python", "S", "do_poll", "poll"),))
+    assert plan(program, child, engine, rank).descriptors == [101, 102, 103]
+    program.descriptors = DescriptorTable(NOW - 10)
+    assert plan(program).descriptors == []
+
+
 def test_descriptors_are_not_read_again_and_again() -> None:
     known = tracked()
     known.descriptors = DescriptorTable(NOW - 10)

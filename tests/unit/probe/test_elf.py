@@ -22,6 +22,27 @@ def test_an_interpreter_is_one_under_any_name(tmp_path: Path) -> None:
     assert not elf.symbols("/bin/sh").is_python
 
 
+def static(names: bytes) -> bytes:
+    """A program that is linked statically: a table of symbols and their names, and no other."""
+    head = elf._HEADER.size
+    sections = [(0, 2, 0, 0, head, 0, 1, 0, 8, 24), (0, 3, 0, 0, head, len(names), 0, 0, 1, 0)]
+    header = (b"\x7fELF\x02\x01" + bytes(10), 2, 62, 1, 0, 0, head + len(names), 0, head, 56, 0,
+              elf._SECTION.size, 2, 1)  # fmt: skip
+    rows = b"".join(elf._SECTION.pack(*one) for one in sections)
+    return elf._HEADER.pack(*header) + names + rows
+
+
+@pytest.mark.parametrize(
+    ("names", "is_python"), [(b"\0main\0Py_RunMain\0", True), (b"\0main\0Py_Initialize\0", False)]
+)
+def test_an_interpreter_that_is_linked_statically_is_one(
+    tmp_path: Path, names: bytes, is_python: bool
+) -> None:
+    path = tmp_path / "trainer"
+    path.write_bytes(static(names))
+    assert elf.symbols(str(path)).is_python is is_python
+
+
 @pytest.mark.parametrize("head", [b"", b"\x7fELF\x02\x01", b"\x7fELF\x02\x01" + b"\xff" * 4096])
 def test_a_file_that_is_no_program_tells_nothing(tmp_path: Path, head: bytes) -> None:
     path = tmp_path / "libc.so.6"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import threading
-from typing import TYPE_CHECKING
 
-from hangtop_probe import resolver
+import pytest
 
-if TYPE_CHECKING:
-    import pytest
+from hangtop_probe import numbering, permission, resolver, table
 
 
 def test_a_process_whose_memory_is_locked_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,3 +25,25 @@ def test_a_process_whose_memory_is_locked_holds_nobody_up(monkeypatch: pytest.Mo
 def test_who_has_mapped_torch_may_be_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolver.procfs, "read_all", lambda *_: b"7f00-7f01 /x/libtorch_cpu.so")
     assert resolver.has_torch(os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("mapped", "taken"), [(b"7f00-7f01 /x/libpython3.11.so.1.0", True), (b"", False)]
+)
+def test_a_program_that_embeds_python_is_taken_for_one_where_it_is_named(
+    monkeypatch: pytest.MonkeyPatch, mapped: bytes, taken: bool
+) -> None:
+    monkeypatch.setattr(resolver.procfs, "read_all", lambda *_: mapped)
+    monkeypatch.setattr(table, "_STARTED_S", 0.0)
+    monkeypatch.setattr(table, "_SAMPLED_S", 0.0)
+    # No child of this process, which would be a tool of the probe.
+    script = "/bin/sleep 60 >/dev/null & echo $!"
+    pid = int(subprocess.run(["/bin/sh", "-c", script], stdout=-1, check=True).stdout)
+    try:
+        processes = table.Table(permission.rights())
+        processes.scope(False, frozenset([pid]))
+        processes.scan()
+        found = processes.processes()[pid]
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    assert (found["rank_source"] == numbering.NAMED) is taken

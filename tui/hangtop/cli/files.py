@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         ranks = chosen_ranks(session, arguments, arguments.rank)
         if len(ranks) != 1:
-            raise UsageError(f"one rank at a time, not {arguments.rank}")
+            raise UsageError(f"one rank at a time, not {arguments.rank or len(ranks)}")
         rank = ranks[0]
         if arguments.fd is not None:
             return who_has(session, rank, arguments)

@@ -30,7 +30,7 @@ from hangtop_core.text import AS_ROOT, clean, name_pids, plural
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
     from concurrent.futures import Future
 
     from hangtop_core.model import Job, Node, Rank, Snapshot
@@ -163,21 +163,23 @@ def choose(snapshot: Snapshot, key: str | None) -> Job:
 
 
 def chosen_ranks(session: Session, arguments: argparse.Namespace, text: str) -> list[Rank]:
-    """Return the ranks of the job that a person names as `2` or `0-3,8`.
+    """Return the ranks of the job that a person names as `2` or `0-3,8`, or else by --pid.
 
     Raises:
         UsageError: when that cannot be read.
         NoJobError: when one of them is not there, or there is no job.
     """
-    try:
-        wanted = rankset.parse(text)
-    except ValueError as error:
-        raise UsageError(f"RANK cannot be read: {error}") from error
+    wanted = _named_ranks(text) if text else frozenset(arguments.pid)
+    if not wanted:
+        raise UsageError("name a rank by its number, or any process by --pid PID")
     update, _ = find_job(session, arguments.job_key, arguments.pid)
     job = choose(update.snapshot, arguments.job_key)
 
+    def is_named(rank: Rank, by: Container[int] = wanted) -> bool:
+        return rankset.contains(by, rank.rank) if text else rank.process.pid in by
+
     def absent(ranks: Sequence[Rank]) -> set[int]:
-        return {one for one in wanted if not any(rankset.contains({one}, r.rank) for r in ranks)}
+        return {one for one in wanted if not any(is_named(rank, {one}) for rank in ranks)}
 
     def all_there(update: Update) -> bool:
         now = follow(job, update.snapshot)
@@ -185,13 +187,21 @@ def chosen_ranks(session: Session, arguments: argparse.Namespace, text: str) -> 
 
     update = session.wait(all_there, SETTLE_S) or session.latest or update
     job = follow(job, update.snapshot) or job
-    found = [rank for rank in job.members if rankset.contains(wanted, rank.rank)]
+    found = [rank for rank in job.members if is_named(rank)]
     if missing := absent(job.members):
         seen = rankset.fold(rank.rank for rank in job.members)
         verb = "is" if len(missing) == 1 else "are"
-        what = f"there {verb} no {rankset.names(missing)} in this job"
+        names = rankset.names(missing) if text else f"rank of {name_pids(sorted(missing))}"
+        what = f"there {verb} no {names} in this job"
         raise NoJobError(what, f"There is: {seen or 'none'}")
     return found
+
+
+def _named_ranks(text: str) -> frozenset[int]:
+    try:
+        return rankset.parse(text)
+    except ValueError as error:
+        raise UsageError(f"RANK cannot be read: {error}") from error
 
 
 def ranks_of(job: Job) -> str:

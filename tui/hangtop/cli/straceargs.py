@@ -30,12 +30,18 @@ def add_strace(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop strace 2                        for 10 s\n"
         "  hangtop strace 0-3 --for 5 --filter network\n"
         "  hangtop strace 2 --lines | grep ENOENT  every line, as it comes\n"
-        "  hangtop strace 2 -w 'gpu[01-16]'\n\n"
+        "  hangtop strace 2 -w 'gpu[01-16]'\n"
+        "  hangtop strace --pid 4711               a program that is no rank, an engine\n\n"
         "exit status:\n"
         "  0 traced   1 some rank could not be traced   12 no such rank   2 wrong usage",
         formatter_class=Formatter,
     )
-    parser.add_argument("rank", nargs="+", metavar="RANKS", help="which ranks: 2, or 0-3,8")
+    parser.add_argument(
+        "rank",
+        nargs="*",
+        metavar="RANKS",
+        help="which ranks: 2, or 0-3,8; none where --pid names a process",
+    )
     parser.add_argument(
         "--for",
         dest="for_s",
@@ -72,12 +78,19 @@ def add_files(commands: Commands[argparse.ArgumentParser]) -> None:
         "stopped.",
         epilog="examples:\n"
         "  hangtop files 2          all descriptors of rank 2\n"
-        "  hangtop files 2 7        who else has what descriptor 7 of rank 2 leads to\n\n"
+        "  hangtop files 2 7        who else has what descriptor 7 of rank 2 leads to\n"
+        "  hangtop files --pid 4711 a program that is no rank, an engine\n\n"
         "exit status:\n"
         "  0 listed   1 not readable   12 no such rank   2 wrong usage",
         formatter_class=Formatter,
     )
-    parser.add_argument("rank", metavar="RANK", help="a rank's number")
+    parser.add_argument(
+        "rank",
+        nargs="?",
+        default="",
+        metavar="RANK",
+        help="a rank's number; none where --pid names a process",
+    )
     parser.add_argument("fd", nargs="?", type=int, metavar="FD", help="one of its descriptors")
     parser.add_argument("--json", action="store_true", help="schema hangtop.files/1")
     add_redaction(parser)

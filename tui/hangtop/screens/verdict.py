@@ -191,7 +191,7 @@ class VerdictPage(Page):
 
     def _follow(self, goal: Goal) -> None:
         job = self.state.job
-        for rank in job.ranks if job else ():
+        for rank in job.members if job else ():
             if rank.rank == goal.rank:
                 self.state.rank_key = rank_key(rank)
                 break

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop.actions import page_names
+from hangtop_core.rankset import rank_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -54,6 +55,15 @@ def goal_of_need(need: Need) -> Goal:
     return Goal(screen, need.rank, pane, need.node if screen == "nodes" else None)
 
 
+def _controller(seen: Evidence, verdict: Verdict) -> int | None:
+    """The controller to blame that a piece of evidence is about, as `Rank.rank` has it."""
+    if seen.rank is not None or seen.source != "stacks":
+        return None
+    some = [one for one in verdict.culprits if one.rank is None and one.pid and one.role]
+    named = (one for one in some if f"pid {one.pid})" in seen.text)
+    return next((rank_key(one.node, one.pid or 0) for one in named), None)
+
+
 def goal_of(seen: Evidence, verdict: Verdict, nodes: Collection[str]) -> Goal:
     """The pane that shows what a piece of evidence says.
 
@@ -62,6 +72,9 @@ def goal_of(seen: Evidence, verdict: Verdict, nodes: Collection[str]) -> Goal:
         verdict: it belongs to.
         nodes: names of those of the job.
     """
+    control = _controller(seen, verdict)
+    if control is not None:
+        return Goal("rank", control, "stack")
     told = _RANK.search(seen.text) if seen.rank is None else None
     rank = int(told[1]) if told else seen.rank
     screen = _SCREENS.get(seen.source)

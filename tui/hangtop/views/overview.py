@@ -18,7 +18,13 @@ from hangtop_core.launchline import LOOKED_FOR, script
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.observing import only_named
 from hangtop_core.rankset import fold, names, rank_name
-from hangtop_core.report import end_text, idle_text, numbers_text, past_attempt_text
+from hangtop_core.report import (
+    end_text,
+    idle_parts,
+    idle_title,
+    numbers_text,
+    past_attempt_text,
+)
 from hangtop_core.text import duration, plural
 
 if TYPE_CHECKING:
@@ -283,11 +289,8 @@ def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:
         text = f"Hung for {lasted} until it ended, and no known cause fits."
         return [line((text, "bold")), *end_lines(diagnosis)]
     if diagnosis.state == "idle":
-        waits = [line(part) for part in idle_text(diagnosis.request_waits).split("; ")]
-        return [
-            line(("Nobody asks this server for anything: it is idle.", "good")),
-            *waits,
-        ]
+        waits = diagnosis.request_waits
+        return [line((idle_title(waits), "good")), *map(line, idle_parts(waits))]
     if diagnosis.state == "starting":
         return [line(("The job is starting up.", "bold")), line(_start(diagnosis))]
     if diagnosis.state == "exited":

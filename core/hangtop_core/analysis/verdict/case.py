@@ -17,7 +17,7 @@ from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import Seat, seats
 from hangtop_core.analysis.native import called
 from hangtop_core.analysis.peers import End, Peer, peers
-from hangtop_core.analysis.progress import HANG_AFTER_S, judge
+from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import GONE, Watcher, left_at
 from hangtop_core.analysis.steptimes import StepTimes, step_times
@@ -33,7 +33,7 @@ from hangtop_core.analysis.verdict.p2pwaits import Knot, knot
 from hangtop_core.analysis.verdict.presumed import with_waits
 from hangtop_core.analysis.verdict.recorderfacts import by_recorders, of_hang
 from hangtop_core.analysis.verdict.said import Said, said
-from hangtop_core.analysis.verdict.servers import serving
+from hangtop_core.analysis.verdict.servers import Serving, serving
 from hangtop_core.analysis.verdict.storetaken import taken
 from hangtop_core.analysis.verdict.uneven import left_early, uneven
 from hangtop_core.analysis.verdict.waitclasses import Classes, by_place, classes
@@ -63,9 +63,10 @@ class Case:
         self.snapshot, self.job, self.hang_after = snapshot, job, hang_after
         self.reader = Reader(snapshot.stacks)
         read = [self.reader.rank(rank) for rank in SCREENS.between(job.ranks)]
-        activities, self.blind = with_waits(self, read)
+        activities, blind = with_waits(self, read)
+        self.blind = blind
         """Whether who waits is only presumed, for want of stacks."""
-        self.progress = judge(snapshot, job, activities, self.reader, hang_after)
+        self.progress: Progress = judge(snapshot, job, activities, self.reader, hang_after)
         self.subjects = tuple(
             Subject(
                 rank,
@@ -74,7 +75,7 @@ class Case:
             )
             for rank, one, standing in zip(job.ranks, activities, self.progress.ranks, strict=False)
         )
-        self.serving = serving(self)
+        self.serving: Serving | None = serving(self)
         """How it waits for requests, where all of its ranks do."""
         if self.serving is not None:
             self.progress = replace(self.progress, state=self.serving.state)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.frames import is_library, plain_name, where
-from hangtop_core.analysis.standing import GONE, HALTED
+from hangtop_core.analysis.standing import FLOOR_S, GONE, HALTED
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule
 from hangtop_core.analysis.verdict.evidence import fact
 from hangtop_core.analysis.verdict.requestwaits import (
     Server,
     Wait,
     has_requests,
+    is_door,
     is_loop_wait,
     request_wait,
     server,
@@ -44,6 +45,8 @@ _LETS_BE: frozenset[Kind] = frozenset({"child", "join", "teardown", "sleep", "lo
 where it is not the wait for those that are to do it."""
 _LOOKS_AFTER: frozenset[Kind] = frozenset({"child", "join", "teardown"})
 _ANSWERS: frozenset[Kind] = frozenset({"queue", "unknown"})
+FIRST_STACKS_S = 30.0
+"""Seconds within which each of them has given a stack, or says why not."""
 LIKELY, UNANSWERED = 0.8, 0.5
 
 
@@ -64,6 +67,13 @@ class Controller(NamedTuple):
     """Since when."""
     name: str
     """`VLLM::EngineCore`: as it calls itself, else by its function."""
+    is_door: bool = False
+    """Whether a thread of it waits for requests from outside of the job."""
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether it may yet send anything: not where it only waits for its children to end."""
+        return self.is_door or self.activity.kind not in _LOOKS_AFTER
 
     @property
     def works(self) -> bool:
@@ -77,6 +87,23 @@ def controllers(case: Case) -> list[Controller]:
     some.sort(key=lambda one: (-one.started_at, -one.pid))
     found = (_controller(case, one) for one in some)
     return [one for one in found if one is not None]
+
+
+def lost_controller(case: Case) -> bool:
+    """Whether one has ended since the ranks last got anywhere: nobody may ask them any more."""
+    since = (case.progress.since or 0.0) - FLOOR_S
+    some = (one for one in case.job.launchers if one.launcher in STARTERS and one.ended)
+    failed = (one for one in some if one.exit_code != 0)
+    return any(one.gone_at is None or one.gone_at >= since for one in failed)
+
+
+def is_unread(case: Case) -> bool:
+    """Whether the first stack of a Python program among them is still to come."""
+    some = (one for one in case.job.launchers if one.launcher in STARTERS)
+    new = case.at - case.snapshot.observed_since < FIRST_STACKS_S
+    return new and any(
+        not one.ended and not one.denied and case.job.launcher_sample(one) is None for one in some
+    )
 
 
 def _controller(case: Case, process: Process) -> Controller | None:
@@ -95,6 +122,7 @@ def _controller(case: Case, process: Process) -> Controller | None:
         case.at - since >= case.hang_after,
         since,
         _name(process, one),
+        (wait is not None and wait.is_served) or is_door(one),
     )
 
 

@@ -27,6 +27,7 @@ from hangtop_core.analysis.verdict.others import OWN, beside
 from hangtop_core.analysis.verdict.printed import ANOTHER_WAY, survived_facts
 from hangtop_core.analysis.verdict.ras import ras_facts
 from hangtop_core.analysis.verdict.rules import RULES
+from hangtop_core.analysis.verdict.servers import at_work
 from hangtop_core.analysis.verdict.steps import spelt
 from hangtop_core.analysis.verdict.timeline import timeline
 from hangtop_core.diagnosis import (
@@ -189,7 +190,7 @@ def _ask(
     """Ask rules in order; who is explained by one is not shown to the next."""
     state, stalled = case.progress.state, case.progress.stalled_for_s
     waits = stalled is not None and stalled >= FLOOR_S
-    left = {id(s): s for s in case.suspects}
+    left = {id(s): s for s in at_work(case)}
     found = False
     missed: set[tuple[int | None, str]] = set()
     for rule in SCREENS.between(rules, TOGETHER):

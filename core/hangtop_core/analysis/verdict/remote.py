@@ -10,9 +10,9 @@ from hangtop_core.analysis.verdict.descriptors import descriptor, name_descripto
 from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
-from hangtop_core.analysis.verdict.steps import sockets_step
+from hangtop_core.analysis.verdict.steps import dump_step, on_node, sockets_step
 from hangtop_core.analysis.verdict.storehost import open_sockets
-from hangtop_core.commands import Advice
+from hangtop_core.commands import Advice, Step
 from hangtop_core.places import host_of
 from hangtop_core.rankset import rank_name
 
@@ -44,7 +44,7 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if one is None and subject.activity.kind != "remote":
             continue
         other = peer(case, subject, one) if one is not None else None
-        told = "a name server (DNS)" if subject.activity.op == "getaddrinfo" else "a network peer"
+        told = _PEERS.get(_kind_of(subject), "a network peer")
         if one is not None and one.socket is not None:
             told = f"{one.socket.remote} (fd {one.fd}, {one.socket.state})"
             if other is not None and other.rank is not None:
@@ -66,15 +66,34 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *([fact("network", subject.number, name_descriptor(one, other))] if one else []),
                 *common_facts(case, group),
             ),
-            steps=(
-                sockets_step(subject, subject.pid),
-                Advice(
-                    "give the request a timeout, or run offline (HF_HUB_OFFLINE=1, "
-                    "WANDB_MODE=offline)"
-                ),
-            ),
+            steps=_steps(case, subject),
             confidence=None if subject.activity.kind == "remote" else 0.8,
         )
+
+
+_PEERS = {"getaddrinfo": "a name server (DNS)", "zmq": "a message over zmq"}
+
+
+def _kind_of(subject: Subject) -> str:
+    """By what it waits for a peer: zmq, where its innermost frame is of that, else the function."""
+    top = subject.activity.top
+    return "zmq" if top is not None and "/zmq/" in f"/{top.file}" else subject.activity.op or ""
+
+
+def _steps(case: Case, subject: Subject) -> tuple[Step, ...]:
+    """Look at the peer: over zmq that is most likely a controller of the job."""
+    if _kind_of(subject) != "zmq":
+        return (
+            sockets_step(subject, subject.pid),
+            Advice(
+                "give the request a timeout, or run offline (HF_HUB_OFFLINE=1, WANDB_MODE=offline)"
+            ),
+        )
+    near = max(case.job.controllers, key=lambda one: one.process.started_at, default=None)
+    if near is None:
+        return (Advice("look at the process that sends it"), dump_step(subject, "--each --locals"))
+    why = "the controller that sends to it"
+    return (on_node(near.node, "hangtop", "dump", "--pid", near.process.pid, "--each", why=why),)
 
 
 def _listens(subject: Subject) -> Descriptor | None:

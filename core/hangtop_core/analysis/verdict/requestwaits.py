@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hangtop_core.analysis.eventloops import is_loop
-from hangtop_core.analysis.frames import is_library, plain_name
+from hangtop_core.analysis.frames import ENDLESS, is_library, plain_name
 from hangtop_core.analysis.idle import accepts, at_request, between_requests, in_task, is_idle
 from hangtop_core.analysis.reading import waits_for_calls
 from hangtop_core.analysis.verdict.onethread import OneThread, threads_in
@@ -28,13 +28,16 @@ _TIMED = re.compile(r"\bwait\(\s*[^)\s]")
 """A wait that ends by itself: of who reports or looks after something now and then."""
 _POLLS = re.compile(r"\b(?:select|poll|epoll|accept|wait)\s*\(")
 """A line that waits until one of several descriptors is ready."""
+_CONNECTION, _EVENTS, _CALLS = "a connection", "an event loop", "calls of its actor"
+SHARED = "shared memory"
+"""In which vLLM looks again and again without rest."""
 _OPEN = ("ESTABLISHED", "CLOSE_WAIT")
 _EVENT = "anon_inode:[eventfd]"
 """By which zmq wakes up an event loop, while a thread of its own serves the sockets."""
 _GIVES = ("get", "recv", "recv_bytes", "_recv", "poll", "wait")
 _BETWEEN_PROCESSES = ("/multiprocessing/", "/multiprocess/")
 _ZMQ, _RAY, _SHARED_MEMORY = "/zmq/", "/ray/_private/", "/shm_broadcast.py"
-_IN_LOOP = ("/selectors.py", "/asyncio/", "/uvloop/", "/trio/")
+_IN_LOOP = ("/selectors.py", "/asyncio/", "/uvloop/", "/trio/", "/gevent/")
 
 
 class Server(NamedTuple):
@@ -55,6 +58,11 @@ class Wait(NamedTuple):
     place: str
     outside: bool
     """Whether what it waits for comes from another process, as far as that is known."""
+
+    @property
+    def is_served(self) -> bool:
+        """Whether its own port, or its actor, is known to be where requests come in."""
+        return self.by in (_CONNECTION, _EVENTS, _CALLS)
 
     def __str__(self) -> str:
         return f"{self.by} at {self.place}"
@@ -81,6 +89,11 @@ def request_wait(one: Server) -> Wait | None:
     if by is None or not all(role(one.table, other) for other in others):
         return None
     return Wait(by, main.place, _is_from_outside(main))
+
+
+def is_door(one: Server) -> bool:
+    """Whether a thread of it waits for somebody to connect, or for a message of another program."""
+    return any(role(one.table, thread) == "door" for thread in one.threads)
 
 
 def has_requests(one: Server) -> bool:
@@ -141,19 +154,25 @@ def in_server_loop(main: OneThread) -> bool:
     return not known or (bool(loops) and all(text.startswith("while ") for text in loops))
 
 
+def is_endless(main: OneThread) -> bool:
+    """Whether only a line in them ends all loops that it is in, as far as that is known."""
+    known = [text for frame in main.frames for _, text in frame.within or ()]
+    loops = [text for text in known if text.startswith(("for ", "async for ", "while "))]
+    return all(map(ENDLESS.match, loops))
+
+
 def serves(table: DescriptorTable | None, facts: Thread | None) -> bool:
     """Whether an event loop watches a port of its own, and nobody who is connected waits there."""
     if table is None or facts is None or facts.fd is None:
         return False
     watched = {fd for d in table.descriptors if d.fd == facts.fd for fd in d.watches}
     some = [d for d in table.descriptors if d.fd in watched]
-    if any(d.target == _EVENT for d in some):
-        some = list(table.descriptors)
-    ports = _ports(some, ("LISTEN",))
-    quiet = [d for d in table.descriptors if d.socket is not None and d.socket.answered]
-    return bool(ports) and not ports & _ports(
-        [d for d in table.descriptors if d not in quiet], _OPEN
-    )
+    if ports := _ports(some, ("LISTEN",)):
+        asked = [d for d in table.descriptors if d.socket is not None and not d.socket.answered]
+        return not ports & _ports(asked, _OPEN)
+    # A thread of zmq reads its connections, which stay open: a loop is only woken for a message.
+    woken = any(d.target == _EVENT for d in some)
+    return woken and bool(_ports(table.descriptors, ("LISTEN",)))
 
 
 def is_loop_wait(frames: Sequence[Frame]) -> bool:
@@ -171,21 +190,21 @@ def _by(one: Server, main: OneThread) -> str | None:
     frames = main.frames
     inner = _innermost(frames)
     if waits_for_calls(inner):
-        return "calls of its actor"
+        return _CALLS
     if is_loop(frames):
-        return "an event loop" if is_loop_wait(frames) and serves(one.table, main.facts) else None
+        return _EVENTS if is_loop_wait(frames) and serves(one.table, main.facts) else None
     if not in_server_loop(main):
         return None
     if accepts(frames):
-        return "a connection"
+        return _CONNECTION
     if uses_zmq(main):
         return "zmq recv"
     if _uses(inner, _SHARED_MEMORY):
-        return "shared memory"
+        return SHARED
     if main.reading.kind == "queue" and main.reading.op in _GIVES:
         return f"{main.reading.op} of a queue or pipe"
     polls = main.reading.own and main.family == "poll" and _POLLS.search(main.source or "")
-    return "a connection" if polls and _listens(one.table) else None
+    return _CONNECTION if polls and _listens(one.table) else None
 
 
 def _is_from_outside(main: OneThread) -> bool:

@@ -7,17 +7,27 @@ however long that takes. A controller that is stuck keeps ranks waiting in the s
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.eventloops import is_loop
 from hangtop_core.analysis.idle import FUTURES, accepts, at_request, between_requests, is_idle
-from hangtop_core.analysis.standing import FLOOR_S, GONE
-from hangtop_core.analysis.verdict.controllers import Controller, controllers, first_stuck
+from hangtop_core.analysis.standing import FLOOR_S, GONE, left_at
+from hangtop_core.analysis.verdict.base import Subject, besides
+from hangtop_core.analysis.verdict.controllers import (
+    Controller,
+    controllers,
+    first_stuck,
+    is_unread,
+    lost_controller,
+)
 from hangtop_core.analysis.verdict.doing import QUEUES, name_child
 from hangtop_core.analysis.verdict.endings import dead_child, dead_thread, lost_children
 from hangtop_core.analysis.verdict.requestwaits import (
+    SHARED,
     Server,
     in_server_loop,
+    is_endless,
     request_wait,
     role,
     server,
@@ -25,12 +35,12 @@ from hangtop_core.analysis.verdict.requestwaits import (
     uses_zmq,
 )
 from hangtop_core.diagnosis import RequestWait
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hangtop_core.analysis.kinds import Kind
-    from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.onethread import OneThread
     from hangtop_core.diagnosis import JobState
@@ -53,6 +63,9 @@ _WAITS: frozenset[Kind] = frozenset(
 )
 """What the main thread of a rank may do that only waits for requests; a loop may spin for them."""
 _MAY_SERVE = frozenset({"hung", "unknown", "progressing"})
+LOOKS_SHARE = 0.02
+"""Cores that a main thread uses at most which only looks for requests again and again: that of an
+actor of Ray 0.007."""
 _FROM_CHILDREN = (*QUEUES, "/multiprocessing/connection.py")
 
 
@@ -78,18 +91,34 @@ def serving(case: Case) -> Serving | None:
     if any(s.activity.op not in _GIVEN for s in case.waiters) or (case.waiters and case.seats):
         return None
     others = controllers(case)
+    if lost_controller(case):
+        return None
     waits = []
     for subject in some:
         by = _wait_of(case, subject, others)
         if by is None:
             return None
-        process = subject.rank.process
-        waits.append(RequestWait(subject.rank.name, subject.number, process.node, process.pid, by))
-    if any(case.at - s.standing.since < FLOOR_S for s in (*some, *case.waiters)):
+        waits.append(by)
+    moving = (case.at - s.standing.since < FLOOR_S for s in case.waiters)
+    if any(moving) or not all(map(_rests, repeat(case), some, waits)):
         return None
-    waits += [_of_controller(one) for one in others if one.wait is not None]
+    waits += [_told(one.name, None, one.process, str(one.wait)) for one in others if one.wait]
     stuck = first_stuck(others)
-    return Serving(tuple(waits), stuck, _state(others, stuck))
+    state = _state(others, stuck)
+    return Serving(tuple(waits), stuck, "unknown" if is_unread(case) and not stuck else state)
+
+
+def at_work(case: Case) -> tuple[Subject, ...]:
+    """Suspects without those that wait for requests, where others have taken one.
+
+    Where ranks wait in a collective, who waits for its next request has not joined them.
+    """
+    others = controllers(case) if not case.waiters else []
+    if not others or len(case.suspects) < 2:
+        return case.suspects
+    some = [s for s in case.suspects if s.activity.kind in _WAITS and not s.activity.by_thread]
+    idle = [s for s in some if _wait_of(case, s, others) is not None]
+    return tuple(besides(case.suspects, idle)) or case.suspects
 
 
 def _state(others: Sequence[Controller], stuck: Controller | None) -> JobState:
@@ -100,23 +129,45 @@ def _state(others: Sequence[Controller], stuck: Controller | None) -> JobState:
     return "unknown" if any(one.is_held or one.is_asked for one in others) else "idle"
 
 
-def _of_controller(one: Controller) -> RequestWait:
-    process = one.process
-    return RequestWait(one.name, None, process.node, process.pid, str(one.wait))
+def _rests(case: Case, subject: Subject, by: RequestWait) -> bool:
+    """Whether a main thread waits for a while, and at most wakes up to look.
+
+    What the other threads of its process use of a CPU is of libraries: those of Ray never rest.
+    """
+    rank, sample = subject.rank, subject.rank.sample
+    since = sample.same_functions_since if sample is not None else None
+    left, used = left_at(rank), rank.main_cpu_share or 0.0
+    asleep = left is None or case.at - left >= FLOOR_S
+    looks = used < LOOKS_SHARE or by.text.startswith(SHARED)
+    return since is not None and case.at - since >= FLOOR_S and (asleep or looks)
 
 
-def _wait_of(case: Case, subject: Subject, others: Sequence[Controller]) -> str | None:
+def _told(
+    who: str, rank: int | None, process: Process, text: str, *, is_proven: bool = True
+) -> RequestWait:
+    """What a node has said is cleaned: people read it."""
+    node, pid = process.node, process.pid
+    return RequestWait(clean(who, 120), rank, node, pid, clean(text, 300), is_proven)
+
+
+def _wait_of(case: Case, subject: Subject, others: Sequence[Controller]) -> RequestWait | None:
     """By what a rank waits for requests; None where it may wait for anything else."""
     rank = subject.rank
+    who, number, process = rank.name, rank.rank, rank.process
     one = server(case, rank.process, rank.sample, rank.descriptors)
     found = request_wait(one)
     if found is not None and found.outside and _is_whole(case, subject, one):
         reads_pipe = any(f.file.endswith(_FROM_CHILDREN) for f in one.threads[0].frames)
-        if (others or not reads_pipe) and _children(case, subject) is not None:
-            return str(found)
+        proven = found.is_served or any(each.is_door for each in others)
+        may_come = (
+            any(each.may_ask for each in others) if reads_pipe else is_endless(one.threads[0])
+        )
+        if (proven or may_come) and _children(case, subject) is not None:
+            return _told(who, number, process, str(found), is_proven=proven)
     doors = _doors(case, subject, one)
     threads = f", {' and '.join(doors[:3])} for somebody to connect" if any(doors) else ""
-    return f"{_call(subject)} at {subject.activity.at}{threads}" if doors else None
+    text = f"{subject.activity.op or 'waits'} at {subject.activity.at}{threads}"
+    return _told(who, number, process, text) if doors else None
 
 
 def _is_whole(case: Case, subject: Subject, one: Server) -> bool:
@@ -124,10 +175,6 @@ def _is_whole(case: Case, subject: Subject, one: Server) -> bool:
     threads = list(one.threads)
     dead = dead_thread(case, subject, threads) or dead_child(case, subject)
     return not lost_children(subject) and dead is None
-
-
-def _call(subject: Subject) -> str:
-    return subject.activity.op or "waits"
 
 
 def _doors(case: Case, subject: Subject, one: Server) -> list[str]:
@@ -138,8 +185,8 @@ def _doors(case: Case, subject: Subject, one: Server) -> list[str]:
     roles = [role(one.table, each) for each in one.threads]
     if roles[0] != "door" and not _reads(subject, main, rest):
         return []
-    once = subject.activity.op == "accept" or uses_zmq(main)
-    if roles[0] == "door" and once and not in_server_loop(main):
+    once = subject.activity.op == "accept" and not in_server_loop(main)
+    if roles[0] == "door" and (once or uses_zmq(main)):
         return []  # who waits for one to connect, or for one message, and then goes on
     if not all(roles[1:]):
         return []

@@ -8,7 +8,8 @@ import pytest
 
 from hangtop_core.descriptors import Descriptor, Socket
 from hangtop_core.model import DescriptorTable
-from support.build import NOW, World, judged
+from hangtop_core.report import diagnosis_text
+from support.build import HUNG_SINCE, NOW, World, judged
 from support.situations import FUTEX, POLL, SLEEP, Facts, Stack, c10d, frame, inside, user
 
 if TYPE_CHECKING:
@@ -69,11 +70,13 @@ def of(
     odd: Stack | None = None,
     since: float | None = None,
     kind: str = "multiprocessing",
+    cpu: float = 0.0,
+    moved: float = HUNG_SINCE,
 ) -> Diagnosis:
     """What is concluded of workers, the engine that started them and an API server above it."""
     world = World()
     for _ in range(2):
-        world.add(workers, POLL)
+        world.add(workers, POLL, cpu_share=cpu, main_cpu_share=cpu / 50, moved_at=moved)
     if odd is not None:
         world.add(odd, FUTEX)
     some: dict[str, Any] = {"role": "launcher", "launcher": kind}
@@ -103,6 +106,7 @@ def of(
         of(WORKER, POLL, odd=c10d("broadcast_object_list")),
         of(WORKER, POLL, sockets=(LISTENS, ANSWERED)),
         of(JOINS, workers=ACTOR, kind="Ray"),
+        of(JOINS, workers=ACTOR, kind="Ray", cpu=0.4, moved=NOW),  # it never rests
     ],
 )
 def test_a_server_of_which_all_processes_wait_for_requests_is_idle(found: Diagnosis) -> None:
@@ -137,6 +141,60 @@ def test_a_rank_at_work_on_a_request_is_no_idle_server() -> None:
     assert 2 not in {one.rank for verdict in found.verdicts for one in verdict.culprits}
 
 
+VLLM = "vllm/v1/executor/multiproc_executor.py"
+READS = (
+    frame("SpinTimer.spin", "vllm/distributed/device_communicators/shm_broadcast.py", 62),
+    frame("MessageQueue.acquire_read", "vllm/distributed/device_communicators/shm_broadcast.py", 5),
+    frame("MessageQueue.dequeue", "vllm/distributed/device_communicators/shm_broadcast.py", 6),
+)
+BUSY_LOOP: Stack = (*READS, frame("WorkerProc.worker_busy_loop", VLLM, 640))
+RESPONSE: Stack = (*READS, frame("MultiprocExecutor.collective_rpc", VLLM, 290))
+INPUT: Stack = (
+    frame("Condition.wait", "py:threading.py", 327),
+    frame("Queue.get", "py:queue.py", 171),
+    frame("EngineCoreProc._process_input_queue", "vllm/v1/engine/core.py", 700),
+    frame("EngineCoreProc.run_busy_loop", "vllm/v1/engine/core.py", 690),
+)
+RUNS: Facts = ("R", None, None, None, None)
+
+
+def test_workers_of_vllm_that_spin_at_shared_memory_are_idle() -> None:
+    world = World()
+    for _ in range(2):
+        world.add(BUSY_LOOP, RUNS, main_cpu_share=1.0, cpu_share=1.0, sample={"active": True})
+    some: dict[str, Any] = {"role": "launcher", "launcher": "multiprocessing"}
+    engine = world.process(201, FUTEX, label="VLLM::EngineCore", **some)
+    samples = {":201": world.sample(INPUT, pid=201)}
+    found = judged(world, launchers=(engine,), launcher_samples=samples)
+    assert found.state == "idle"
+    assert found.request_waits[0].text.startswith("shared memory")
+
+
+def test_a_worker_of_vllm_that_computes_is_none() -> None:
+    world = World()
+    model = frame("ModelRunner.execute_model", "vllm/v1/worker/gpu_model_runner.py", 99)
+    world.add((model, BUSY_LOOP[-1]), RUNS, main_cpu_share=1.0, sample={"active": True})
+    world.add(BUSY_LOOP, RUNS, main_cpu_share=1.0, sample={"active": True})
+    some: dict[str, Any] = {"role": "launcher", "launcher": "multiprocessing"}
+    engine = world.process(201, RUNS, label="VLLM::EngineCore", **some)
+    samples = {":201": world.sample(RESPONSE, pid=201, active=True)}
+    assert judged(world, launchers=(engine,), launcher_samples=samples).state == "progressing"
+
+
+def test_workers_that_wait_for_requests_are_not_blamed_beside_one_that_has_taken_one() -> None:
+    found = of(WORKER, POLL, odd=LOCKED)
+    assert found.state == "hung"
+    assert [one.rank for verdict in found.verdicts for one in verdict.culprits] == [2]
+    assert found.verdicts[0].cause == "lock-wait"
+
+
+def test_of_a_worker_without_its_message_the_sender_is_to_be_looked_at() -> None:
+    verdict = of(WORKER, POLL, odd=c10d("all_reduce")).verdicts[0]
+    assert "at train.py:13 (busy_loop) for a message over zmq" in verdict.summary
+    assert "hangtop dump --pid 201 --each" in verdict.next_steps[0]
+    assert not any("HF_HUB_OFFLINE" in step for step in verdict.next_steps)
+
+
 STORE = Socket("tcp", "ESTABLISHED", "127.0.0.1:29500", "127.0.0.1:5001")
 """Of another rank, at the store that rank 0 hosts; or of a mesh of gloo."""
 HOST = Socket("tcp", "LISTEN", "0.0.0.0:29500", "0.0.0.0:0")
@@ -154,6 +212,33 @@ def test_rank_0_waits_for_commands_that_it_broadcasts() -> None:
     found = commands(WORKER, c10d("broadcast_object_list"), (HOST, STORE))
     assert found.state == "idle"
     assert found.request_waits[0].text.startswith("zmq recv at train.py:13 (busy_loop)")
+    assert not found.request_waits[0].is_proven, "nobody is known who would send it"
+    assert "Most likely nobody asks this server" in diagnosis_text(found)
+
+
+@pytest.mark.parametrize(
+    ("ended", "observed_s", "state"),
+    [
+        ({"gone_at": NOW - 300}, 60, "hung"),
+        ({"state": "Z"}, 60, "hung"),
+        ({"state": "Z", "exit_code": 0}, 60, "idle"),
+        ({"gone_at": NOW - 9000}, 60, "idle"),
+        ({}, 60, "idle"),  # it gives no stack: it is no Python
+        ({}, 15, "unknown"),  # its stack may yet come
+    ],
+)
+def test_a_controller_that_is_gone_or_not_read_yet(
+    ended: dict[str, Any], observed_s: float, state: str
+) -> None:
+    world = World(observed_since=NOW - observed_s)
+    for _ in range(2):
+        world.add(PIPE, POLL)
+    some: dict[str, Any] = {"role": "launcher", "launcher": "multiprocessing"}
+    engine = world.process(201, FUTEX, label="engine", **some)
+    feeder = world.process(202, FUTEX, label="feeder", **{**some, **ended})
+    samples = {":201": world.sample(WORKER, pid=201)}
+    found = judged(world, launchers=(engine, feeder), launcher_samples=samples)
+    assert found.state == state
 
 
 @pytest.mark.parametrize(
@@ -166,6 +251,33 @@ def test_rank_0_waits_for_commands_that_it_broadcasts() -> None:
 )
 def test_what_waits_for_a_message_of_a_step_is_no_idle_server(stack: Stack, waits: Stack) -> None:
     assert commands(stack, waits).state == "hung"
+
+
+def test_what_a_node_says_of_who_waits_is_cleaned() -> None:
+    hostile: Stack = inside((ZMQ[0], *user("loop\x1b]52;c;x\x07", 13)), WHILE)
+    waits = of(hostile, POLL, workers=hostile).request_waits
+    assert len(waits) == 4
+    assert not any("\x1b" in one.text or "\x07" in one.text for one in waits)
+
+
+@pytest.mark.parametrize(
+    ("stack", "state"), [(JOINS, "hung"), (SLEEPS, "idle"), (inside(ZMQ, WHILE), "idle")]
+)
+def test_a_parent_that_only_waits_for_its_children_asks_nobody(stack: Stack, state: str) -> None:
+    """What should have filled the queue of its children was a thread of it that has died."""
+    world = World()
+    for _ in range(2):
+        world.add(PIPE, POLL)
+    parent = world.process(201, SLEEP if stack is SLEEPS else FUTEX, role="launcher",
+                           launcher="multiprocessing", label="train.py")  # fmt: skip
+    found = judged(world, launchers=(parent,), launcher_samples={":201": world.sample(stack)})
+    assert found.state == state
+    assert all(one.is_proven is (stack not in (SLEEPS, JOINS)) for one in found.request_waits)
+
+
+def test_a_loop_that_ends_by_itself_is_no_server_where_nobody_is_known_to_ask() -> None:
+    ends = inside(ZMQ, (30, "while step < steps:"))
+    assert commands(ends, c10d("broadcast_object_list")).state == "hung"
 
 
 def test_an_engine_at_work_makes_progress() -> None:

@@ -146,6 +146,45 @@ def test_a_server_in_a_child_of_a_rank_that_reads_its_queue() -> None:
         assert judged(world).state == state, stacks
 
 
+def test_a_kernel_of_a_notebook_waits_for_cells() -> None:
+    """Its loop is woken by zmq, whose connections stay open; a thread echoes heartbeats."""
+    beats = frame("Heartbeat.run", "ipykernel/heartbeat.py", 106)
+    zmq = (frame("device", "zmq/backend/cython/_device.py", 5), beats)
+    for target, state in (("anon_inode:[eventfd]", "idle"), ("socket:[9]", "hung")):
+        world = World()
+        loop = Descriptor(10, "anon", "anon_inode:[eventpoll]", watches=(11,))
+        sockets = [Descriptor(12 + n, "socket", f"socket:[{n}]", socket=one)
+                   for n, one in enumerate((LISTENS, CALLED))]  # fmt: skip
+        opened = DescriptorTable(NOW, (loop, Descriptor(11, "anon", target), *sockets))
+        world.add((*LOOP, MODULE), EPOLL, descriptors=opened,
+                  process={"threads": (thread(4005, POLL),), "rank_source": "--pid"},
+                  sample={"others": [("Heartbeat", 4005, zmq, False)]})  # fmt: skip
+        assert judged(world).state == state
+
+
+SELECTS: Stack = inside(user("work", 9, "r, _, _ = select.select([s], [], [], 1.0)"), WHILE)
+
+
+@pytest.mark.parametrize(
+    ("sockets", "state"),
+    [((LISTENS,), "idle"), ((LISTENS, ANSWERED), "idle"), ((), "progressing")],
+)
+def test_a_server_of_several_processes_that_poll_one_port(
+    sockets: tuple[Socket, ...], state: str
+) -> None:
+    """They wake up every second; named, not found."""
+    world = World()
+    polled = ("S", "do_select", "select", None, None)
+    rank = world.add(
+        SELECTS, polled, moved_at=NOW, main_cpu_share=0.001, descriptors=table(*sockets)
+    )
+    child = world.process(9000, polled, role="subprocess", label="subprocess python",
+                          rank_pid=rank.process.pid, ppid=rank.process.pid)  # fmt: skip
+    sample = world.sample(SELECTS, pid=9000)
+    world.give_children(rank, [(child, sample)], tables={9000: table(*sockets)})
+    assert judged(world).state == state
+
+
 def test_a_child_that_is_a_server_waits_for_requests_and_for_no_service() -> None:
     world = World()
     world.waiters(2)
