@@ -39,8 +39,6 @@ def is_only_node(environ: Mapping[str, str]) -> bool:
 
 def own_at_start(table: Table, pid: int) -> Optional[int]:
     """Return the number that a rank was started with and has changed, if it was its own."""
-    rank = table[pid]
-    parent = table.get(rank.ppid)
-    handed_down = rank_number(parent.environ or {}) if parent is not None else None
-    told = rank.rank_at_start
-    return None if told is None or told == handed_down else told[0]
+    told, parent = table[pid].rank_at_start, table.get(table[pid].ppid)
+    handed = rank_number((parent and parent.environ) or {})
+    return told[0] if told and told != handed else None

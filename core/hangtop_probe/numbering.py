@@ -72,10 +72,9 @@ def of_family(family: Sequence[Unnumbered], taken: Sequence[int] = ()) -> Number
         told = [number for number in numbers if number is not None]
         if len(set(told).difference(taken)) == len(family):
             return {one.pid: (number, source) for one, number in zip(family, told)}
-    before = [one.known[0] for one in family]
-    if None not in before and len(set(before).difference(taken)) == len(family):
-        return {one.pid: one.known for one in family}
-    return {one.pid: (None, None) for one in family}
+    before = {one.known[0] for one in family}.difference(taken, (None,))
+    kept = len(before) == len(family)
+    return {one.pid: one.known if kept else (None, None) for one in family}
 
 
 def _by_local_rank(family: Sequence[Unnumbered]) -> List[Optional[int]]:
@@ -130,14 +129,6 @@ def says_rank(cmdline: Sequence[str]) -> bool:
     return not _CONTROLLER.search(title) and bool(_TITLE.search(title) or _AXIS.search(title))
 
 
-def are_told_apart(family: Sequence[Unnumbered]) -> bool:
-    """Whether titles or arguments tell all of several processes apart."""
-    each = (read(family) for source, read in _LADDER if source in ("title", "argument"))
-    return len(family) > 1 and any(
-        None not in numbers and len(set(numbers)) == len(family) for numbers in each
-    )
-
-
 def _first(environ: Mapping[str, str], names: Sequence[str]) -> Optional[int]:
     values = (procfs.decimal(environ.get(name, "")) for name in names)
     return next((value for value in values if value is not None), None)
@@ -181,9 +172,9 @@ def _argument(cmdline: Sequence[str], pattern: "re.Pattern[str]") -> Optional[in
 def _by_gpu(family: Sequence[Unnumbered]) -> List[Optional[int]]:
     """GPUs that count up in the order of the start: either alone tells nothing."""
     gpus = [_first(one.environ, ("CUDA_VISIBLE_DEVICES",)) for one in family]
-    sizes = {_first(one.environ, ("WORLD_SIZE",)) for one in family} - {None}
-    counts = len(family) > 1 and gpus == list(range(len(family)))
-    return [*gpus] if counts and sizes <= {len(family)} else [None] * len(family)
+    sizes = {_first(one.environ, ("WORLD_SIZE",)) for one in family}
+    sure = gpus == list(range(max(len(family), 2))) and sizes <= {None, len(family)}
+    return gpus if sure else []
 
 
 _LADDER: Tuple[Tuple[str, Step], ...] = (
