@@ -207,8 +207,11 @@ class _Discovery:
         for key, members in families.items():
             kin = (pid for pid in self.ranks if self._family(self.table[pid]) == key)
             taken = [number for pid in kin for number in self.ranks[pid][:1] if number is not None]
-            self.ranks.update(numbering.of_family([_unnumbered(c) for c in members], taken))
+            self.ranks.update(self._ladder(members, taken))
             self._note_parent(members)
+
+    def _ladder(self, family: Sequence[Candidate], taken: Sequence[int] = ()) -> numbering.Numbers:
+        return numbering.of_family([_unnumbered(c) for c in family], taken)
 
     def _told_apart(self) -> Set[int]:
         """Return programs of torch that one parent started, and titles or arguments tell apart."""
@@ -219,7 +222,7 @@ class _Discovery:
         return {
             c.pid
             for some in siblings.values()
-            if numbering.are_told_apart([_unnumbered(c) for c in some])
+            if len(some) > 1 and None not in {one[0] for one in self._ladder(some).values()}
             for c in some
         }
 

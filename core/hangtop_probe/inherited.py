@@ -1,8 +1,4 @@
-"""Programs that start ranks and hand their own RANK down to them: there it is that of a node.
-
-As in a pod of Kubernetes, whose RANK and WORLD_SIZE count pods, and whose program starts a rank for
-each GPU (torch's example for ImageNet). A rank may set RANK anew; else it has no number by that.
-"""
+"""Programs that hand their own RANK down to ranks: it counts nodes (torch's ImageNet example)."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ if TYPE_CHECKING:
     from .discovery import Table
 
 Told = Tuple[int, str]
-"""A number, and the variable that says so."""
 
 
 def apart(
@@ -22,10 +17,7 @@ def apart(
 ) -> Tuple[Dict[int, Told], Set[int]]:
     """Return the numbers that are ranks' own, and the programs that only started ranks.
 
-    Args:
-        numbers: what variables tell, by pid.
-        below: the processes in a group that each program has started.
-        joined: all processes that are in a group.
+    Those ``below`` each of them are in a group, as all that have ``joined``.
     """
     own, starters = dict(numbers), set()
     for pid, number in numbers.items():
@@ -47,8 +39,6 @@ def is_only_node(environ: Mapping[str, str]) -> bool:
 
 def own_at_start(table: Table, pid: int) -> Optional[int]:
     """Return the number that a rank was started with and has changed, if it was its own."""
-    rank = table[pid]
-    parent = table.get(rank.ppid)
-    handed_down = rank_number(parent.environ or {}) if parent is not None else None
-    told = rank.rank_at_start
-    return None if told is None or told == handed_down else told[0]
+    told, parent = table[pid].rank_at_start, table.get(table[pid].ppid)
+    handed = rank_number((parent and parent.environ) or {})
+    return told[0] if told and told != handed else None

@@ -60,7 +60,7 @@ _TITLE = re.compile(r"(?<![A-Za-z])rank[ _=:#-]{0,2}(\d{1,6})(?!\d)", re.I)
 _PART = re.compile(r"(?:local|node|group|tensor|pipeline|data|expert|[tpdec]p)[ _-]*$", re.I)
 """Before a `rank` that is not the global one."""
 _CONTROLLER = re.compile(r"engine|server|manager|controller|router|tokenizer", re.I)
-"""In titles of what serves ranks, and may be numbered alike: `VLLM::EngineCore_DP1`."""
+"""In titles of what serves ranks: `VLLM::EngineCore_DP1`."""
 _ARGUMENT = re.compile(r"--?(?:global[-_])?rank(?:=(\d{1,6}))?$")
 _LOCAL_ARGUMENT = re.compile(r"--?local[-_]rank(?:=(\d{1,6}))?$")
 
@@ -72,10 +72,9 @@ def of_family(family: Sequence[Unnumbered], taken: Sequence[int] = ()) -> Number
         told = [number for number in numbers if number is not None]
         if len(set(told).difference(taken)) == len(family):
             return {one.pid: (number, source) for one, number in zip(family, told)}
-    before = [one.known[0] for one in family]
-    if None not in before and len(set(before).difference(taken)) == len(family):
-        return {one.pid: one.known for one in family}
-    return {one.pid: (None, None) for one in family}
+    before = {one.known[0] for one in family}.difference(taken, (None,))
+    kept = len(before) == len(family)
+    return {one.pid: one.known if kept else (None, None) for one in family}
 
 
 def _by_local_rank(family: Sequence[Unnumbered]) -> List[Optional[int]]:
@@ -89,12 +88,8 @@ def _by_local_rank(family: Sequence[Unnumbered]) -> List[Optional[int]]:
     return numbers
 
 
-def _by_hook(family: Sequence[Unnumbered]) -> List[Optional[int]]:
-    return [procfs.decimal(one.environ.get("HANGTOP_RANK", "")) for one in family]
-
-
 def claims(cmdline: Sequence[str]) -> Dict[str, int]:
-    """Return the global rank that the title of a process says, or an argument, by which of both."""
+    """Return the global rank that a title says, or an argument, by which of both."""
     argument, title = _argument(cmdline, _ARGUMENT), _title_rank(cmdline)
     told = {"argument": argument, "title": title}
     return {where: number for where, number in told.items() if number is not None}
@@ -111,16 +106,13 @@ def disputed(
     if number is not None:
         if at_start is not None:
             told["environment at its start"] = at_start
-        odd = ["%s says %d" % (where, said) for where, said in told.items() if said != number]
+        odd = ["%s says %d" % one for one in told.items() if one[1] != number]
         return ", ".join(odd) or None
-    for where, said in told.items():
-        twins = [
-            other
-            for other, (taken, _) in ranks.items()
-            if other != pid and taken is None and claims(table[other].cmdline).get(where) == said
-        ]
-        if twins:
-            return "%s says %d, as that of pid %d" % (where, said, min(twins))
+    others = sorted(other for other in ranks if other != pid and ranks[other][0] is None)
+    for one in told.items():
+        for other in others:
+            if one in claims(table[other].cmdline).items():
+                return "%s says %d, as that of pid %d" % (*one, other)
     return None
 
 
@@ -135,14 +127,6 @@ def says_rank(cmdline: Sequence[str]) -> bool:
         return _argument(cmdline, _ARGUMENT) is not None
     title = cmdline[0]
     return not _CONTROLLER.search(title) and bool(_TITLE.search(title) or _AXIS.search(title))
-
-
-def are_told_apart(family: Sequence[Unnumbered]) -> bool:
-    """Whether titles or arguments tell all of several processes apart."""
-    each = (read(family) for source, read in _LADDER if source in ("title", "argument"))
-    return len(family) > 1 and any(
-        None not in numbers and len(set(numbers)) == len(family) for numbers in each
-    )
 
 
 def _first(environ: Mapping[str, str], names: Sequence[str]) -> Optional[int]:
@@ -185,32 +169,21 @@ def _argument(cmdline: Sequence[str], pattern: "re.Pattern[str]") -> Optional[in
     return None
 
 
-def _by_variable(family: Sequence[Unnumbered]) -> List[Optional[int]]:
-    return [one.local_rank for one in family]
-
-
-def _by_call(family: Sequence[Unnumbered]) -> List[Optional[int]]:
-    return [one.told_rank for one in family]
-
-
 def _by_gpu(family: Sequence[Unnumbered]) -> List[Optional[int]]:
-    """The only GPU of each, where that counts up from 0 in the order in which they began.
-
-    So launchers give them to the ranks of the only node of a job; either alone tells nothing.
-    """
-    gpus = [procfs.decimal(one.environ.get("CUDA_VISIBLE_DEVICES", "")) for one in family]
-    sizes = {_first(one.environ, ("WORLD_SIZE",)) for one in family} - {None}
-    counts = len(family) > 1 and gpus == list(range(len(family)))
-    return [*gpus] if counts and sizes <= {len(family)} else [None] * len(family)
+    """GPUs that count up in the order of the start: either alone tells nothing."""
+    gpus = [_first(one.environ, ("CUDA_VISIBLE_DEVICES",)) for one in family]
+    sizes = {_first(one.environ, ("WORLD_SIZE",)) for one in family}
+    sure = gpus == list(range(max(len(family), 2))) and sizes <= {None, len(family)}
+    return gpus if sure else []
 
 
 _LADDER: Tuple[Tuple[str, Step], ...] = (
-    ("init_process_group", _by_call),
-    ("hangtop run", _by_hook),
+    ("init_process_group", lambda family: [one.told_rank for one in family]),
+    ("hangtop run", lambda family: [_first(one.environ, ("HANGTOP_RANK",)) for one in family]),
     ("LOCAL_RANK", _by_local_rank),
     ("title", _by_title),
     ("argument", _by_argument(_ARGUMENT)),
-    ("local variable", _by_variable),
+    ("local variable", lambda family: [one.local_rank for one in family]),
     ("argument", _by_argument(_LOCAL_ARGUMENT)),
     ("GPU and order", _by_gpu),
 )
