@@ -46,7 +46,7 @@ ANSWER_S = 300.0
 """Seconds after which a run that answers requests ends by itself."""
 MAX_LINE = 60_000
 """Bytes of a line, well below where pdsh cuts it."""
-MAX_COMMAND = 126_000
+MAX_COMMAND = 129_000
 """Bytes of one argument, of which Linux allows 131,071 (MAX_ARG_STRLEN); pdsh adds some itself."""
 EVERYBODY = "*"
 WATCH = 1
