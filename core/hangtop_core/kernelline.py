@@ -75,7 +75,7 @@ def deaths(node: Node, now: float, pids: Collection[int] = ()) -> tuple[str, ...
             found.append(
                 f"pid {told.pid} ({told.comm}) {how} {duration(max(now - line.at, 0.0))} ago"
             )
-    return tuple(found[:SHOWN])
+    return tuple(dict.fromkeys(found))[:SHOWN]  # the kernel says it twice
 
 
 def read(line: KernelLine) -> Known | None:

@@ -169,6 +169,12 @@ def test_a_process_that_the_user_has_named_is_told_of_whosever_it_was() -> None:
     assert not any("4713" in one for one in deaths(kernel_node(), NOW))
 
 
+def test_two_lines_of_the_kernel_about_one_end_are_told_once() -> None:
+    twice = "oom-kill:constraint=CONSTRAINT_MEMCG,task=pt_main_thread,pid=4711,uid=1000"
+    node = Node("n1", "ready", kernel_lines=(*KERNEL, KernelLine(NOW - 300, twice)), uid=1000)
+    assert sum("pid 4711" in one for one in deaths(node, NOW)) == 1
+
+
 def test_in_a_container_the_numbers_of_the_kernel_are_those_of_others() -> None:
     assert deaths(kernel_node(pid_ns=INIT_PID_NS), NOW, [4713])
     assert not deaths(kernel_node(pid_ns=4026532001), NOW, [4713])
