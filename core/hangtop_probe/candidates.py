@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
-from . import commands, numbering
+from . import commands
 
 RANK_THREADS = (
     "gloo_tcp_loop",
@@ -36,7 +36,8 @@ class Candidate(NamedTuple):
     """What a frame of its program calls its rank, found in its stack."""
     told_rank: Optional[int] = None
     """What it was seen to join its process group with."""
-    known: numbering.Numbered = (None, None)  # the number that it was given before
+    known: Tuple[Optional[int], Optional[str]] = (None, None)
+    """The number that it was given before, and what said so."""
     rank_at_start: Optional[Tuple[int, str]] = None
     """The number that it was started with, where it has set another one since."""
     has_torch: bool = False
@@ -52,6 +53,9 @@ class Candidate(NamedTuple):
     """A stack sample found it in torchrun's rendezvous, whatever program it is."""
     framework: Optional[str] = None
     """The launcher whose frames a stack sample found in it."""
+
+
+Table = Mapping[int, Candidate]
 
 
 def helper_of(c: Candidate) -> Optional[str]:

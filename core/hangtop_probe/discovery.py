@@ -22,7 +22,7 @@ from typing import (
 )
 
 from . import commands, controllers, inherited, launchers, naming, numbering, procfs
-from .candidates import Candidate, helper_of, in_group, label_of
+from .candidates import Candidate, Table, helper_of, in_group, label_of
 from .rankvariables import identity, rank_number, task_number
 
 _UNSURE = (None, launchers.AGENT, launchers.MULTIPROCESSING)
@@ -42,9 +42,6 @@ class Attribution(NamedTuple):
     worker_id: Optional[int] = None
     rank_disputed: Optional[str] = None
     """What says another number than its own, and which."""
-
-
-Table = Mapping[int, Candidate]
 
 
 def attribute(

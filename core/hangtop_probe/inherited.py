@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Set, Tuple
 from .rankvariables import rank_number
 
 if TYPE_CHECKING:
-    from .discovery import Table
+    from .candidates import Table
 
 Told = Tuple[int, str]
 

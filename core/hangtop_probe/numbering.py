@@ -24,7 +24,7 @@ from typing import (
 from . import launchers, procfs
 
 if TYPE_CHECKING:
-    from .discovery import Table
+    from .candidates import Table
 
 Numbered = Tuple[Optional[int], Optional[str]]
 """A number, and what says so; None where nothing does."""

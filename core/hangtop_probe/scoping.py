@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, Iterable, Mapping, Optional, Set
+from typing import TYPE_CHECKING, Dict, FrozenSet, Iterable, Mapping, Optional, Set
 
-from .discovery import Attribution, Table
+from .discovery import Attribution
 from .rankvariables import identity
+
+if TYPE_CHECKING:
+    from .candidates import Table
 
 
 def of_slurm(
