@@ -14,6 +14,7 @@ from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.diagnosis import MAKES_PROGRESS, Ended, PastAttempt
 from hangtop_core.following import attempt_pids, follow
 from hangtop_core.lastverdict import Hang, outlived
+from hangtop_core.model import ENDED
 from hangtop_core.nodestates import UNSEEN
 from hangtop_core.statuses import by_statuses, with_printed
 
@@ -163,7 +164,7 @@ def _judged(one: _Followed, snapshot: Snapshot, diagnosis: Diagnosis) -> Diagnos
     hang, ended = one.hang, _end(one.job, snapshot, diagnosis)
     if hang is not None and ended is not None and _lasted(one, hang, diagnosis):
         diagnosis = outlived(hang, diagnosis, ended)
-    if ended is not None or any(rank.ended for rank in one.job.ranks):
+    if ended is not None or any(rank.state in ENDED for rank in one.job.ranks):
         one.last, one.last_at = diagnosis, snapshot.at
     return diagnosis
 
@@ -175,13 +176,13 @@ def _note_hang(one: _Followed, snapshot: Snapshot, diagnosis: Diagnosis) -> None
         return
     if hang is not None and _moved(hang, diagnosis, at):
         one.progress_since = at if one.progress_since is None else one.progress_since
-        is_whole = not any(rank.ended for rank in one.job.ranks)
+        is_whole = not any(rank.state in ENDED for rank in one.job.ranks)
         one.freed = one.freed or (is_whole and _freed(hang, one.job.ranks, 0.0))
         if diagnosis.state == "hung" or at - one.progress_since >= RECOVERED_S:
             hang = one.hang = None
     if diagnosis.state != "hung":
         return
-    gone = frozenset(rank.process.identity for rank in one.job.ranks if rank.ended)
+    gone = frozenset(rank.process.identity for rank in one.job.ranks if rank.state in ENDED)
     if hang is None or gone <= hang.gone or not _explained(hang.diagnosis):
         since = at - (diagnosis.hung_for_s or 0.0)
         one.hang = Hang(diagnosis, at, since, gone)

@@ -29,8 +29,8 @@ HEADER_BYTES = 8192
 
 MAX_LINE = 32 << 20
 """Bytes of one line."""
-MAX_BYTES = 1 << 30
-"""Of all lines together, without compression."""
+MAX_BYTES = 256 << 20
+"""Of all lines together, without compression; 8,192 ranks with recorders and ten minutes take half of it."""
 MAX_LINES = 2_000_000
 MAX_PICTURES = 4_000
 MAX_STACKS = 200_000

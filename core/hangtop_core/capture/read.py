@@ -360,7 +360,7 @@ def _check_time(update: Update) -> None:
 
 def _bound(some: Any, most: int) -> None:
     if len(some) >= most:
-        raise Damaged("it has more items than hangtop reads")
+        raise Damaged(f"it has more than {most:,} items of one kind, the limit")
 
 
 def _text(raw: Any, most: int = 4096) -> str:
