@@ -114,7 +114,8 @@ def _not_compiled() -> Iterator[Pattern]:
         for node in ast.walk(ast.parse(text)):
             match node:
                 case ast.Call(
-                    ast.Attribute(ast.Name("re"), used), [ast.Constant(str() | bytes() as written), *_]
+                    ast.Attribute(ast.Name("re"), used),
+                    [ast.Constant(str() | bytes() as written), *_],
                 ) if used != "compile":
                     way = used if used in WAYS else "search"
                     yield Pattern(f"{module}:{node.lineno}", written, 0, (way,))

@@ -42,8 +42,8 @@ _QUICK: dict[Any, type] = {int: int, float: float, int | None: int, float | None
 MAX_ITEMS = 1 << 18
 """Items of one tuple or mapping."""
 MAX_MADE = 4_000_000
-"""Places in all tuples of a file together: what a few bytes there can grow to has a bound, as each is looked at.
-A history has a million ranks at most (`History`)."""
+"""Places in all tuples of a file together: what a few bytes there can grow to has a bound, as each
+is looked at. A history has a million ranks at most (`History`)."""
 
 _APART = frozenset({Update, Snapshot, Job, Rank, Recorder})
 """What may hold a trace, and so cannot be decoded in one go."""

@@ -41,7 +41,7 @@ SEARCHED = 4 << 30
 SEARCH_S = 10.0
 """Bytes and seconds that one search backwards may take."""
 UNPACKED = 16 << 30
-"""Bytes of a packed file that are unpacked: half a minute, and a few megabytes can be any number."""
+"""Bytes of a packed file that are unpacked, in half a minute: a few megabytes can be any number."""
 MARKED = 8
 """Pieces with errors in them that are read beside the head and the tail: those furthest back."""
 MAX_FILES = 20_000

@@ -19,7 +19,17 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.capture import Facts, Redaction, changes, form, is_capture, load, memory, read, save
+from hangtop_core.capture import (
+    Facts,
+    Redaction,
+    changes,
+    form,
+    is_capture,
+    load,
+    memory,
+    read,
+    save,
+)
 from hangtop_core.capture.boundary import harmless
 from hangtop_core.capture.redact import Redactor
 from hangtop_core.columns import ENTRY, MAX_LENGTH
@@ -394,7 +404,7 @@ def test_what_unpacks_to_too_much_memory_is_cut_off(
 def test_limits_hold(whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (
         ("MAX_LINES", 20), ("MAX_BYTES", 20_000), ("MAX_PICTURES", 2), ("MAX_STACKS", 1),
-        ("MAX_RANKS", 2), ("MAX_NODES", 0),
+        ("MAX_RANKS", 2), ("MAX_NODES", 0), ("MAX_HOLDERS", 40),
     ):  # fmt: skip
         with monkeypatch.context() as patch:
             patch.setattr(read, name, value)
