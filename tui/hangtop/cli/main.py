@@ -114,6 +114,14 @@ def build_parser() -> argparse.ArgumentParser:
         "--verbose", dest="version_verbose", action="store_true", help=argparse.SUPPRESS
     )
     parser.add_argument("--json", dest="version_json", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--schema",
+        nargs="?",
+        const="",
+        metavar="DOCUMENT",
+        help="print the JSON Schema of what --json prints and exit; of one document (dump, "
+        "diagnosis, ...) or of all",
+    )
     add_observing(parser)
     add_screen(parser)
     commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", title="commands")
@@ -182,9 +190,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.version:
             from hangtop.cli import version
 
-            print(version.told(arguments.version_verbose, as_json=arguments.version_json))
-            sys.stdout.flush()
-            return 0
+            return _print(version.told(arguments.version_verbose, as_json=arguments.version_json))
+        if arguments.schema is not None:
+            return _print_schema(parser, arguments.schema)
         if vars(arguments).get("redact_paths") or vars(arguments).get("redact_hosts"):
             from hangtop.cli.redacting import messages
 
@@ -210,6 +218,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno not in _NO_ROOM or error.filename is not None:
             raise
         return _not_written(error)
+
+
+def _print(text: str) -> int:
+    """Print what an option asks for that needs no command; returns the exit status."""
+    print(text)
+    sys.stdout.flush()
+    return 0
+
+
+def _print_schema(parser: argparse.ArgumentParser, name: str) -> int:
+    from hangtop.jsonschemas import published
+    from hangtop_core.errors import UsageError
+
+    try:
+        return _print(published.text(name))
+    except UsageError as error:
+        parser.error(str(error))
 
 
 def _is_cramped() -> bool:
