@@ -147,7 +147,7 @@ def observe(job: Job, here: Path) -> Outcome:
             "PYTHONUNBUFFERED": "1",
             "HANGTOP_DIR": str(here),
             **place.environment,
-            **dict(job.environment),
+            **job.environment,
         }
         output = Path(env.get("OUTPUT", log))
         started = stack.enter_context(
