@@ -179,7 +179,7 @@ def _of_stream(
             parser.finish()
         parser.feed(decode(piece))
 
-    bounded = isinstance(stream, gzip.GzipFile) and not everything
+    bounded = found.path.endswith(".gz") and not everything
     for piece, why in _pieces(stream):
         problem = why
         size += len(piece)
