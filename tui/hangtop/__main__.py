@@ -1,5 +1,6 @@
 """`hangtop` and `python -m hangtop`, where there may be no room to load the rest."""
 
+import os
 import resource
 import sys
 
@@ -15,10 +16,14 @@ def main() -> int:
         import logging
 
         logging.disable()  # hashlib tells of each hash that it cannot load
-        return _run()
+        status = _run()
     except Exception:  # which one depends on what was just loaded, down to SyntaxError
         print("hangtop: there is too little memory here (ulimit -v)", file=sys.stderr)
-        return 1
+        status = 1
+    if status == 1:
+        sys.stdout.flush()
+        os._exit(1)  # what ends in order takes memory, too, and tells of each error at that
+    return status
 
 
 def _run() -> int:
