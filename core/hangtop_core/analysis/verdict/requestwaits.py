@@ -31,7 +31,7 @@ _POLLS = re.compile(r"\b(?:select|poll|epoll|accept|wait)\s*\(")
 _CONNECTION, _EVENTS, _CALLS = "a connection", "an event loop", "calls of its actor"
 SHARED = "shared memory"
 """In which vLLM looks again and again without rest."""
-_OPEN = ("ESTABLISHED", "CLOSE_WAIT")
+_OPEN = ("ESTABLISHED", "CLOSE_WAIT", "CONNECTED")
 _EVENT = "anon_inode:[eventfd]"
 """By which zmq wakes up an event loop, while a thread of its own serves the sockets."""
 _GIVES = ("get", "recv", "recv_bytes", "_recv", "poll", "wait")
@@ -86,14 +86,14 @@ def request_wait(one: Server) -> Wait | None:
         return None
     main, others = one.threads[0], one.threads[1:]
     by = _by(one, main)
-    if by is None or not all(role(one.table, other) for other in others):
+    if by is None or not all(role(one, other) for other in others):
         return None
     return Wait(by, main.place, _is_from_outside(main))
 
 
 def is_door(one: Server) -> bool:
     """Whether a thread of it waits for somebody to connect, or for a message of another program."""
-    return any(role(one.table, thread) == "door" for thread in one.threads)
+    return any(role(one, thread) == "door" for thread in one.threads)
 
 
 def has_requests(one: Server) -> bool:
@@ -120,9 +120,9 @@ def _owes(one: Server) -> bool:
     return any(asked) or any(each.recv_queue for each in sockets if each.state == "LISTEN")
 
 
-def role(table: DescriptorTable | None, one: OneThread) -> Literal["door", "idle", ""]:
+def role(one: Server, thread: OneThread) -> Literal["door", "idle", ""]:
     """Whether a thread waits for requests, for work, or for anything else."""
-    frames = one.frames
+    frames = thread.frames
     if accepts(frames):
         return "door"
     if between_requests(frames):
@@ -130,17 +130,17 @@ def role(table: DescriptorTable | None, one: OneThread) -> Literal["door", "idle
     if at_request(frames):
         return ""
     if is_loop(frames):
-        return "door" if serves(table, one.facts) else ""
-    if is_idle(frames) or one.family == "sleep":
+        return "door" if serves(one.table, thread.facts) else ""
+    if is_idle(frames) or thread.family == "sleep":
         return "idle"
-    if one.reading.kind == "queue" and one.reading.op in ("get", "recv", "recv_bytes"):
+    if thread.reading.kind == "queue" and thread.reading.op in ("get", "recv", "recv_bytes"):
         return "idle"
-    if uses_zmq(one):
+    if uses_zmq(thread):
         return "door"
-    if _is_of_library(frames):
+    if _is_of_library(frames) or _reads_itself(one, thread):
         return "idle"
     timed = any(_TIMED.search(frame.source or "") for frame in frames)
-    return "idle" if one.reading.kind == "lock" and timed else ""
+    return "idle" if thread.reading.kind == "lock" and timed else ""
 
 
 def in_server_loop(main: OneThread) -> bool:
@@ -231,9 +231,10 @@ def _listens(table: DescriptorTable | None) -> bool:
 
 
 def _ports(some: Sequence[Descriptor], states: tuple[str, ...]) -> set[str]:
-    """The own ports of TCP sockets in these states."""
-    sockets = [d.socket for d in some if d.socket is not None and d.socket.family == "tcp"]
-    return {port_of(one.local) for one in sockets if one.state in states}
+    """The own ports of TCP sockets in these states, and the paths of unix sockets."""
+    sockets = [d.socket for d in some if d.socket is not None and d.socket.state in states]
+    ports = {port_of(one.local) for one in sockets if one.family == "tcp"}
+    return ports.union(one.local for one in sockets if one.family == "unix" and one.local)
 
 
 def _innermost(frames: Sequence[Frame]) -> Frame | None:
@@ -251,3 +252,12 @@ def _is_of_library(frames: Sequence[Frame]) -> bool:
     """Whether a thread of a library, with nothing of the program, waits to be woken."""
     inner = _innermost(frames)
     return _uses(inner, *_WAITS_IN) and all(map(is_library, frames))
+
+
+def _reads_itself(one: Server, thread: OneThread) -> bool:
+    """Whether a thread of a library reads a pipe to which only its own process writes."""
+    reads = thread.family == "pipe-read" and all(map(is_library, thread.frames))
+    fd = thread.facts.fd if reads and thread.facts is not None else None
+    pipe = one.table.of(fd) if one.table is not None and fd is not None else None
+    own = one.process.pid
+    return pipe is not None and bool(pipe.holders) and all(e.pid == own for e in pipe.holders)
