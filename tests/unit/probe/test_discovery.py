@@ -638,6 +638,14 @@ def test_a_program_that_is_named_is_a_rank_with_its_children() -> None:
     assert attribute(programs) == {}
 
 
+def test_a_helper_that_is_named_is_shown_alone_unless_its_program_is_named_too() -> None:
+    single, worker = process(20, 1), process(21, 20, is_worker=True)
+    programs = table(single, worker)
+    assert roles(attribute(programs, named=frozenset({21}))) == {21: ("rank", None)}
+    both = attribute(programs, named=frozenset({20, 21}))
+    assert roles(both) == {20: ("rank", None), 21: ("dataloader-worker", None)}
+
+
 def test_a_program_that_is_named_and_started_ranks_is_none() -> None:
     script = process(5, 1)
     programs = table(script, LAUNCHER._replace(ppid=5), RANK0, RANK1)

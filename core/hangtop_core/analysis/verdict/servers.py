@@ -62,8 +62,10 @@ _WAITS: frozenset[Kind] = frozenset(
     {"queue", "join", "lock", "remote", "waiting", "busy", "sleep", "store"}
 )
 """What the main thread of a rank may do that only waits for requests; a loop may spin for them."""
-_LOOKS_AFTER: frozenset[Kind] = frozenset({"child", "teardown"})
-"""What the main thread of a program does besides that has started others which serve."""
+_SUPERVISES: frozenset[Kind] = frozenset(
+    {"child", "teardown", "join", "sleep", "lock", "waiting"}
+)
+"""What the main thread of a program does that only looks after those it has started."""
 _MAY_SERVE = frozenset({"hung", "unknown", "progressing"})
 LOOKS_SHARE = 0.02
 """Cores that a main thread uses at most which only looks for requests again and again: that of an
@@ -129,7 +131,7 @@ def _may_wait(subject: Subject) -> bool:
 
 def _supervises(subject: Subject) -> bool:
     """Whether a program that the user named may only look after those that it has started."""
-    return subject.rank.process.is_program and subject.activity.kind in _WAITS | _LOOKS_AFTER
+    return subject.rank.process.is_program and subject.activity.kind in _SUPERVISES
 
 
 def _state(others: Sequence[Controller], stuck: Controller | None) -> JobState:
@@ -175,7 +177,7 @@ def _wait_of(case: Case, subject: Subject, others: Sequence[Controller]) -> Requ
         )
         if (proven or may_come) and _children(case, subject) is not None:
             return _told(who, number, process, str(found), is_proven=proven)
-    doors = _doors(case, subject, one)
+    doors = _doors(case, subject, one) or _served_below(case, subject, one)
     threads = f", {' and '.join(doors[:3])} for somebody to connect" if any(doors) else ""
     text = f"{subject.activity.op or 'a wait'} at {subject.activity.at}{threads}"
     return _told(who, number, process, text) if doors else None
@@ -194,8 +196,7 @@ def _doors(case: Case, subject: Subject, one: Server) -> list[str]:
         return []
     main, rest = one.threads[0], one.threads[1:]
     roles = [role(one, each) for each in one.threads]
-    supervises = roles[0] != "door" and _supervises(subject)
-    if roles[0] != "door" and not supervises and not _reads(subject, main, rest):
+    if roles[0] != "door" and not _reads(subject, main, rest):
         return []
     once = subject.activity.op == "accept" and not in_server_loop(main)
     if roles[0] == "door" and (once or uses_zmq(main)):
@@ -204,12 +205,19 @@ def _doors(case: Case, subject: Subject, one: Server) -> list[str]:
         return []
     found = [each.name for each, what in zip(rest, roles[1:], strict=True) if what == "door"]
     found = ["", *found] if roles[0] == "door" else found
-    if supervises or any(frame.file.endswith(_FROM_CHILDREN) for frame in main.frames):
+    if any(frame.file.endswith(_FROM_CHILDREN) for frame in main.frames):
         children = _children(case, subject)
         if children is None:
             return []
         found += children
     return found if found and _is_whole(case, subject, one) else []
+
+
+def _served_below(case: Case, subject: Subject, one: Server) -> list[str]:
+    """The children that wait for requests of a program that only looks after such."""
+    if not _supervises(subject) or not all(role(one, each) for each in one.threads[1:]):
+        return []
+    return [] if lost_children(subject) else _children(case, subject) or []
 
 
 def _reads(subject: Subject, main: OneThread, rest: Sequence[OneThread]) -> bool:
