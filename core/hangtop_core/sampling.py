@@ -38,6 +38,8 @@ WORKER_SERVER = "pt_workerserver"
 """Name of a rank's debug-server thread: torch 2.13 torch/csrc/distributed/c10d/control_plane."""
 
 _POLLS = ("poll", "ppoll", "select", "pselect", "epoll_")
+_OF_CONTROLLERS = "multiprocessing"
+"""The launcher of ranks that a program of its own has started, which may give them work."""
 _SAMPLED_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
 
 _TABLE_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
@@ -230,8 +232,8 @@ class _Look(NamedTuple):
         """Whether to read the connections of what polls them, which no stack tells.
 
         Those of a program while its rank rests: it may run every second all the same, and gives no
-        stack. And those of what may be a server: a program that was named, a child of one, or a
-        controller.
+        stack. And those of what may be a server: a program that was named, a child of one, a
+        controller, or a rank that one has started.
         """
         main, table = known.process.main_thread, known.descriptors
         some = known.process.threads if known.process.is_program else (main,) if main else ()
@@ -240,7 +242,8 @@ class _Look(NamedTuple):
         if table is not None and self.now - table.at < max(REAL_AGAIN, self.rate.tables):
             return False
         if known.process.role != "subprocess":
-            return known.process.is_program or known.process.role == "launcher"
+            by_controller = known.process.launcher == _OF_CONTROLLERS
+            return known.process.is_program or known.process.role == "launcher" or by_controller
         rank = next((p for p in processes if p.process.pid == known.process.rank_pid), None)
         if rank is None or rank.process.is_program:
             return rank is not None
