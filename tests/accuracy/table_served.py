@@ -29,4 +29,23 @@ SERVED: tuple[Job, ...] = (
         "rank 0 uploads parts of a checkpoint, four at a time, each for seconds",
         ready="part 1 is there",
     ),
+    Job(
+        "engine-stuck",
+        "engine.py stuck",
+        "controller-stuck",
+        (),
+        "an engine that started the ranks waits for a lock; they wait for work in pipes",
+        form="spawn",
+        ranks="2",
+    ),
+    Job(
+        "engine-idle",
+        "engine.py idle",
+        None,
+        (),
+        "nobody asks a server whose ranks look for work again and again",
+        form="spawn",
+        ranks="2",
+        ready="step 11",
+    ),
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop_core.descriptors import Descriptor, Socket
+from hangtop_core.meters import Meters
 from hangtop_core.model import DescriptorTable
 from hangtop_core.report import diagnosis_text
 from support.build import HUNG_SINCE, NOW, World, judged
@@ -72,6 +73,7 @@ def of(
     kind: str = "multiprocessing",
     cpu: float = 0.0,
     moved: float = HUNG_SINCE,
+    meters: Meters = Meters(),
 ) -> Diagnosis:
     """What is concluded of workers, the engine that started them and an API server above it."""
     world = World()
@@ -80,7 +82,7 @@ def of(
     if odd is not None:
         world.add(odd, FUTEX)
     some: dict[str, Any] = {"role": "launcher", "launcher": kind}
-    engine_ = world.process(201, facts, label="VLLM::EngineCore", **some)
+    engine_ = world.process(201, facts, label="VLLM::EngineCore", meters=meters, **some)
     server = world.process(200, EPOLL, label="api_server.py", started_at=NOW - 700, **some)
     stacks = ((engine_, engine), (server, api))
     return judged(
@@ -133,6 +135,13 @@ def test_a_controller_that_does_not_go_on_is_the_culprit(
     assert verdict.cause == "controller-stuck"
     assert [(one.role, one.pid, one.rank) for one in verdict.culprits] == [(*culprit, None)]
     assert len(found.verdicts) == 1, "ranks that wait for work are not blamed beside it"
+
+
+@pytest.mark.parametrize(("ran", "state"), [(None, "hung"), (300.0, "hung"), (4.0, "unknown")])
+def test_a_controller_slept_there_before_anybody_looked(ran: float | None, state: str) -> None:
+    since = None if ran is None else NOW - 2
+    meters = Meters(main_last_ran_s=ran)
+    assert of(LOCKED, since=since, meters=meters).state == state
 
 
 def test_a_rank_at_work_on_a_request_is_no_idle_server() -> None:
