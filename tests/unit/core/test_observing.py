@@ -285,7 +285,8 @@ def test_ranks_that_all_write_a_checkpoint_are_observed_until_it_is_told_for_how
 
 
 @pytest.mark.parametrize(
-    ("age", "label", "young"), [(3.0, "pid 9", True), (60.0, "pid 9", False), (3.0, "rank 0", False)]
+    ("age", "label", "young"),
+    [(3.0, "pid 9", True), (60.0, "pid 9", False), (3.0, "rank 0", False)],
 )
 def test_a_process_that_was_named_and_has_just_started_may_yet_be_a_job(
     age: float, label: str, young: bool

@@ -203,6 +203,10 @@ def chosen_ranks(session: Session, arguments: argparse.Namespace, text: str) -> 
     job = follow(job, update.snapshot) or job
     found = [rank for rank in job.members if is_named(rank)]
     if missing := absent(job.members):
+        unread = [one for one in job.unnumbered if not text and one.pid in missing and one.denied]
+        if unread:
+            whose = name_pids([one.pid for one in unread])
+            raise NoJobError(f"{whose} cannot be read", clean(unread[0].denied or ""))
         seen = rankset.fold(rank.rank for rank in job.members)
         verb = "is" if len(missing) == 1 else "are"
         names = rankset.names(missing) if text else f"rank of {name_pids(sorted(missing))}"

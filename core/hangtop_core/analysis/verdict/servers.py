@@ -62,9 +62,7 @@ _WAITS: frozenset[Kind] = frozenset(
     {"queue", "join", "lock", "remote", "waiting", "busy", "sleep", "store"}
 )
 """What the main thread of a rank may do that only waits for requests; a loop may spin for them."""
-_SUPERVISES: frozenset[Kind] = frozenset(
-    {"child", "teardown", "join", "sleep", "lock", "waiting"}
-)
+_SUPERVISES: frozenset[Kind] = frozenset({"child", "teardown", "join", "sleep", "lock", "waiting"})
 """What the main thread of a program does that only looks after those it has started."""
 _MAY_SERVE = frozenset({"hung", "unknown", "progressing"})
 LOOKS_SHARE = 0.02
