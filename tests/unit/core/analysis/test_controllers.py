@@ -74,7 +74,7 @@ def of(
     kind: str = "multiprocessing",
     cpu: float = 0.0,
     moved: float = HUNG_SINCE,
-    meters: Meters = Meters(),
+    ran: float | None = None,
     how: Facts = POLL,
     opened: DescriptorTable | None = None,
 ) -> Diagnosis:
@@ -92,6 +92,7 @@ def of(
     if odd is not None:
         world.add(odd, FUTEX)
     some: dict[str, Any] = {"role": "launcher", "launcher": kind}
+    meters = Meters(main_last_ran_s=ran)
     engine_ = world.process(201, facts, label="VLLM::EngineCore", meters=meters, **some)
     server = world.process(200, EPOLL, label="api_server.py", started_at=NOW - 700, **some)
     stacks = ((engine_, engine), (server, api))
@@ -150,8 +151,7 @@ def test_a_controller_that_does_not_go_on_is_the_culprit(
 @pytest.mark.parametrize(("ran", "state"), [(None, "hung"), (300.0, "hung"), (4.0, "unknown")])
 def test_a_controller_slept_there_before_anybody_looked(ran: float | None, state: str) -> None:
     since = None if ran is None else NOW - 2
-    meters = Meters(main_last_ran_s=ran)
-    assert of(LOCKED, since=since, meters=meters).state == state
+    assert of(LOCKED, since=since, ran=ran).state == state
 
 
 def except_for(error: str) -> Stack:
