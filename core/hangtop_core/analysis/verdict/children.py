@@ -109,11 +109,11 @@ def _end(one: Descriptor) -> str:
 def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject in left:
         told, sure = dying(case, subject), True
-        children = _stopped_first(programs(subject))
-        held = [] if told else _held_up(case, subject, children)
-        may_wait = subject.activity.kind in _MAY_WAIT and (told or held)
+        held = _held_up(case, subject) if subject.rank.process.is_program and not told else []
+        may_wait = (told or held) and subject.activity.kind in _MAY_WAIT
         if subject.activity.kind != "child" and not may_wait:
             continue
+        children = _stopped_first(programs(subject))
         children = [*held, *(child for child in children if child not in held)]
         pool = in_pool(case, subject)
         if pool and not told:
@@ -154,16 +154,14 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
-def _held_up(case: Case, subject: Subject, children: Sequence[Process]) -> list[Process]:
+def _held_up(case: Case, subject: Subject) -> list[Process]:
     """Return the children that are stuck of a program that only looks after those it has started.
 
     Those that wait for requests or for tasks, as most of a server's do, are not.
     """
-    if not subject.rank.process.is_program:
-        return []
     return [
         child
-        for child in children
+        for child in _stopped_first(programs(subject))
         if case.at - _still_since(case, subject, child) >= case.hang_after
         and not waits_for_work(frames_of(case, subject, child))
     ]
