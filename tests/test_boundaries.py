@@ -18,9 +18,7 @@ MAX_FUNCTION = 60
 MAX_COMPLEXITY = 15
 SIMPLE = (
     "core/hangtop_hook",
-    "tui/hangtop/demo",
-    "tui/hangtop/jsonschemas",
-    "tui/hangtop/widgets",
+    "tui/hangtop",
 )
 """Folders, or modules, in which no function may be more complex than that."""
 

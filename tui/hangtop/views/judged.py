@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hangtop.spans import Line, line
 from hangtop.views.common import span
 from hangtop_core.analysis.flight.picture import FlightDiagnosis
+from hangtop_core.diagnosis import FIRST_STACKS_S, STALLED_AFTER_S
 from hangtop_core.report import confidence_word
 
 if TYPE_CHECKING:
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis, Verdict
     from hangtop_core.model import Job, Rank
 
-FIRST_STACKS_S = 30.0
-"""Seconds within which each rank has given a stack, or says why not."""
-STALLED_S = 5.0
-"""Seconds without progress from which a job is called stalled; hung comes later."""
 _STATES = {
     "slow": ("● SLOW", "warn"),
     "progressing": ("● PROGRESSING", "good"),
@@ -40,7 +37,7 @@ def worst_first(jobs: Iterable[Job], diagnoses: Mapping[str, Diagnosis]) -> list
             return 3
         if diagnosis.state in ("hung", "exited"):
             return 0 if diagnosis.state == "hung" else 4
-        return 1 if (diagnosis.stalled_for_s or 0.0) >= STALLED_S else 2
+        return 1 if (diagnosis.stalled_for_s or 0.0) >= STALLED_AFTER_S else 2
 
     return sorted(jobs, key=urgency)
 
@@ -112,6 +109,8 @@ def state_line(diagnosis: Diagnosis | None, job: Job | None, since: float = 0.0)
 def _stalled_for(diagnosis: Diagnosis, job: Job) -> float | None:
     """Return for how many seconds a job that is called stalled has made no progress."""
     seconds = diagnosis.stalled_for_s
-    if diagnosis.state not in ("progressing", "unknown") or seconds is None or seconds < STALLED_S:
+    if diagnosis.state not in ("progressing", "unknown"):
+        return None
+    if seconds is None or seconds < STALLED_AFTER_S:
         return None
     return None if diagnosis.state == "unknown" and unread(diagnosis, job) else seconds
