@@ -153,7 +153,7 @@ class Hangs:
         diagnosis = update.diagnoses.get(job.key)
         alive = live_pids(job)
         found: list[Happened] = []
-        if alive and diagnosis is not None and _is_lost(diagnosis, at):
+        if alive and diagnosis is not None and _is_lost(job, diagnosis, at):
             found += [] if known.over else _ended(known, diagnosis, at)
             known.over = True
         elif alive:
@@ -196,10 +196,11 @@ def _ended(known: _Known, diagnosis: Diagnosis | None, at: float) -> list[Happen
     return [*found, Happened("ended", at, known.job, diagnosis, after)]
 
 
-def _is_lost(diagnosis: Diagnosis, at: float) -> bool:
-    """Whether a job hung when it was last seen, long enough ago that it may never come back."""
+def _is_lost(job: Job, diagnosis: Diagnosis, at: float) -> bool:
+    """Whether a job hung when it was last seen, and will not come back: Slurm says so, or time."""
     lost = diagnosis.hung_until_end and diagnosis.state != "exited"
-    return lost and diagnosis.ended is not None and at - diagnosis.ended.at >= LOST_S
+    long_ago = diagnosis.ended is not None and at - diagnosis.ended.at >= LOST_S
+    return lost and (long_ago or bool(job.slurm_end))
 
 
 def _may_tell_why(known: _Known, diagnosis: Diagnosis | None, at: float) -> bool:
