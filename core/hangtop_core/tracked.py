@@ -15,7 +15,7 @@ from hangtop_core.model import DescriptorTable, Process, Rank, Recorder, StackSa
 from hangtop_core.rankstates import rank_state
 from hangtop_core.recurring import Recurring
 from hangtop_core.samples import continued
-from hangtop_core.whiles import Whiles
+from hangtop_core.whiles import Home, Whiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,8 +42,6 @@ WORK_GAP = 5.0
 COMPUTES_SHARE, COMPUTES_NS = 0.01, 300_000
 """Cores, and nanoseconds for each sleep, that a main thread takes at least which computes between
 its sleeps: to look for a file takes 0.1 ms."""
-IN_PASSING = 0.8
-"""Share of samples in which a thread is met in one function at least that stays in it."""
 MAX_FLOWS = 8192
 """Threads of which is remembered when they got on in a connection; the node tells of 4096."""
 MAX_DISTURBED = 8
@@ -101,7 +99,7 @@ class Tracked:
         """When py-spy last really ran; renewed samples do not count."""
         self.attempts = 0
         """Samples that failed in a row."""
-        self._home: tuple[int | None, float, int, int] = (None, at, 0, 0)
+        self._home = Home()
         """The functions it comes back to, since when, and in how many samples of how many."""
         self.whiles = Whiles()
         self.serves = False  # whether one of its threads answers a call by RPC
@@ -309,20 +307,13 @@ class Tracked:
                 self.sample = msgspec.structs.replace(self.sample, loops=loops)
 
     def _at_home(self, sample: StackSample, stacks: StackTable) -> StackSample:
-        """Return a sample as of the same functions, where it was met elsewhere only in passing.
-
-        Who goes round in a `while` for ever calls a function now and then, and is back.
-        """
+        """Return a sample as of the same functions, where it was met elsewhere only in passing."""
         rests = sample.threads and not self.serves
-        own, caller = stacks.homes(sample.threads[0].stack) if rests else (None, None)
-        home, since, met, count = self._home
-        if home is None or home not in (own, caller):
-            self._home = own, sample.at, 1, 1
+        function, caller = stacks.homes(sample.threads[0].stack) if rests else (None, None)
+        since, in_passing = self._home.see(function, caller, sample.at)
+        if since is None or since >= (sample.same_functions_since or since):
             return sample
-        self._home = home, since, met + (home == own), count + 1
-        if met < IN_PASSING * count or since >= (sample.same_functions_since or since):
-            return sample
-        return msgspec.structs.replace(sample, same_functions_since=since, in_passing=home != own)
+        return msgspec.structs.replace(sample, same_functions_since=since, in_passing=in_passing)
 
     def still_since(self, at: float) -> bool:
         """Whether the main thread is known not to have run since ``at``."""

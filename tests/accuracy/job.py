@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from msgspec import Struct
 
 Form = Literal["torchrun", "each", "spawn", "mpirun", "nodes"]
 """torchrun; one process per rank with RANK and its kin, by `jobs/each.py`; a script that starts
 its ranks by itself; Open MPI's mpirun; two nodes, see `nodes.py`."""
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One job of the table."""
 
+    subject: str
+    """The file of `tables/` that it stands in."""
     name: str
     command: str
     """Script in `jobs/`, and its arguments."""
-    cause: str | None
+    cause: str | None = None
     """What the first verdict has to be, `a|b` where two causes are equally right; None for a job
     that does not hang."""
     culprits: tuple[int, ...] = ()
@@ -40,14 +42,18 @@ class Job:
     file `gate` in OUT_DIR."""
     slow: bool = False
     """It gets on as far as anybody can see, and the first verdict has to be this all the same."""
-    kept: bool = False
-    """Kept out while the rules were written: by somebody who had not seen these, and they knew
-    nothing of it when it was first run."""
     missed: bool = False
     """A kept one that was told wrongly, in cause or culprits, when it was first run."""
-    environment: tuple[tuple[str, str], ...] = ()
+    environment: dict[str, str] = {}
 
+    @property
+    def origin(self) -> str:
+        """Who wrote it: the folder of `jobs/kept/`, empty for those that rules were written by."""
+        script = self.command.split()[0]
+        return script.split("/")[1] if script.startswith("kept/") else ""
 
-def each(ranks: str = "3 0,1,2") -> dict[str, Any]:
-    """One process per rank; see `Job.ranks`."""
-    return {"form": "each", "ranks": ranks}
+    @property
+    def kept(self) -> bool:
+        """Whether it was kept out while the rules were written: somebody wrote it who had not seen
+        these, and they knew nothing of it when it was first run."""
+        return bool(self.origin)

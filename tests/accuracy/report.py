@@ -97,12 +97,18 @@ def coverage(outcomes: Sequence[Outcome]) -> str:
 
 def document(outcomes: Sequence[Outcome]) -> str:
     """The page that is kept."""
-    jobs = ["| Job | What happens | Expected | Given | |", "|---|---|---|---|---|"]
-    for one in outcomes:
+    jobs = [
+        "| Subject | Job | From | What happens | Expected | Given | |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in sorted(outcomes, key=lambda one: (one.job.subject, one.job.name)):
         given = "(no answer)" if one.error else _said(one.cause, one.culprits)
         mark = "not made here" if one.skipped else "right" if one.right else "**wrong**"
         expected = _said(one.job.cause, one.job.culprits)
-        jobs.append(f"| {one.job.name} | {one.job.what} | {expected} | {given} | {mark} |")
+        job = one.job
+        origin = job.origin or "rules"
+        names = f"{job.subject.replace('_', ' ')} | {job.name} | {origin}"
+        jobs.append(f"| {names} | {job.what} | {expected} | {given} | {mark} |")
     return "\n".join(
         [
             "# Accuracy",

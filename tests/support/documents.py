@@ -1,38 +1,37 @@
-"""Whether what `--json` has printed is what docs/json.md says."""
+"""Whether what `--json` has printed fits the JSON Schema that `hangtop --schema` prints."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any
 
-import msgspec
+from jsonschema import Draft202012Validator
 
-from hangtop.jsonschemas import DOCUMENTS
-from hangtop_core.analysis.flight.picture import FlightDiagnosis
-from hangtop_core.diagnosis import Diagnosis
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from hangtop.jsonschemas import published
 
 
 def misfits(document: dict[str, Any]) -> list[str]:
     """Where a document has what its schema does not; empty where it fits."""
-    kind = DOCUMENTS[document["schema"]]
-    if kind is FlightDiagnosis and "flight" not in document:
-        kind = Diagnosis
-    try:
-        known = msgspec.to_builtins(msgspec.convert(document, kind))
-    except msgspec.ValidationError as error:
-        return [str(error)]
-    return list(_unknown(document, known, "$"))
+    errors = _validator(document["schema"], "flight" in document).iter_errors(document)
+    return [f"{error.json_path}: {error.message}" for error in errors]
 
 
-def _unknown(told: Any, known: Any, at: str) -> Iterator[str]:
-    if isinstance(told, dict):
-        for key, value in told.items():
-            if key not in known:
-                yield f"{at}.{key} is not known"
-            else:
-                yield from _unknown(value, known[key], f"{at}.{key}")
-    elif isinstance(told, list):
-        for place, (one, other) in enumerate(zip(told, known, strict=True)):
-            yield from _unknown(one, other, f"{at}[{place}]")
+@cache
+def _validator(name: str, with_flight: bool) -> Draft202012Validator:
+    """Return a validator that also refuses fields which the schema does not name."""
+    schema = published.schema(name, (name,))
+    kinds = schema.pop("anyOf")
+    Draft202012Validator.check_schema(schema)
+    _close(schema)
+    return Draft202012Validator({**schema, **kinds[-1 if with_flight else 0]})
+
+
+def _close(part: Any) -> None:
+    if isinstance(part, dict):
+        if isinstance(part.get("properties"), dict) and part.get("type") == "object":
+            part["additionalProperties"] = False
+        for one in part.values():
+            _close(one)
+    elif isinstance(part, list):
+        for one in part:
+            _close(one)

@@ -30,7 +30,8 @@ Made from the types themselves (`python -m hangtop.jsondoc > docs/json.md`).
 
 Every command that prints facts has `--json`: one document on standard output, messages for people
 on standard error. `hangtop watch --json` prints one document a line, as things happen. A document
-says in `schema` what it is.
+says in `schema` what it is; `hangtop --schema` prints the JSON Schema of all documents, and
+`hangtop --schema dump` that of one.
 
 **What stays.** Within a number (`hangtop.dump/1`) fields are only ever added: read those you know
 and leave out the others. When a field goes, or means something else, the number grows, and

@@ -15,6 +15,7 @@ from hangtop_core.analysis.verdict.evidence import absent, common_facts, fact, p
 from hangtop_core.analysis.verdict.exited import exit_steps
 from hangtop_core.analysis.verdict.lost import own_error
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.onemachine import seats_here
 from hangtop_core.analysis.verdict.outofmemory import (
     absent_by_groups,
     counts_none,
@@ -195,6 +196,7 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
     if not case.waiters:
         return
     lacking = [seat for seat in case.seats if seat.unseen is None and seat.beside]
+    lacking += seats_here(case)
     for seat in lacking:
         if seat.node is None or seat.local is None:
             continue
@@ -203,7 +205,8 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
         ends = ends_all(case, seat.node)
         for told in reversed(_told(case, seat.node, kind)):
             fitting = fits(case, told.known.pid, seat.local, beside)
-            thread = kind == "fault" and _may_be_thread(case, told, seat.local, beside)
+            thread = kind == "fault" and len(lacking) == 1
+            thread = thread and _may_be_thread(case, told, seat.local, beside)
             if told.known.comm not in names or not (fitting or thread):
                 continue
             run_on = ends and case.at - told.line.at >= ENDS_ALL_S
@@ -241,9 +244,8 @@ def _may_be_thread(case: Case, told: Told, local: int, beside: Mapping[int | Non
     stopped, pid = case.progress.since, told.known.pid
     below, _ = neighbours(local, beside)
     later = pid is not None and (below is None or pid > below[1].process.pid)
-    alone = sum(seat.beside for seat in case.seats) == 1
     near = stopped is not None and abs(told.line.at - stopped) <= JUST_S
-    return later and alone and near and pid not in {r.process.pid for r in beside.values()}
+    return later and near and pid not in {r.process.pid for r in beside.values()}
 
 
 def _crashed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

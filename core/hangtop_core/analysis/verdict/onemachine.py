@@ -20,15 +20,16 @@ from hangtop_core.places import is_loopback
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
 
 
 def _left_here(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """Ranks that are not there, where all have met at an address that leads nowhere else."""
     node, meets = _one_machine(case)
-    seats = [replace(s, node=node) for s in case.seats if s.node is None and not s.beside]
+    seats = seats_here(case)
     gone = any(s.activity.kind in GONE for s in left)
-    if not node or not seats or gone or any(LEFT.find(case, left)):
+    if not seats or gone or any(LEFT.find(case, left)):
         return
     yield Hit(
         subjects=(),
@@ -48,6 +49,16 @@ def _left_here(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         steps=exit_steps(case, case.subjects[0].rank),
     )
+
+
+def seats_here(case: Case) -> list[Seat]:
+    """Return the missing ranks that must have been on the one machine of the job."""
+    node, _ = _one_machine(case)
+    unplaced = [s for s in case.seats if s.node is None and not s.beside] if node else ()
+    numbered = all(s.rank.local_rank == s.number for s in case.subjects)
+    return [
+        replace(s, node=node, local=s.rank if numbered else None, beside=True) for s in unplaced
+    ]
 
 
 def _one_machine(case: Case) -> tuple[str, str]:

@@ -93,14 +93,20 @@ def test_line_from_before_the_job_is_not_believed() -> None:
     assert [v.cause for v in found.verdicts] == ["rank-exited"]
 
 
-def lacking(*lines: str, when: float = HUNG_SINCE, **launcher: Any) -> Snapshot:
+LAUNCHED = {"LOCAL_WORLD_SIZE": "3"}
+MET_HERE = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+def lacking(
+    *lines: str, when: float = HUNG_SINCE, from_launcher: dict[str, str] = LAUNCHED, **launcher: Any
+) -> Snapshot:
     """Three ranks of pids 4000, 4010, 4020 on one node, of which nobody has seen rank 1."""
     world = World()
     told = tuple(KernelLine(when, text) for text in lines)
     facts = {"core": Fact(True, path="/cores/core.%p")}
     world.nodes["n1"] = Node("n1", "ready", kernel_lines=told, capabilities=facts)
     for rank in (0, 2):
-        env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "3"}
+        env = {"RANK": str(rank), "LOCAL_RANK": str(rank), **from_launcher}
         world.add(c10d("all_reduce"), FUTEX, rank=rank, process={"env": env})
     agent = world.process(3990, SLEEP, node="n1", role="launcher", **launcher)
     return world.snapshot(world_size=3, launchers=(agent,) if launcher else ())
