@@ -181,9 +181,7 @@ def _by_gpu(family: Sequence[Unnumbered]) -> List[Optional[int]]:
     return _of_all(family, gpus) if gpus == list(range(len(gpus))) else []
 
 
-def _of_all(
-    family: Sequence[Unnumbered], numbers: List[Optional[int]]
-) -> List[Optional[int]]:
+def _of_all(family: Sequence[Unnumbered], numbers: List[Optional[int]]) -> List[Optional[int]]:
     """Return numbers that count from 0, where they can be those of all ranks."""
     sizes = {_first(one.environ, ("WORLD_SIZE",)) for one in family}
     counts = set(numbers) == set(range(max(len(family), 2)))

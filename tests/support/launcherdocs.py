@@ -23,6 +23,8 @@ _OTHERWISE = {
     "srun": ("Slurm 22.05",),
     "composer": ("composer 0.32.1 and torch 2.13.0, by hand on 2026-11-28",),
     "mpirun": ("Open MPI 4.1",),
+    "verl": ("workers of verl 0.9.1, by hand on 2026-11-28",),
+    "OpenRLHF": ("actors of openrlhf 0.11.2, by hand on 2026-11-28",),
     "mpiexec": ("Intel MPI 2021.19, by hand on 2026-11-28",),
     launchers.AGENT: ("torch 2.13",),
     "vLLM": ("stand-ins for its processes",),

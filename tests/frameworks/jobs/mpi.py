@@ -1,4 +1,4 @@
-"""A script under an MPI that has RANK from nobody: rank 1 reads for ever, the others wait for it."""
+"""A script that an MPI alone numbers: rank 1 reads for ever, the others wait for it."""
 
 from __future__ import annotations
 
