@@ -38,6 +38,8 @@ WORKER_SERVER = "pt_workerserver"
 """Name of a rank's debug-server thread: torch 2.13 torch/csrc/distributed/c10d/control_plane."""
 
 _POLLS = ("poll", "ppoll", "select", "pselect", "epoll_")
+_OF_CONTROLLERS = "multiprocessing"
+"""The launcher of ranks that a program of its own has started, which may give them work."""
 _SAMPLED_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
 
 _TABLE_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
@@ -69,7 +71,8 @@ def plan(
         odd: pids of ranks whose stack few others share.
         read_at: when its process table was last read; None for now.
     """
-    look = _Look(now, now if read_at is None else read_at, rate)
+    exes = frozenset(one.process.exe for one in processes if one.process.role == "rank")
+    look = _Look(now, now if read_at is None else read_at, rate, exes)
     due: list[tuple[tuple[int, float], int]] = []
     moving: list[tuple[tuple[int, float], int]] = []
     last_any = 0.0
@@ -78,7 +81,7 @@ def plan(
         pid, role = known.process.pid, known.process.role
         if known.process.ended:
             continue
-        if can_sample(known):
+        if can_sample(known, exes):
             every, free = rate.of(known, now)
             if look.can_renew(known, every):
                 # What it did since it was sampled is not known before the table is read again.
@@ -104,14 +107,24 @@ def plan(
     return result
 
 
-def can_sample(known: Tracked) -> bool:
-    """Whether py-spy can be expected to see anything in a process."""
+def can_sample(known: Tracked, exes: frozenset[str | None] = frozenset()) -> bool:
+    """Whether py-spy can be expected to see anything in a process.
+
+    A child that calls itself something else, or has a renamed interpreter, runs what its rank does.
+
+    Args:
+        known: the process.
+        exes: executable files of the ranks of its node.
+    """
     process = known.process
     if process.ended or process.role not in _SAMPLED_ROLES:
         return False
     if process.role != "subprocess":
         return True
-    return "python" in process.comm or any("python" in word for word in process.cmdline[:1])
+    names = (process.comm, *process.cmdline[:1], process.exe or "")
+    return any("python" in name for name in names) or (
+        process.exe is not None and process.exe in exes
+    )
 
 
 def all_ranks(nodes: Mapping[str, NodeView]) -> dict[str, list[int]]:
@@ -133,6 +146,8 @@ class _Look(NamedTuple):
     now: float
     read_at: float
     rate: Rate
+    exes: frozenset[str | None] = frozenset()
+    """Executable files of the ranks of its node."""
 
     def takes_turns(self, known: Tracked) -> bool:
         """Whether it moves, and is not new to somebody who looks."""
@@ -217,20 +232,22 @@ class _Look(NamedTuple):
         """Whether to read the connections of what polls them, which no stack tells.
 
         Those of a program while its rank rests: it may run every second all the same, and gives no
-        stack. And those of what may be a server: a program that was named, a child of one, or a
-        controller.
+        stack. And those of what may be a server: a program that was named, a child of one, a
+        controller, or a rank that one has started.
         """
         main, table = known.process.main_thread, known.descriptors
-        if main is None or not (main.syscall or "").startswith(_POLLS):
+        some = known.process.threads if known.process.is_program else (main,) if main else ()
+        if not any((one.syscall or "").startswith(_POLLS) for one in some):
             return False
         if table is not None and self.now - table.at < max(REAL_AGAIN, self.rate.tables):
             return False
         if known.process.role != "subprocess":
-            return known.process.is_program or known.process.role == "launcher"
+            by_controller = known.process.launcher == _OF_CONTROLLERS
+            return known.process.is_program or known.process.role == "launcher" or by_controller
         rank = next((p for p in processes if p.process.pid == known.process.rank_pid), None)
         if rank is None or rank.process.is_program:
             return rank is not None
-        return not can_sample(known) and self.quiet(rank)
+        return not can_sample(known, self.exes) and self.quiet(rank)
 
     def _goes_round(self, known: Tracked) -> bool:
         """Whether it runs in the same functions: it may try to write to a full disk for ever."""
