@@ -184,9 +184,8 @@ class Process(Struct, frozen=True, gc=False):
     @property
     def main_thread(self) -> Thread | None:
         """The thread that runs the program: the one with the process's id, where no other does."""
-        wanted = self.program_tid or self.pid
         for thread in self.threads:
-            if thread.tid == wanted:
+            if thread.tid == (self.program_tid or self.pid):
                 return thread
         return None
 
