@@ -81,8 +81,8 @@ class Process(Struct, frozen=True, gc=False):
     """The global rank it is, or the rank it belongs to."""
     rank_source: Text | None = None
     """Where the rank number is from: a variable such as RANK or SLURM_PROCID, `mp.spawn`,
-    `init_process_group`, `hangtop run`, `title`, `argument`, `local variable`, `GPU and order`;
-    `--pid` of a program that is no rank, and was named."""
+    `init_process_group`, `hangtop run`, `title`, `argument`, `local variable`, `argument of its
+    function`, `GPU and order`; `--pid` of a program that is no rank, and was named."""
     rank_disputed: Text | None = None
     """What says another number than `rank`, and which: `title says 3`."""
     rank_pid: int | None = None
@@ -184,9 +184,8 @@ class Process(Struct, frozen=True, gc=False):
     @property
     def main_thread(self) -> Thread | None:
         """The thread that runs the program: the one with the process's id, where no other does."""
-        wanted = self.program_tid or self.pid
         for thread in self.threads:
-            if thread.tid == wanted:
+            if thread.tid == (self.program_tid or self.pid):
                 return thread
         return None
 

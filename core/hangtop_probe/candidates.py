@@ -34,6 +34,8 @@ class Candidate(NamedTuple):
     """Index of an mp.spawn child, found in its stack."""
     local_rank: Optional[int] = None
     """What a frame of its program calls its rank, found in its stack."""
+    first_argument: Optional[int] = None
+    """What multiprocessing called its function with, found in its stack."""
     told_rank: Optional[int] = None
     """What it was seen to join its process group with."""
     known: Tuple[Optional[int], Optional[str]] = (None, None)

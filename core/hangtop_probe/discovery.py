@@ -354,5 +354,5 @@ class _Discovery:
 
 def _unnumbered(c: Candidate) -> numbering.Unnumbered:
     return numbering.Unnumbered(
-        c.pid, c.environ or {}, c.cmdline, c.local_rank, c.told_rank, c.known
+        c.pid, c.environ or {}, c.cmdline, c.local_rank, c.first_argument, c.told_rank, c.known
     )

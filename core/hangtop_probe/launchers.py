@@ -107,7 +107,7 @@ TABLE = (
         ranks="RANK",
         local_sizes="LOCAL_WORLD_SIZE",
         nodes="NODE_RANK",
-        modules="composer.cli.launcher",
+        modules="composer.cli composer.cli.launcher",
         scripts="composer",
         logs="--stdout and --stderr; else rank{N}.stdout.txt in a temporary folder",
     ),

@@ -8,6 +8,7 @@ from . import naming, procfs
 
 if TYPE_CHECKING:
     from .stacks import Row, Sample
+    from .wire import Message
 
 WRAP = ("_wrap", "torch/multiprocessing/spawn.py")
 """Function and file whose `i` is the rank of a child of mp.spawn, torch 1.13 to 2.15."""
@@ -28,6 +29,8 @@ _EXITS = (
 )
 """Where a child of multiprocessing waits for its queues after its target; where a rank leaves."""
 _THREADS_END = ("_shutdown", "threading.py")
+_TARGET = ("run", "multiprocessing/process.py")
+"""What calls the function that a child of multiprocessing was started for."""
 _CHILD = ("_bootstrap", "multiprocessing/process.py")
 """The first below the second: there a child of multiprocessing waits for its threads at last."""
 
@@ -43,6 +46,8 @@ class Learned(NamedTuple):
     told: Tuple[Optional[int], ...] = ()  # rank, world size and port it joins with; empty: unseen
     local_rank: Optional[int] = None
     """What the outermost frame that has such a name calls its rank."""
+    first_argument: Optional[int] = None
+    """What multiprocessing was told to call its function with."""
     is_exiting: bool = False
     """A child of multiprocessing whose target has ended, or a rank that leaves its group."""
     framework: Optional[str] = None
@@ -50,8 +55,8 @@ class Learned(NamedTuple):
 
     @property
     def confirms(self) -> bool:
-        """Whether it tells what the process is; frames of a framework do not."""
-        return self._replace(framework=None) != Learned()
+        """Whether it tells what the process is, which frames of a framework do not."""
+        return self._replace(framework=None, first_argument=None) != Learned()
 
 
 def learn(result: Sample) -> Optional[Learned]:
@@ -69,6 +74,8 @@ def _learn(result: Sample) -> Optional[Learned]:
     """
     told: Tuple[Optional[int], ...] = ()
     local_rank: Optional[int] = None
+    first: Optional[int] = None
+    inner: Sequence[Message] = ()
     for thread in result.threads:
         rows = result.stacks[thread["stack"]]
         for row, variables in zip(rows, thread["locals"]):
@@ -91,7 +98,11 @@ def _learn(result: Sample) -> Optional[Learned]:
                 return Learned(is_agent=True)
             if any(_is(row, one) for one in _EXITS) or _waits_for_threads(row, rows):
                 return Learned(is_exiting=True)
-    return Learned(told=told, local_rank=local_rank) if told or local_rank is not None else None
+            if first is None and _is(row, _TARGET):
+                first = next((procfs.decimal(v["value"]) for v in inner if v["argument"]), None)
+            inner = variables
+    found = Learned(told=told, local_rank=local_rank, first_argument=first)
+    return found if found != Learned() else None
 
 
 def _waits_for_threads(row: Row, rows: Sequence[Row]) -> bool:

@@ -38,6 +38,8 @@ class Unnumbered(NamedTuple):
     cmdline: Tuple[str, ...]
     local_rank: Optional[int] = None
     """What a frame of its program calls its rank."""
+    first_argument: Optional[int] = None
+    """What multiprocessing called its function with."""
     told_rank: Optional[int] = None
     """What it was seen to join its process group with."""
     known: Numbered = (None, None)
@@ -169,12 +171,21 @@ def _argument(cmdline: Sequence[str], pattern: "re.Pattern[str]") -> Optional[in
     return None
 
 
+def _by_function(family: Sequence[Unnumbered]) -> List[Optional[int]]:
+    return _of_all(family, [one.first_argument for one in family])
+
+
 def _by_gpu(family: Sequence[Unnumbered]) -> List[Optional[int]]:
     """GPUs that count up in the order of the start: either alone tells nothing."""
     gpus = [_first(one.environ, ("CUDA_VISIBLE_DEVICES",)) for one in family]
+    return _of_all(family, gpus) if gpus == list(range(len(gpus))) else []
+
+
+def _of_all(family: Sequence[Unnumbered], numbers: List[Optional[int]]) -> List[Optional[int]]:
+    """Return numbers that count from 0, where they can be those of all ranks."""
     sizes = {_first(one.environ, ("WORLD_SIZE",)) for one in family}
-    sure = gpus == list(range(max(len(family), 2))) and sizes <= {None, len(family)}
-    return gpus if sure else []
+    counts = set(numbers) == set(range(max(len(family), 2)))
+    return numbers if counts and sizes <= {None, len(family)} else []
 
 
 _LADDER: Tuple[Tuple[str, Step], ...] = (
@@ -185,5 +196,6 @@ _LADDER: Tuple[Tuple[str, Step], ...] = (
     ("argument", _by_argument(_ARGUMENT)),
     ("local variable", lambda family: [one.local_rank for one in family]),
     ("argument", _by_argument(_LOCAL_ARGUMENT)),
+    ("argument of its function", _by_function),
     ("GPU and order", _by_gpu),
 )

@@ -175,7 +175,7 @@ def explain(pid: int, done: Done, seconds: float) -> Message:
     if too_many is not None:
         return too_many
     if "find python version" in said or "find a python" in said.lower():
-        return failure("not-python", "py-spy finds no Python interpreter in it: %s" % line)
+        return failure("not-python", "py-spy finds no Python interpreter in it")
     if "nsupported" in said or "not supported" in said:
         return failure("unsupported", line, fixes.PY_SPY_NEWER)
     return failure("error", line)

@@ -175,17 +175,8 @@ class Table:
         """Take in what a stack sample told."""
         with self._lock:
             known = self._learned.get(identity, Learned())
-            merged = Learned(
-                known.wrap_rank if what.wrap_rank is None else what.wrap_rank,
-                known.is_worker or what.is_worker,
-                known.worker_id if what.worker_id is None else what.worker_id,
-                known.is_debug_server or what.is_debug_server,
-                known.is_agent or what.is_agent,
-                what.told or known.told,
-                known.local_rank if what.local_rank is None else what.local_rank,
-                known.is_exiting or what.is_exiting,
-                what.framework or known.framework,
-            )
+            told = zip(Learned(), known, what)
+            merged = Learned._make(old if new == unset else new for unset, old, new in told)
             if merged != known:
                 self._learned[identity] = merged
                 self._dirty = True
@@ -243,6 +234,7 @@ class Table:
             threads=entry.threads,
             wrap_rank=known.wrap_rank,
             local_rank=known.local_rank,
+            first_argument=known.first_argument,
             told_rank=known.told[0] if known.told else None,
             known=self._numbered.get(entry.identity, (None, None)),
             rank_at_start=entry.facts.rank_at_start,

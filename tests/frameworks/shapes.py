@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from shutil import which
 
 TORCHRUN = "{python} -m torch.distributed.run --nproc-per-node 2 --master-port {port}"
 
@@ -15,7 +16,7 @@ class Shape:
     launcher: str
     """By this name of the table it must be called."""
     command: str
-    """How it is started; `{jobs}`, `{bin}`, `{python}` and `{port}` are filled in."""
+    """How it is started; `{jobs}`, `{bin}`, `{python}`, `{port}` and `{mpirun}` are filled in."""
     line: str
     """The function of the user's in which rank 1 hangs."""
     packages: tuple[str, ...]
@@ -51,6 +52,13 @@ SHAPES = (
         f"{TORCHRUN} {{jobs}}/hf_trainer.py",
         "push_to_hub",
         ("transformers", "accelerate"),
+    ),
+    Shape(
+        "torchx",
+        "torchx",
+        "{bin}/torchx run -s local_cwd dist.ddp -j 1x2 --script {jobs}/script.py",
+        "write_sample",
+        ("torchx", "torch"),
     ),
     Shape(
         "DeepSpeed",
@@ -138,11 +146,26 @@ SHAPES = (
     Shape(
         "mpirun",
         "mpirun",
-        "env MASTER_ADDR=127.0.0.1 MASTER_PORT={port} mpirun --allow-run-as-root --oversubscribe"
+        "env MASTER_ADDR=127.0.0.1 MASTER_PORT={port} {mpirun} --allow-run-as-root --oversubscribe"
         " -n 2 {python} {jobs}/accelerated.py",
         "wait_for_shard",
         ("accelerate",),
         ("missing-collective", "retry-loop", "file-wait"),
+    ),
+    Shape(
+        "PRRTE of Open MPI 5",
+        "mpirun",
+        "{bin}/prterun --allow-run-as-root --map-by :OVERSUBSCRIBE -n 2"
+        " {python} {jobs}/mpi.py PMIX_RANK {port}",
+        "read_manifest",
+        ("openmpi", "torch"),
+    ),
+    Shape(
+        "MPICH",
+        "mpiexec",
+        "{bin}/mpiexec.hydra -n 2 {python} {jobs}/mpi.py PMI_RANK {port}",
+        "read_manifest",
+        ("mpich", "torch"),
     ),
 )
 
@@ -150,4 +173,5 @@ SHAPES = (
 def arguments(shape: Shape, bins: str, jobs: str, port: int) -> list[str]:
     """Return the command line that starts the job of a shape."""
     filled = {"bin": bins, "python": f"{bins}/python", "jobs": jobs, "port": str(port)}
+    filled["mpirun"] = which("mpirun") or "mpirun"  # the machine's: others are in the environment
     return [word.format(**filled) for word in shape.command.split()]

@@ -21,12 +21,16 @@ PAGES = {"docs/launchers.md": ("table", "tried_table"), "README.md": ("short_tab
 _BY = {"mp.spawn": "the argument of its function", launchers.AGENT: "`RANK`"}
 _OTHERWISE = {
     "srun": ("Slurm 22.05",),
+    "composer": ("composer 0.32.1 and torch 2.13.0, by hand on 2026-11-28",),
     "mpirun": ("Open MPI 4.1",),
+    "verl": ("workers of verl 0.9.1, by hand on 2026-11-28",),
+    "OpenRLHF": ("actors of openrlhf 0.11.2, by hand on 2026-11-28",),
+    "mpiexec": ("Intel MPI 2021.19, by hand on 2026-11-28",),
     launchers.AGENT: ("torch 2.13",),
     "vLLM": ("stand-ins for its processes",),
     "SGLang": ("stand-ins for its processes",),
 }
-"""Tried by other tests: those of the suite, and jobs that accuracy is measured on."""
+"""Tried by other tests (those of the suite, and jobs that accuracy is measured on), or by hand."""
 
 
 def table() -> str:

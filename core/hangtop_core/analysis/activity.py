@@ -112,6 +112,9 @@ class Reader:
         letter = main.state if main is not None and main.state else process.state
         early = _halted(process, main, letter)
         stack = sample.threads[0] if sample is not None and sample.threads else None
+        if stack is not None and main is not None and stack.tid not in (None, main.tid):
+            # The node learns only by this stack which thread runs the program.
+            main = next((one for one in process.threads if one.tid == stack.tid), None)
         read_ = self.reading(stack.stack) if stack is not None else None
         found = early or doing(read_, stack, sample, main, letter)
         if read_ is not None and found.kind == "busy" and _polls_gpu(process, read_):

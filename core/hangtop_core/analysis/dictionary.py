@@ -240,7 +240,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "backward",
         "/torch/autograd/graph.py /torch/autograd/__init__.py",
         "_engine_run_backward backward grad",
-        "waits in backward, where gradients are reduced",
+        "waits in the gradient reduction of backward",
     ),
     _pattern(
         "queue",

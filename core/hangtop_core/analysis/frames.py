@@ -30,6 +30,7 @@ WRAPPERS = frozenset(
         "__call__",
         "_call_impl",
         "_fn",
+        "_wrap",
         "_wrapped_call_impl",
         "_wrapper",
         "decorate_context",

@@ -121,20 +121,21 @@ def steps_of(frames: Sequence[Frame], libraries: bool) -> Iterator[tuple[Frame, 
         yield from ((frame, 0) for frame in outer_first)
         return
     run: list[Frame] = []
+    begins = True
     for frame in outer_first:
         if is_library(frame):
             run.append(frame)
             continue
         if run:
-            yield _entry(run), len(run) - 1
+            yield _entry(run, begins), len(run) - 1
             run = []
         yield frame, 0
+        begins = False
     if run:
-        yield from _end_of(run)
+        yield from _end_of(run, _entry(run, begins))
 
 
-def _end_of(run: Sequence[Frame]) -> Iterator[tuple[Frame, int]]:
-    entry = _entry(run)
+def _end_of(run: Sequence[Frame], entry: Frame) -> Iterator[tuple[Frame, int]]:
     found = match(tuple(reversed(run)))
     operation = entry if found is None else found[1]
     at = run.index(operation)
@@ -147,5 +148,13 @@ def _end_of(run: Sequence[Frame]) -> Iterator[tuple[Frame, int]]:
     yield operation, len(run) - at - 1
 
 
-def _entry(run: Sequence[Frame]) -> Frame:
-    return next((frame for frame in run if plain_name(frame.name) not in WRAPPERS), run[0])
+def _entry(run: Sequence[Frame], begins: bool) -> Frame:
+    """The call that a run of library frames stands for: what the user called.
+
+    Where a process or thread begins nobody has called it, and how Python started it says nothing.
+    """
+    named = [frame for frame in run if plain_name(frame.name) not in WRAPPERS] or run
+    if begins:
+        own = [frame for frame in named if package(frame.file) != "python"]
+        named = own or [frame for frame in named if frame.name != "<module>"] or named
+    return named[0]

@@ -493,6 +493,21 @@ def test_gpus_in_the_order_of_the_start_number_the_ranks_of_a_node() -> None:
         assert set(told.values()) == {UNTOLD}
 
 
+def test_first_arguments_that_count_from_0_number_ranks() -> None:
+    def called_with(*numbered: int | None, **environ: str) -> list[tuple[int | None, str | None]]:
+        members = (
+            engine("llama", 20 + at, first_argument=number, environ=environ)
+            for at, number in enumerate(numbered)
+        )
+        return list(numbers(*members).values())
+
+    source = "argument of its function"
+    assert called_with(1, 0, 2) == [(1, source), (0, source), (2, source)]
+    for told in ((0,), (1, 2), (0, 0), (0, None), (29500, 29501)):
+        assert set(called_with(*told)) == {UNTOLD}
+    assert set(called_with(0, 1, WORLD_SIZE="4")) == {UNTOLD}
+
+
 def test_a_rank_that_was_handed_down_counts_nodes() -> None:
     """As the RANK and WORLD_SIZE of a pod, whose program starts a rank for each GPU."""
     pod = job_env(1, WORLD_SIZE="2")

@@ -61,6 +61,7 @@ def parent(comm: str, *cmdline: str) -> Candidate:
             {},
         ),
         ("composer", TORCH, parent("python", "/bin/python", "/bin/composer", "x.py"), {}),
+        ("composer", TORCH, parent("python", "/bin/python", "-m", "composer.cli", "x.py"), {}),
         ("verl", {**TORCH, "WG_BACKEND": "ray"}, None, {"cmdline": ("ray::WorkerDict.update",)}),
         ("OpenRLHF", TORCH, None, {"cmdline": ("ray::PolicyModelActor.fit",)}),
         ("Ray Train", TORCH, None, {"cmdline": (RAY,)}),

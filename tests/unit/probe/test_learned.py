@@ -38,6 +38,12 @@ def test_what_frames_tell_about_a_process() -> None:
     busy = frame("busy_loop", "/site/engine/worker.py", rank="2", world_size="4")
     assert told_by(frame("all_reduce", C10D, rank="9"), busy) == Learned(local_rank=2)
     assert told_by(frame("busy_loop", "/mine/worker.py", rank="'two'")) is None
+    run = frame("BaseProcess.run", "/lib/python3.11/multiprocessing/process.py", self="<Process>")
+    work = frame("work", "/mine/train.py", number="1", port="23456")
+    assert told_by(frame("f", "/a.py", index="7"), work, run) == Learned(first_argument=1)
+    assert told_by(work, run, frame("main", "/mine/train.py", count="2"), run).first_argument == 1
+    assert told_by(work) is None
+    assert told_by(frame("work", "/mine/train.py", queue="<Queue>", number="1"), run) is None
     ends = frame("_exit_function", "/lib/python3.11/multiprocessing/util.py")
     assert told_by(frame("join", "/lib/python3.11/threading.py"), ends) == Learned(is_exiting=True)
     # As py-spy names it from Python 3.11 on: a child whose threads run on, and a rank that leaves.

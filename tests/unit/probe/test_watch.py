@@ -412,6 +412,9 @@ def test_what_was_learned_is_kept_and_added_to() -> None:
     processes.learn(me, Learned(is_worker=True))
     processes.learn(me, Learned(worker_id=3))
     assert processes._learned[me] == Learned(None, True, 3, False)
+    processes.learn(me, Learned(wrap_rank=0, told=(0, 2, None), first_argument=1))
+    processes.learn(me, Learned(wrap_rank=1, told=()))
+    assert processes._learned[me] == Learned(1, True, 3, told=(0, 2, None), first_argument=1)
 
 
 @pytest.mark.parametrize(("flags", "full"), [(0, "space"), (os.ST_RDONLY, None)])

@@ -262,3 +262,16 @@ SELECT = ("S", "do_select", "select", None, None)
 def test_time_sleep_of_python_3_10_is_a_select_and_sleeps(source: str, kind: str) -> None:
     found = read(user("load", 12, source), SELECT)
     assert (found.kind, found.family) == (kind, "sleep" if kind == "sleep" else "poll")
+
+
+def test_the_kernel_is_asked_of_the_thread_whose_stack_it_is() -> None:
+    """The node still counts the first thread as the one of the program, which serves a socket."""
+    world, other = World(), 4999
+    rank = world.add(user("load", 12, None), RECVFROM)
+    threads = *rank.process.threads, situations.thread(other, SLEEP)
+    rank = replace(rank, process=replace(rank.process, threads=threads))
+    assert rank.sample is not None
+    (stack,) = rank.sample.threads
+    moved = replace(rank.sample, threads=(replace(stack, tid=other),))
+    assert Reader(world.stacks).rank(rank).kind == "remote"
+    assert Reader(world.stacks).rank(replace(rank, sample=moved)).kind == "sleep"

@@ -156,6 +156,29 @@ def test_ranks_part_where_one_waits_inside_a_framework() -> None:
     assert steps["user"] == [("main", 0), ("fit", 1), ("training_step", 0)]
 
 
+def test_how_python_began_a_process_says_nothing() -> None:
+    python, site = "/usr/lib/python3.11", "/venv/lib/python3.11/site-packages"
+    spawned = [
+        ("<module>", "<string>", 1),
+        ("spawn_main", f"{python}/multiprocessing/spawn.py", 122),
+        ("BaseProcess.run", f"{python}/multiprocessing/process.py", 108),
+    ]
+    module = [("_run_module_as_main", "<frozen runpy>", 198), ("_run_code", "<frozen runpy>", 88)]
+    wrap = ("_wrap", f"{site}/torch/multiprocessing/spawn.py", 96)
+    fit = [("_wrapping", f"{site}/lightning/spawn.py", 5), ("fit", f"{site}/lightning/fit.py", 6)]
+    work = ("work", "/mine/train.py", 9)
+    load = [("load", f"{python}/pickle.py", 3), ("rebuild", f"{site}/torch/_utils.py", 4)]
+
+    def steps(*calls: tuple[str, str, int]) -> list[tuple[str, int]]:
+        frames = [Frame(name=n, file=f, short=f, line=k) for n, f, k in reversed(calls)]
+        return [(plain_name(f.name), hidden) for f, hidden in steps_of(frames, libraries=False)]
+
+    assert steps(*spawned, work) == [("spawn_main", 2), ("work", 0)]
+    assert steps(*spawned, wrap, *fit, work) == [("_wrapping", 5), ("work", 0)]
+    assert steps(*module, *fit, work) == [("_wrapping", 3), ("work", 0)]
+    assert steps(*spawned, wrap, work, *load) == [("spawn_main", 3), ("work", 0), ("load", 1)]
+
+
 def test_a_wait_for_ranks_is_kept_where_torch_itself_was_called() -> None:
     torch = "/venv/lib/python3.11/site-packages/torch"
     waits = [
