@@ -24,7 +24,6 @@ import msgspec
 from msgspec.structs import replace
 
 from hangtop.cli.dump import pids_by_node
-from hangtop.cli.opening import judge
 from hangtop.demo.gallery import BY_NAME
 from hangtop.demo.runner import Demo
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -33,6 +32,7 @@ from hangtop_core.capture import Facts, Redaction, load, save, target_names
 from hangtop_core.capture.take import take
 from hangtop_core.commandlog import CommandRecord
 from hangtop_core.history import History
+from hangtop_core.rejudging import rejudge
 from hangtop_core.session import Session
 from hangtop_core.updates import Options, Update
 from support.cluster import Cluster
@@ -205,7 +205,7 @@ def normalised(found: Recorded) -> Recorded:
     plain = Recorded(tuple(map(_plain, found.pictures)), found.commands)
     text = _renamed(msgspec.json.encode(plain).decode(), newest)
     again = msgspec.json.decode(text, type=Recorded)
-    return Recorded(tuple(judge(one, HANG_AFTER) for one in again.pictures), again.commands)
+    return Recorded(tuple(rejudge(again.pictures, HANG_AFTER)), again.commands)
 
 
 def _plain(update: Update) -> Update:
