@@ -285,27 +285,41 @@ def _newest(members: list[Member]) -> list[Member]:
 
 
 def _group(key: str, parts: Parts, former: Sequence[Member] = ()) -> Group:
-    ranks, launchers, unnumbered = parts.ranks, parts.launchers, parts.unnumbered
-    everybody = parts.everybody
-    some = [m.process for m in everybody]
-    run_id = _most([m.told.run_id for m in everybody])
-    slurm = _most([m.told.slurm for m in everybody])
-    master = _most([m.told.store for m in everybody])
-    rank_processes = [m.process for m in ranks]
+    ranks, launchers = parts.ranks, parts.launchers
+    members = parts.everybody
+    processes = _processes(members)
+    rank_processes = _processes(ranks)
+    master = _most([m.told.store for m in members])
     return Group(
         key=key,
-        name=_name(rank_processes, [m.process for m in launchers], some),
+        name=_name(rank_processes, _processes(launchers), processes),
         launcher=launchline.most_specific(p.launcher for p in rank_processes)
-        or launchline.most_specific(p.launcher for p in some),
-        id=run_id if run_id and run_id not in _NO_RUN_ID else slurm,
+        or launchline.most_specific(p.launcher for p in processes),
+        id=_job_id(members),
         world_size=_most([m.size for m in ranks]) or (None if ranks else _announced(launchers)),
         master=None if master is None else ":".join(master),
         ranks=tuple(sorted(ranks, key=lambda m: (m.process.number, m.node, m.process.pid))),
-        launchers=tuple(sorted(launchers, key=lambda m: (m.node, m.process.pid))),
-        unnumbered=tuple(sorted(unnumbered, key=lambda m: (m.node, m.process.pid))),
-        hosts=_hosts(some),
+        launchers=_by_pid(launchers),
+        unnumbered=_by_pid(parts.unnumbered),
+        hosts=_hosts(processes),
         former=tuple(sorted(former, key=lambda m: m.process.gone_at or 0.0))[-MOST_FORMER:],
     )
+
+
+def _processes(members: Sequence[Member]) -> list[Process]:
+    return [m.process for m in members]
+
+
+def _by_pid(members: Sequence[Member]) -> tuple[Member, ...]:
+    return tuple(sorted(members, key=lambda m: (m.node, m.process.pid)))
+
+
+def _job_id(members: Sequence[Member]) -> str | None:
+    """Return the run id that most were given, else the id of the Slurm job."""
+    run_id = _most([m.told.run_id for m in members])
+    if run_id and run_id not in _NO_RUN_ID:
+        return run_id
+    return _most([m.told.slurm for m in members])
 
 
 def _hosts(some: Sequence[Process]) -> tuple[str, ...]:
