@@ -70,38 +70,64 @@ def plan(
         read_at: when its process table was last read; None for now.
     """
     look = _Look(now, now if read_at is None else read_at, rate)
-    due: list[tuple[tuple[int, float], int]] = []
-    moving: list[tuple[tuple[int, float], int]] = []
-    last_any = 0.0
-    result = Plan([], [], [], [], [])
+    stacks = _DueStacks(look)
+    tables: list[int] = []
+    recorders: list[int] = []
+    numerics: list[int] = []
     for known in processes:
-        pid, role = known.process.pid, known.process.role
-        if known.process.ended:
+        process = known.process
+        if process.ended:
             continue
+        pid = process.pid
         if can_sample(known):
-            every, free = rate.of(known, now)
-            if look.can_renew(known, every):
-                # What it did since it was sampled is not known before the table is read again.
-                if known.sample is not None and known.sample.at < look.read_at:
-                    result.renew.append(pid)
-            elif look.sample_due(known, every, free):
-                last = known.sample.at if known.sample is not None else 0.0
-                turns = moving if look.takes_turns(known) else due
-                turns.append(((0 if role == "rank" else 1, last), pid))
-            last_any = max(last_any, known.full_sample_at)
-        if len(result.descriptors) < MAX_TABLES and (
+            stacks.add(known)
+        if len(tables) < MAX_TABLES and (
             look.table_due(known, pid in odd) or look.talks(known, processes)
         ):
-            result.descriptors.append(pid)
-        if role == "rank" and look.recorder_due(known):
-            result.recorder.append(pid)
-        if role == "rank" and _numerics_due(known, now):
-            result.numerics.append(pid)
-    if moving and not due and now - last_any >= rate.apart:
-        due.append(min(moving))
-    due.sort()
-    result.sample.extend(pid for _, pid in due[:MAX_SAMPLES])
-    return result
+            tables.append(pid)
+        if process.role == "rank":
+            if look.recorder_due(known):
+                recorders.append(pid)
+            if _numerics_due(known, now):
+                numerics.append(pid)
+    return Plan(stacks.chosen(), stacks.renew, tables, recorders, numerics)
+
+
+class _DueStacks:
+    """The processes of a node whose samples are renewed, due, or due in turn."""
+
+    __slots__ = ("_due", "_last_at", "_look", "_moving", "renew")
+
+    def __init__(self, look: _Look) -> None:
+        self.renew: list[int] = []
+        """Pids of processes that have not run since they were sampled."""
+        self._look = look
+        self._due: list[tuple[tuple[int, float], int]] = []
+        self._moving: list[tuple[tuple[int, float], int]] = []
+        """Those that take turns, which are sampled where nothing else is due."""
+        self._last_at = 0.0
+
+    def add(self, known: Tracked) -> None:
+        """Add a process where it is due."""
+        look, sample = self._look, known.sample
+        every, free = look.rate.of(known, look.now)
+        if look.can_renew(known, every):
+            # What it did since it was sampled is not known before the table is read again.
+            if sample is not None and sample.at < look.read_at:
+                self.renew.append(known.process.pid)
+        elif look.sample_due(known, every, free):
+            last = sample.at if sample is not None else 0.0
+            priority = (0 if known.process.role == "rank" else 1, last)
+            turns = self._moving if look.takes_turns(known) else self._due
+            turns.append((priority, known.process.pid))
+        self._last_at = max(self._last_at, known.full_sample_at)
+
+    def chosen(self) -> list[int]:
+        """Return the pids to sample: ranks first, then what was sampled longest ago."""
+        due, look = self._due, self._look
+        if self._moving and not due and look.now - self._last_at >= look.rate.apart:
+            due = [min(self._moving)]
+        return [pid for _, pid in sorted(due)[:MAX_SAMPLES]]
 
 
 def can_sample(known: Tracked) -> bool:
