@@ -132,6 +132,15 @@ class StackTable:
         before, after = self._depth(old), self._depth(new)
         return before[0] < after[0] and before[1] == after[1]
 
+    def equal(self, old: StackSample | None, new: StackSample) -> tuple[bool, bool]:
+        """Return whether two samples have equal lines, and whether they have equal functions."""
+        if old is None or not old.threads or not new.threads:
+            return False, False
+        before, after = old.threads[0].stack, new.threads[0].stack
+        shape, new_shape = self.shape(before), self.shape(after)
+        functions = shape[1] == new_shape[1] or self.only_deeper(before, after)
+        return shape[0] == new_shape[0], functions and self.served(old) == self.served(new)
+
     def _depth(self, key: str) -> tuple[int, int]:
         """Return how many frames a stack has, and a number for its functions, each taken once."""
         known = self._depths.get(key)
