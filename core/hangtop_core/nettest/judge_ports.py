@@ -113,21 +113,29 @@ def _summary(facts: Facts, one: Blame, what: str, cause: str) -> str:
     return f"{first} does not reach {facts.at(one.nodes[1])}: {what}"
 
 
-def _evidence(facts: Facts, one: Blame, ways: list[Way], kind: Kind, same: bool) -> Iterator[str]:
-    for how, _ in Counter(way.how for way in ways).most_common():
-        some = [way for way in ways if way.how == how]
-        took = max(way.took for way in some)
-        first = f"no answer in {took:.1f} s: " if how == "timed-out" else ""
-        who = _named({(way.source, way.target) for way in some})
-        yield f"{who}: {first}{MEANS.get(how, clean(how))}"
-    works, pairs = [way for way in facts.ways if way.ok], set(one.pairs)
-    mine = [way for way in works if (way.source, way.target) in pairs]
-    if mine and not same:
-        other = f"port {facts.port}" if kind == "any" else "a port that the kernel gave"
-        yield f"the same ways work on {other}"
-    fine = {(way.source, way.target) for way in works if way.kind == kind} - pairs
+def _evidence(facts: Facts, blame: Blame, ways: list[Way], kind: Kind, same: bool) -> Iterator[str]:
+    yield from _failures(ways)
+    pairs = set(blame.pairs)
+    working = [way for way in facts.ways if way.ok]
+    if not same and not pairs.isdisjoint(_pairs_of(working)):
+        port = f"port {facts.port}" if kind == "any" else "a port that the kernel gave"
+        yield f"the same ways work on {port}"
+    fine = _pairs_of(way for way in working if way.kind == kind) - pairs
     if fine:
         yield f"{plural(len(fine), 'other way', 'other ways')} between nodes work"
+
+
+def _failures(ways: list[Way]) -> Iterator[str]:
+    """Yield from where to where each kind of failure was met, the most frequent first."""
+    for how, _ in Counter(way.how for way in ways).most_common():
+        alike = [way for way in ways if way.how == how]
+        took = max(way.took for way in alike)
+        wait = f"no answer in {took:.1f} s: " if how == "timed-out" else ""
+        yield f"{_named(_pairs_of(alike))}: {wait}{MEANS.get(how, clean(how))}"
+
+
+def _pairs_of(ways: Iterable[Way]) -> set[Pair]:
+    return {(way.source, way.target) for way in ways}
 
 
 def _steps(facts: Facts, one: Blame, ways: list[Way], kind: Kind, cause: str) -> Iterator[Step]:
