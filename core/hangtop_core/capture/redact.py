@@ -191,28 +191,37 @@ class Redactor:
         return [self.data(one) for one in raw]
 
     def _object(self, raw: dict[Any, Any]) -> dict[Any, Any]:
-        found = {}
-        names = self.redaction.paths or self.redaction.hosts
+        masked = {}
         for key, value in raw.items():
-            if type(value) not in _TEXTS:
-                found[key] = value
-                continue
-            if key in _ARGUMENTS and isinstance(value, list) and self.redaction.secrets:
-                value = list(mask_arguments(map(str, value), self._note))
-            elif key in _NAMED and isinstance(value, dict) and self.redaction.secrets:
-                value = {name: self._variable(name, one) for name, one in value.items()}
-            name = self._names(key) if names and isinstance(key, str) else key
-            # Also where a node is called `master`, or `gpu`.
-            if name != key and fields.is_key(key):
-                name = key
-            masked = self.data(value)
-            own = names and masked != value and isinstance(value, str)
-            found[name] = value if own and fields.is_word(key, value) else masked
-        if "value" in found and "name" in found and self.redaction.secrets:
-            found["value"] = self._local(str(found["name"]), str(found["value"]))
-        if self.redaction.paths and isinstance(found.get("file"), str) and "short" in found:
-            found["short"] = _short(found["file"], str(found["short"]))
-        return found
+            if type(value) in _TEXTS:
+                key, value = self._item(key, value)
+            masked[key] = value
+        if "value" in masked and "name" in masked and self.redaction.secrets:
+            masked["value"] = self._local(str(masked["name"]), str(masked["value"]))
+        if self.redaction.paths and isinstance(masked.get("file"), str) and "short" in masked:
+            masked["short"] = _short(masked["file"], str(masked["short"]))
+        return masked
+
+    def _item(self, key: Any, value: Any) -> tuple[Any, Any]:
+        """Return a key and its value, a text or what may hold some, as they are written."""
+        if self.redaction.secrets:
+            value = self._without_secrets(key, value)
+        if not (self.redaction.paths or self.redaction.hosts):
+            return key, self.data(value)
+        name = self._names(key) if isinstance(key, str) else key
+        # Also where a node is called `master`, or `gpu`.
+        if name != key and fields.is_key(key):
+            name = key
+        masked = self.data(value)
+        own = masked != value and isinstance(value, str)
+        return name, value if own and fields.is_word(key, value) else masked
+
+    def _without_secrets(self, key: Any, value: Any) -> Any:
+        if key in _ARGUMENTS and isinstance(value, list):
+            return list(mask_arguments(map(str, value), self._note))
+        if key in _NAMED and isinstance(value, dict):
+            return {name: self._variable(name, text) for name, text in value.items()}
+        return value
 
     def _variable(self, name: str, value: Any) -> Any:
         if isinstance(value, str) and value != MASK and _is_secret_name(name):
