@@ -185,21 +185,24 @@ class Taker:
                 new[str(place)] = self.whole(value)
             elif before[was] is not value and (change := self.difference(before[was], value)):
                 changed[str(place)] = change
-        parts = {"order": order, "set": changed or None, "new": new or None}
-        return {name: part for name, part in parts.items() if part is not None}
+        changes = _filled(set=changed, new=new)
+        return changes if order is None else {"order": order, **changes}
 
     def _mapping(self, before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Raw:
         changed: Raw = {}
         new: Raw = {}
-        for key, one in now.items():
+        for key, value in now.items():
             if key not in before:
-                new[str(key)] = self.whole(one)
-            elif before[key] is not one and (told := self.difference(before[key], one)):
-                changed[str(key)] = told
-        found: Raw = {"set": changed} if changed else {}
-        found |= {"new": new} if new else {}
+                new[str(key)] = self.whole(value)
+            elif before[key] is not value and (change := self.difference(before[key], value)):
+                changed[str(key)] = change
         gone = [str(key) for key in before if key not in now]
-        return found | ({"gone": gone} if gone else {})
+        return _filled(set=changed, new=new, gone=gone)
+
+
+def _filled(**parts: Raw | list[str]) -> Raw:
+    """Return what is not empty."""
+    return {name: part for name, part in parts.items() if part}
 
 
 def _order(

@@ -131,17 +131,20 @@ class Redactor:
     def learn(self, snapshots: Sequence[Snapshot]) -> None:
         """Take in which names are those of hosts, and which of folders, before any is written."""
         if self.redaction.hosts:
-            for node in {id(one): one for snap in snapshots for one in snap.nodes}.values():
-                self._learn_host(node.name, node.hostname)
-            # Where ranks are that nobody has seen, by the scheduler's word.
-            for host in (one for snap in snapshots for job in snap.jobs for one in job.hosts):
-                if host.partition(".")[0] not in self._hosts:
-                    self._learn_host(host, None)
+            self._learn_hosts(snapshots)
         if self.redaction.paths:
             for snapshot in snapshots[-1:]:
                 for text in _with_paths(snapshot):
                     self._names(text)
         self._done.clear()
+
+    def _learn_hosts(self, snapshots: Sequence[Snapshot]) -> None:
+        for node in {id(node): node for snap in snapshots for node in snap.nodes}.values():
+            self._learn_host(node.name, node.hostname)
+        # Where ranks are that nobody has seen, by the scheduler's word.
+        for host in (host for snap in snapshots for job in snap.jobs for host in job.hosts):
+            if host.partition(".")[0] not in self._hosts:
+                self._learn_host(host, None)
 
     def learn_hosts(self, names: Iterable[str]) -> None:
         """Take in names of hosts, each of another one."""
@@ -284,12 +287,8 @@ class Redactor:
         parts = head.split("/")
         last = len(parts) - 1 if not tail else -1
         for place, part in enumerate(parts):
-            own = bool(part) and not (
-                part in _COMMON or part.isdecimal() or _INSIDE.fullmatch(part)
-            )
-            if own and place == last:
-                own = not _KEPT_NAME.fullmatch(part) and parts[place - 1] not in _PROGRAMS
-            if own:
+            kept = place == last and (_KEPT_NAME.fullmatch(part) or parts[place - 1] in _PROGRAMS)
+            if _is_own(part) and not kept:
                 parts[place] = self._folders.setdefault(part, f"folder-{len(self._folders) + 1}")
         return "/".join(parts) + tail
 
@@ -366,6 +365,11 @@ def _with_paths(snapshot: Snapshot) -> Iterable[str]:
         for one in (*job.launchers, *(p for r in job.ranks for p in (r.process, *r.children))):
             yield from (one.cwd or "", one.exe or "", *one.outputs, *one.cmdline)
     yield from (one.path for one in snapshot.outputs)
+
+
+def _is_own(part: str) -> bool:
+    """Whether a part of a path may be a name of somebody's."""
+    return bool(part) and not (part in _COMMON or part.isdecimal() or _INSIDE.fullmatch(part))
 
 
 def _is_address(name: str) -> bool:
