@@ -201,6 +201,32 @@ def _attach(
     launchers: Sequence[Member], ranks: dict[str, list[Member]], places: Places
 ) -> tuple[dict[str, list[Member]], dict[str, list[Member]]]:
     """Give launchers to the jobs of their ranks; return those, and jobs of launchers alone."""
+    by_pid = _started_by(launchers, ranks)
+    told: dict[str, str] = {}
+    for key, members in ranks.items():
+        told.update((name, key) for name in _told_names(members[0], places))
+    attached: dict[str, list[Member]] = defaultdict(list)
+    alone: dict[str, list[Member]] = defaultdict(list)
+    for member in launchers:
+        process, meets = member.process, _meets(member, places)
+        names = (_run(launchline.launch_options(process.cmdline).get("rdzv_id")), meets)
+        key = by_pid.get((member.node, process.pid))
+        key = key or next((told[name] for name in names if name in told), None)
+        key = key or _step_of(member, ranks)
+        if key is None and process.launcher in BESIDE:
+            key = by_pid.get((member.node, member.starter))
+        if key is not None:
+            attached[key].append(member)
+        elif process.gone_at is None and process.state[:1] not in ("Z", "X"):
+            # One that has ended may be listed for as long as its parent lives.
+            alone[_key_alone(member, meets)].append(member)
+    return attached, alone
+
+
+def _started_by(
+    launchers: Sequence[Member], ranks: dict[str, list[Member]]
+) -> dict[tuple[str, int], str]:
+    """Return by node and pid the job of what has started a rank, or a launcher of one."""
     by_pid = _parents(ranks, {})
     # From the innermost out: a launcher that only started another launcher belongs to its job.
     for member in sorted(launchers, key=lambda m: -m.process.started_at):
@@ -208,25 +234,7 @@ def _attach(
         if key is not None:
             by_pid.setdefault((member.node, member.starter), key)
             by_pid.setdefault((member.node, member.process.ppid), key)
-    told: dict[str, str] = {}
-    for key, members in ranks.items():
-        told.update((name, key) for name in _told_names(members[0], places))
-    attached: dict[str, list[Member]] = defaultdict(list)
-    alone: dict[str, list[Member]] = defaultdict(list)
-    for member in launchers:
-        meets = _meets(member, places)
-        names = (_run(launchline.launch_options(member.process.cmdline).get("rdzv_id")), meets)
-        key = by_pid.get((member.node, member.process.pid))
-        key = key or next((told[name] for name in names if name in told), None)
-        key = key or _step_of(member, ranks)
-        if key is None and member.process.launcher in BESIDE:
-            key = by_pid.get((member.node, member.starter))
-        if key is not None:
-            attached[key].append(member)
-        elif member.process.gone_at is None and member.process.state[:1] not in ("Z", "X"):
-            # One that has ended may be listed for as long as its parent lives.
-            alone[_key_alone(member, meets)].append(member)
-    return attached, alone
+    return by_pid
 
 
 def _step_of(member: Member, ranks: dict[str, list[Member]]) -> str | None:
