@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import capture
 from hangtop_core.analysis.flight.picture import FileProblem, FlightDiagnosis, examine
-from hangtop_core.analysis.progress import HANG_AFTER_S
 from hangtop_core.analysis.verdict import engine
 from hangtop_core.attach import ways
 from hangtop_core.attach.ssh import AT_ONCE, Login
 from hangtop_core.attach.ways import Targets, Via
 from hangtop_core.capture import Capture
-from hangtop_core.diagnosis import Diagnosis, to_json
+from hangtop_core.diagnosis import HANG_AFTER_S, Diagnosis, to_json
 from hangtop_core.dumps import load as dumps
 from hangtop_core.errors import HangtopError, NoDumpError, UsageError
 from hangtop_core.flightreport import flight_text

@@ -16,6 +16,14 @@ from hangtop_core.rankset import is_key, pid_of, rank_name
 from hangtop_core.text import clean
 
 SCHEMA = "hangtop.diagnosis/1"
+HANG_AFTER_S = 30.0
+"""Seconds without any progress after which a job that waits is called hung."""
+STALLED_AFTER_S = 5.0
+"""Seconds without any progress below which nothing is called stalled, however plain the cause."""
+FIRST_STACKS_S = 30.0
+"""Seconds within which each process has given a stack, or says why not."""
+NO_FIX = "none is known; the reason is all there is to go by"
+"""The fix of a blind spot for which there is none."""
 MAX_SUMMARY = 800
 """Characters of the summary of a verdict, which says what nodes have said."""
 FAILED = "verdict"

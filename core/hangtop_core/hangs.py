@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from hangtop_core.analysis.standing import FLOOR_S
-from hangtop_core.diagnosis import Diagnosis
+from hangtop_core.diagnosis import STALLED_AFTER_S, Diagnosis
 from hangtop_core.following import Identity, follow, live_pids
 from hangtop_core.model import Job
 from hangtop_core.observing import answers_to, training
@@ -185,7 +184,7 @@ def _ended(known: _Known, diagnosis: Diagnosis | None, at: float) -> list[Happen
     found: list[Happened] = []
     if ended is not None and ended.after_hanging_s is not None:
         after, since = ended.after_hanging_s, ended.at - ended.after_hanging_s
-        if since > known.told_since + FLOOR_S:
+        if since > known.told_since + STALLED_AFTER_S:
             known.told_since = since
             found.append(Happened("hang", at, known.job, diagnosis))
     elif any(rank.process.exit_code == 0 for rank in known.job.ranks):

@@ -8,7 +8,7 @@ from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.shares import by_children, slow_one
 from hangtop_core.analysis.verdict.base import LIKELY
-from hangtop_core.diagnosis import MAKES_PROGRESS
+from hangtop_core.diagnosis import MAKES_PROGRESS, STALLED_AFTER_S
 from hangtop_core.errors import ClosedError, NoNodeError
 from hangtop_core.following import follow
 from hangtop_core.needs import LIMIT_S, PAUSE_LIMIT_S
@@ -50,8 +50,6 @@ LATE_S = 20.0
 LEAST_LATE_S = 3.0
 STEPS_S = 30.0
 """Seconds for which a job is observed at least in which ranks work unevenly."""
-STALLED_S = 5.0
-"""Seconds without progress from which on a job that only starts is worth waiting for."""
 
 Lack = Literal["time", "stacks", "certainty"]
 
@@ -218,7 +216,7 @@ def _meet(job: Job, update: Update) -> bool:
     """
     now, reader = follow(job, update.snapshot), Reader(update.snapshot.stacks)
     ranks, at = now.ranks if now is not None else (), update.snapshot.at
-    sleeps = [one.left_at is not None and at - one.left_at >= STALLED_S for one in ranks]
+    sleeps = [one.left_at is not None and at - one.left_at >= STALLED_AFTER_S for one in ranks]
     return bool(ranks) and all(
         sleep or reader.rank(one).kind == "init" for one, sleep in zip(ranks, sleeps, strict=True)
     )
@@ -246,7 +244,7 @@ def _unevenly(job: Job, update: Update) -> bool:
         return False
     at = update.snapshot.at
     waited = at - max((rank.left_at or at for rank in waiting), default=at)
-    return waited >= STALLED_S or all(map(by_children, working))
+    return waited >= STALLED_AFTER_S or all(map(by_children, working))
 
 
 def _all_save(ranks: list[Rank], reader: Reader) -> bool:
@@ -283,7 +281,7 @@ def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
     if diagnosis.state == "hung":
         return bool(diagnosis.verdicts) or elapsed >= EVIDENCE_S
     if diagnosis.state == "starting":
-        return elapsed >= 2 * STALLED_S and (diagnosis.stalled_for_s or 0.0) < STALLED_S
+        return elapsed >= 2 * STALLED_AFTER_S and (diagnosis.stalled_for_s or 0.0) < STALLED_AFTER_S
     if diagnosis.job is not None and not diagnosis.job.ranks_seen and diagnosis.job.unnumbered:
         return True
     return diagnosis.state in DECIDED and not _may_hang(diagnosis)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from hangtop_core.analysis.standing import FLOOR_S
-from hangtop_core.diagnosis import MAKES_PROGRESS, Ended, PastAttempt
+from hangtop_core.diagnosis import MAKES_PROGRESS, STALLED_AFTER_S, Ended, PastAttempt
 from hangtop_core.following import attempt_pids, follow
 from hangtop_core.lastverdict import Hang, outlived
 from hangtop_core.nodestates import UNSEEN
@@ -197,11 +196,11 @@ def _note_progress(followed: _Followed, hang: Hang, diagnosis: Diagnosis, at: fl
 def _moved(hang: Hang, diagnosis: Diagnosis, at: float) -> bool:
     """Whether a job was seen to make progress after a verdict on its hang."""
     if diagnosis.state == "hung":
-        return at - (diagnosis.hung_for_s or 0.0) > hang.at + FLOOR_S
+        return at - (diagnosis.hung_for_s or 0.0) > hang.at + STALLED_AFTER_S
     if diagnosis.state in MAKES_PROGRESS:
         return True
     stalled = diagnosis.stalled_for_s
-    return stalled is not None and at - stalled > hang.at + FLOOR_S
+    return stalled is not None and at - stalled > hang.at + STALLED_AFTER_S
 
 
 def _explained(diagnosis: Diagnosis) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.standing import FLOOR_S
+from hangtop_core.diagnosis import STALLED_AFTER_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,7 +106,8 @@ def rate(options: Options, nodes: int, cost: float, silent: float, *, stalls: bo
 def stalls(diagnoses: Iterable[Diagnosis]) -> bool:
     """Whether a job has stalled for a while, not for long, and nothing explains it yet."""
     return any(
-        not one.verdicts and FLOOR_S <= (one.stalled_for_s or 0.0) < STALLED_S for one in diagnoses
+        not one.verdicts and STALLED_AFTER_S <= (one.stalled_for_s or 0.0) < STALLED_S
+        for one in diagnoses
     )
 
 

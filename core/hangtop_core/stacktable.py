@@ -16,7 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
 from hangtop_core.analysis import dictionary
-from hangtop_core.analysis.frames import library_run, since_fork
+from hangtop_core.analysis.frames import LOOPS, library_run, since_fork
 from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.reading import read
 from hangtop_core.analysis.serving import answers
@@ -34,9 +34,6 @@ _LOOKS_AGAIN: frozenset[Kind] = frozenset({"child", "data", "file-lock"})
 """Waits of libraries that wake up to look: for the workers of a DataLoader every 5 s (torch 2.13
 torch/utils/data/_utils/__init__.py, MP_STATUS_CHECK_INTERVAL), for a lock file 20 times a second
 (filelock), for a program with a timeout (CPython's subprocess.py, `_wait`)."""
-
-
-_LOOPS = ("for ", "while ", "async for ")
 
 
 class StackTable:
@@ -116,7 +113,7 @@ class StackTable:
         python = self._python(key)
         own, caller = self.shape(key)[1], None
         loops = (
-            [text for _, text in (python[1].within or ()) if text.startswith(_LOOPS)][-1:]
+            [text for _, text in (python[1].within or ()) if text.startswith(LOOPS)][-1:]
             if len(python) > 1
             else []
         )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from hangtop_core.analysis.standing import FLOOR_S
-from hangtop_core.diagnosis import MAKES_PROGRESS, Diagnosis
+from hangtop_core.diagnosis import MAKES_PROGRESS, STALLED_AFTER_S, Diagnosis
 
 if TYPE_CHECKING:
     from hangtop_core.following import Identity
@@ -82,6 +81,6 @@ def moved_since(told: float, diagnosis: Diagnosis, at: float) -> bool:
     if diagnosis.state in MAKES_PROGRESS:
         return True
     if diagnosis.state == "exited" or diagnosis.stalled_for_s is None:
-        # Less than `FLOOR_S` is not said; without ranks that can be seen neither.
+        # Less than `STALLED_AFTER_S` is not said; without ranks that can be seen neither.
         return False
-    return at - diagnosis.stalled_for_s > told + FLOOR_S
+    return at - diagnosis.stalled_for_s > told + STALLED_AFTER_S

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from hangtop_core.diagnosis import Diagnosis
+from hangtop_core.diagnosis import HANG_AFTER_S, Diagnosis
 from hangtop_core.model import Job, Snapshot
 from hangtop_core.samplerate import QUIET
 
@@ -21,7 +21,7 @@ class Options(Struct, frozen=True):
     sample_every: float = 5.0
     sample_early: float | None = None
     """Between two stacks of a process in its first half minute, where that is less."""
-    hang_after: float = 30.0
+    hang_after: float = HANG_AFTER_S
     all_users: bool = False
     pids: tuple[int, ...] = ()
     readonly: bool = False

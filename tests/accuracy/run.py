@@ -1,6 +1,6 @@
 """Runs the jobs of the table, has each diagnosed by the real command, and tells how it did.
 
-python tests/accuracy/run.py [--together N] [--write FILE] [JOB...]
+python tests/accuracy/run.py [--together N] [--write FILE] [--captures FOLDER] [JOB...]
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any
@@ -119,12 +120,12 @@ def pids_of(job: Job, started: Started) -> list[int]:
     return [pid for pid in started.pids() if "RANK" in environment(pid)]
 
 
-def attempt(job: Job) -> Outcome:
-    """Run one job, diagnose it, end it; never raises."""
+def attempt(job: Job, captures: Path | None = None) -> Outcome:
+    """Run one job, diagnose it, keep what that was concluded from, end it; never raises."""
     began = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="hangtop-accuracy-") as folder:
-            outcome = observe(job, Path(folder))
+            outcome = observe(job, Path(folder), captures)
     except NoPlaceError as error:
         return Outcome(job, None, error=str(error), skipped=True)
     except Exception:
@@ -132,10 +133,10 @@ def attempt(job: Job) -> Outcome:
     return Outcome(**{**outcome.__dict__, "took_s": time.monotonic() - began})
 
 
-def observe(job: Job, here: Path) -> Outcome:
+def observe(job: Job, here: Path, captures: Path | None) -> Outcome:
     """Start a job, wait until it is on its way into the hang, ask hangtop."""
     if job.form == "nodes":
-        return observe_nodes(job, here)
+        return observe_nodes(job, here, captures)
     port = free_port()
     log = here / "log.txt"
     with ExitStack() as stack:
@@ -166,10 +167,11 @@ def observe(job: Job, here: Path) -> Outcome:
         time.sleep(_with_load(INTO_THE_HANG_S if job.ready else SILENT_S))
         if job.watched:
             Timer(WATCHED_S, (here / "gate").touch).start()
-        return ask(job, ["--pid", *map(str, pids_of(job, started))])
+        targets = ["--pid", *map(str, pids_of(job, started))]
+        return ask(job, targets, captures)
 
 
-def observe_nodes(job: Job, here: Path) -> Outcome:
+def observe_nodes(job: Job, here: Path, captures: Path | None) -> Outcome:
     """The same for a job over two nodes."""
     log = here / "log.txt"
     with nodes.pair(here) as pair, ExitStack() as stack:
@@ -187,7 +189,7 @@ def observe_nodes(job: Job, here: Path) -> Outcome:
         time.sleep(_with_load(INTO_THE_HANG_S))
         if all(one.process.poll() is not None for one in started):
             return Outcome(job, None, error=f"ended: {log.read_text()[-2000:]}")
-        return ask(job, pair.targets, pair.cluster.path)
+        return ask(job, pair.targets, captures, pair.cluster.path)
 
 
 def _with_load(seconds: float) -> float:
@@ -205,11 +207,14 @@ def _from_outside(job: Job, started: Started, place: str, stack: ExitStack) -> N
         stack.callback(os.kill, helper, 9)
 
 
-def ask(job: Job, targets: list[str], programs: str = os.environ["PATH"]) -> Outcome:
+def ask(
+    job: Job, targets: list[str], captures: Path | None, programs: str = os.environ["PATH"]
+) -> Outcome:
     """Run `hangtop diagnose --json` for the job there, with the programs of that PATH."""
     argv = ["diagnose", "--json", *targets]
     argv += [] if job.slow or job.cause is None else ["--hang-after", str(HANG_AFTER_S)]
     argv += ["--observe", str(2 * WATCHED_S)] if job.watched else []
+    argv += ["-o", str(captures / f"{job.name}.hangtop")] if captures is not None else []
     path = os.pathsep.join([str(ROOT / "core"), str(ROOT / "tui")])
     done = subprocess.run(
         [sys.executable, "-m", "hangtop", *argv],
@@ -244,7 +249,12 @@ def main() -> int:
     parser.add_argument("jobs", nargs="*", metavar="JOB", help="only these")
     parser.add_argument("--together", type=int, default=3, help="jobs at a time")
     parser.add_argument("--write", type=Path, help="keep the result in this file")
+    parser.add_argument(
+        "--captures", type=Path, metavar="FOLDER", help="keep a capture of each job there"
+    )
     options = parser.parse_args()
+    if options.captures is not None:
+        options.captures.mkdir(parents=True, exist_ok=True)
     known = {job.name for job in JOBS}
     if wrong := set(options.jobs) - known:
         parser.error(f"no such job: {', '.join(sorted(wrong))}")
@@ -254,7 +264,7 @@ def main() -> int:
     outcomes = []
     for some, together in (([j for j in jobs if j not in alone], options.together), (alone, 1)):
         with ThreadPoolExecutor(together) as pool:
-            for outcome in pool.map(attempt, some):
+            for outcome in pool.map(partial(attempt, captures=options.captures), some):
                 outcomes.append(outcome)
                 _tell(outcome)
     print()

@@ -40,6 +40,9 @@ class Taken(NamedTuple):
     done: subprocess.CompletedProcess[str]
     text: str
     """Everything in the file."""
+    diagnosed: subprocess.CompletedProcess[str]
+    """By `diagnose -o`, which kept what it was concluded from in `kept`."""
+    kept: str
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +65,9 @@ def taken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Taken]:
         options = ["--observe", "3", "--hang-after", "4", "--locals", "--pid", *pids]
         done = run_hangtop("capture", "-o", path, *options)
         assert Path(path).exists(), done.stderr
-        yield Taken(path, done, gzip.decompress(Path(path).read_bytes()).decode())
+        kept = str(folder / "kept.hangtop")
+        told = run_hangtop("diagnose", "-o", kept, "--json", "--hang-after", "4", "--pid", *pids)
+        yield Taken(path, done, gzip.decompress(Path(path).read_bytes()).decode(), told, kept)
 
 
 def test_no_secret_is_in_the_file(taken: Taken) -> None:
@@ -103,6 +108,28 @@ def test_a_file_that_is_there_is_not_even_looked_at(
 ) -> None:
     assert main(["capture", "-o", taken.path]) == 2
     assert "not overwritten" in capsys.readouterr().err
+
+
+def test_what_a_diagnosis_was_made_of_is_kept_and_leads_to_the_same_one(
+    taken: Taken, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"hangtop open {taken.kept}" in taken.diagnosed.stderr
+    assert main(["diagnose", "--json", taken.kept]) == taken.diagnosed.returncode == 10
+    again, live = json.loads(capsys.readouterr().out), json.loads(taken.diagnosed.stdout)
+    for field in ("state", "verdicts"):
+        assert again[field] == live[field]
+    assert not any(
+        leaks(one, gzip.decompress(Path(taken.kept).read_bytes()).decode()) for one in ALL
+    )
+
+
+@pytest.mark.parametrize("words", [("-o", "{kept}"), ("-o", "{kept}.new", "{path}")])
+def test_what_cannot_be_kept_is_refused_at_once(
+    taken: Taken, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled = [word.format(kept=taken.kept, path=taken.path) for word in words]
+    assert main(["diagnose", *filled]) == 2
+    assert "--output" in capsys.readouterr().err
 
 
 def test_it_is_judged_again_as_it_was(taken: Taken, capsys: pytest.CaptureFixture[str]) -> None:

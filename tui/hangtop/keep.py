@@ -9,6 +9,7 @@ from platformdirs import user_state_path
 
 from hangtop.spans import line
 from hangtop_core.capture import Facts, default_name, masked, save, target_names, unused
+from hangtop_core.diagnosis import HANG_AFTER_S
 from hangtop_core.errors import CaptureWriteError
 from hangtop_core.text import clean, plural, size
 
@@ -34,7 +35,7 @@ def capture(app: HangtopApp) -> None:
         by="key w",
         targets=target_names(newest),
         job=state.job.key if state.job is not None else None,
-        hang_after=getattr(options, "hang_after", 30.0),
+        hang_after=getattr(options, "hang_after", HANG_AFTER_S),
     )
     name = default_name(newest, state.job)
     state.writing = True

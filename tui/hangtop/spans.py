@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from rich.cells import cell_len, set_cell_size
 
 from hangtop.theme import asciify
-from hangtop_core.text import clean, is_plain
+from hangtop_core.text import ELLIPSIS, clean, is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-ELLIPSIS = "…"
 TOGETHER = "\u00a0"
 """A blank at which no line is broken; what `wrap` gives has a plain one for it."""
 MAX_PLACES = 8

@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.kinds import COMMUNICATION
-from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing
+from hangtop_core.analysis.standing import GONE, Standing
+from hangtop_core.diagnosis import STALLED_AFTER_S
 from hangtop_core.logs.output import with_rank
 from hangtop_core.text import clean
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from hangtop_core.logs.output import Output
     from hangtop_core.model import Job, Snapshot
 
-_END = 16_384
+END = 16_384
 """Characters at the end of a log that are looked at."""
 _NEWEST = 8
 """Lines at its end of which one must say so: after it nothing else has happened."""
@@ -85,7 +86,7 @@ def logs_of(snapshot: Snapshot, job: Job) -> dict[int, list[Log]]:
 @lru_cache(maxsize=64)
 def _newest(text: str) -> tuple[tuple[str, int], ...]:
     """The newest lines of a log, the last one first, and how often each is there."""
-    lines = [line for line in text[-_END:].splitlines() if line.strip()]
+    lines = [line for line in text[-END:].splitlines() if line.strip()]
     shapes = [_NUMBERS.sub("#", line) for line in lines]
     times = Counter(shapes)
     newest = list(zip(lines, shapes, strict=True))[: -_NEWEST - 1 : -1]
@@ -126,7 +127,7 @@ def in_vain(
     waiting = [i for i, one in enumerate(activities) if one.kind in COMMUNICATION]
     if not waiting or not snapshot.outputs:
         return standings
-    if min(standings[i].still_s for i in waiting) < FLOOR_S:
+    if min(standings[i].still_s for i in waiting) < STALLED_AFTER_S:
         return standings
     since = max(standings[i].since for i in waiting)
     logs = logs_of(snapshot, job)

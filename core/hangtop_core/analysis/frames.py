@@ -139,6 +139,8 @@ def place(frame: Frame) -> str:
     return f"{frame.short or frame.file}:{frame.line}"
 
 
+LOOPS = ("for ", "while ", "async for ")
+"""How the line of a loop begins."""
 ENDLESS = re.compile(r"while\s*\(?\s*(True|1)\s*\)?\s*:")
 Loop = tuple[Frame, int, str]
 """The frame that stands in a loop, its line and its text."""

@@ -13,9 +13,9 @@ from hangtop_core.analysis.endless import in_loops
 from hangtop_core.analysis.kinds import COMMUNICATION, START_UP, Kind
 from hangtop_core.analysis.recurrence import allowed_s
 from hangtop_core.analysis.serving import ENDS
-from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
+from hangtop_core.analysis.standing import GONE, Standing, Watcher
 from hangtop_core.analysis.waiters import Waiters
-from hangtop_core.diagnosis import JobState
+from hangtop_core.diagnosis import HANG_AFTER_S, STALLED_AFTER_S, JobState
 from hangtop_core.nodestates import UNSEEN
 from hangtop_core.precedence import SCREENS
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.activity import Activity, Reader
     from hangtop_core.model import Job, Rank, Snapshot
-
-HANG_AFTER_S = 30.0
-"""Seconds without any progress after which a job that waits is called hung."""
 
 PATIENCE = 10
 """How many times as long a rank may take that computes outside of Python: a native call that has
@@ -110,7 +107,7 @@ def judge(
     if kinds <= START_UP:
         return Progress("starting", since, stalled, standings)
     # Where nobody waits for anybody, running is all there is to see.
-    lately = [max(one.seen, snapshot.at - BUSY_NODE_S) - FLOOR_S for one in standings]
+    lately = [max(one.seen, snapshot.at - BUSY_NODE_S) - STALLED_AFTER_S for one in standings]
     sampled = [i for i in alive if job.ranks[i].sample is not None]
     ran = loading or any((job.ranks[i].moved_at or 0.0) > lately[i] for i in alive)
     runs = ran and not waits and len(sampled) == len(alive)
@@ -168,9 +165,9 @@ def _without_ranks(
         if reader.process(launcher, sample).kind != "rendezvous":
             continue
         found = watcher.by_stack(sample, None, snapshot.at)
-        seen_to_wait = not found.moved and snapshot.at - found.since >= FLOOR_S
+        seen_to_wait = not found.moved and snapshot.at - found.since >= STALLED_AFTER_S
         # Launchers without ranks have done nothing but wait since shortly after their start.
-        began = launcher.started_at + FLOOR_S
+        began = launcher.started_at + STALLED_AFTER_S
         since.append(min(found.since, began) if seen_to_wait else found.since)
     last = max(since, default=None)
     stalled = None if last is None else max(snapshot.at - last, 0.0)

@@ -34,6 +34,7 @@ from hangtop_core.analysis.kinds import COMMUNICATION, POLLING, Kind
 from hangtop_core.analysis.recurrence import data_came, loaders
 from hangtop_core.analysis.serving import got_on
 from hangtop_core.analysis.waking import may_ask, woken_by_data
+from hangtop_core.diagnosis import STALLED_AFTER_S
 from hangtop_core.meters import latest
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.activity import Activity, Reader
     from hangtop_core.model import Frame, Job, Process, Rank, Snapshot, StackSample
 
-FLOOR_S = 5.0
-"""Seconds below which nothing is called stalled, however plain the cause looks."""
 FIRST_SAMPLES_S = 10.0
 """How long the first round of samples may take, where the first sample's time is unknown."""
 JITTER_S = 0.1
@@ -94,7 +93,7 @@ class Standing(Struct, frozen=True):
     @property
     def gets_on(self) -> bool:
         """Whether it moved a moment ago."""
-        return self.moved and self.still_s < FLOOR_S
+        return self.moved and self.still_s < STALLED_AFTER_S
 
 
 class Watcher:
@@ -127,7 +126,7 @@ class Watcher:
             # One whose run was too short to have left its wait was caught by the reading on its
             # way back.
             return self._spinning(rank, seen)
-        ran = left is not None and seen - left < FLOOR_S
+        ran = left is not None and seen - left < STALLED_AFTER_S
         if asks_in_vain(rank, activity) or (ran and may_ask(activity, rank)):
             found = self.by_stack(rank.sample, left, seen)
         else:
@@ -191,7 +190,7 @@ class Watcher:
             seen: when its node was last read.
         """
         if sample is None or not sample.threads or sample.same_functions_since is None:
-            if left is not None and seen - left >= FLOOR_S:
+            if left is not None and seen - left >= STALLED_AFTER_S:
                 return _still(left, seen)
             return Standing(self.began, self.began, False, seen)
         same, first = sample.same_functions_since, sample.first_at

@@ -9,7 +9,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import ENDLESS, plain_name
+from hangtop_core.analysis.frames import ENDLESS, LOOPS, plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _INLINE = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
 """Functions that are loops themselves; what they go through stands in their line."""
-_LOOPS = ("for ", "while ", "async for ")
 _THINGS = re.compile(r"\bfor\s.+\sin\s|while .+# ends$")
 _NEVER = re.compile(
     r"\bin\s+(?:\w+\.)*(?:count|repeat|cycle|iter)\s*\("
@@ -53,7 +52,7 @@ class Waiters:
             taken = called or plain_name(frame.name) == "__iter__"
             called = False
             for line, text in frame.within or ():
-                if (frame.file, line) in self._blocks or not text.startswith(_LOOPS):
+                if (frame.file, line) in self._blocks or not text.startswith(LOOPS):
                     continue
                 if text.startswith("while "):
                     if taken and ENDLESS.match(text):
@@ -72,7 +71,7 @@ class Waiters:
             if frame.within is None:
                 return False  # a library's, or nobody knows
             loops = [text for line, text in frame.within if (frame.file, line) not in self._blocks]
-            loops = [text for text in loops if text.startswith(_LOOPS)]
+            loops = [text for text in loops if text.startswith(LOOPS)]
             if plain_name(frame.name) in _INLINE:
                 loops.append(frame.source or "")
             if not all(_THINGS.search(text) and not _NEVER.search(text) for text in loops):

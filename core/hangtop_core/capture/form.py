@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct, field
 
+from hangtop_core.diagnosis import HANG_AFTER_S
 from hangtop_core.text import Text, plural
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Header(Struct, frozen=True):
     cause: Text = ""
     summary: Text = ""
     hang_after: Annotated[float, Meta(gt=0.0, le=1e9)] = 30.0
-    """Seconds after which waiting was called a hang."""
+    """Seconds after which waiting was called a hang; that of files which do not say."""
     since: Time = 0.0
     """When its oldest picture was true."""
     complete: bool = False
@@ -81,7 +82,7 @@ class Facts(Struct, frozen=True):
     by: Text = "hangtop"
     targets: Text = ""
     job: str | None = None
-    hang_after: float = 30.0
+    hang_after: float = HANG_AFTER_S
 
 
 def masked(counts: Mapping[str, int]) -> int:

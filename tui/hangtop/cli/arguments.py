@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from hangtop.cli import config
 from hangtop.cli.helptext import Formatter as Formatter
+from hangtop_core.diagnosis import HANG_AFTER_S
 from hangtop_core.rankset import parse
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
         "--hang-after",
         type=seconds,
         metavar="S",
-        help="seconds without progress before a waiting job is called hung (default: 30)",
+        help="seconds without progress before a waiting job is called hung (default: "
+        f"{HANG_AFTER_S:g})",
     )
     group.add_argument(
         "--interval",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -11,12 +12,15 @@ from msgspec.structs import replace
 from hangtop.cli import redacting
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job, tell_unseen
-from hangtop.cli.output import StatusLine, coloured, width
+from hangtop.cli.output import StatusLine, coloured, opening, width
 from hangtop.cli.ras import ask_ras
 from hangtop.cli.targets import launchers
+from hangtop.cli.writing import check_new
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.capture import Facts, Redaction, save, target_names
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError, UsageError
+from hangtop_core.history import History
 from hangtop_core.observing import (
     conclusion,
     lacking,
@@ -27,11 +31,13 @@ from hangtop_core.observing import (
 )
 from hangtop_core.report import diagnosis_text, need_text
 from hangtop_core.session import Session
-from hangtop_core.text import name_pids
+from hangtop_core.text import clean, name_pids, size
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable, Sequence
 
+    from hangtop_core.commandlog import CommandRecord
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Snapshot
     from hangtop_core.observing import Lack
@@ -46,9 +52,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.capture is not None:
         from hangtop.cli.fromfile import diagnosis_of
 
+        if arguments.output is not None:
+            fix = "hangtop capture CAPTURE -o FILE writes a capture to another one"
+            raise UsageError("--output keeps what was observed, and nothing is", fix)
         return show(*diagnosis_of(arguments), arguments)
+    if arguments.output is not None:
+        check_new(arguments.output)
     options = replace(session_options(arguments), allow_pause=arguments.allow_pause)
+    history = History()
     with Session(options, diagnose, launchers(arguments)) as session:
+        session.subscribe(history.add)
         try:
             update, interrupted = find_job(session, arguments.job_key, arguments.pid)
         except (NoJobError, KeyboardInterrupt):
@@ -66,12 +79,39 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             interrupted = True
         found = session.latest or update
+        commands = session.commands
+    if arguments.output is not None:
+        history.add(found)
+        keep(arguments, history.pictures, commands, job)
     diagnosis = conclusion(found, job) or update.diagnoses[job.key]
     if interrupted:
         tell_unseen(found.snapshot)
         print("interrupted: this is what was known by then", file=sys.stderr)
     status = show(diagnosis, found.snapshot, arguments)
     return 130 if interrupted else status
+
+
+def keep(
+    arguments: argparse.Namespace,
+    pictures: Sequence[Update],
+    commands: Iterable[CommandRecord],
+    job: Job,
+) -> None:
+    """Write what a diagnosis was made of to a capture, and say on stderr how to open it.
+
+    Raises:
+        CaptureWriteError: it cannot be written.
+    """
+    facts = Facts(
+        by="hangtop diagnose",
+        targets=target_names(pictures[-1]),
+        job=job.key,
+        hang_after=arguments.hang_after,
+    )
+    redaction = Redaction(paths=arguments.redact_paths, hosts=arguments.redact_hosts)
+    saved = save(Path(arguments.output), pictures, facts, redaction, commands)
+    name = clean(saved.path, 300)
+    print(f"{name}: {size(saved.bytes)}; `{opening(saved.path)}` shows it", file=sys.stderr)
 
 
 def show(diagnosis: Diagnosis, snapshot: Snapshot, arguments: argparse.Namespace) -> int:

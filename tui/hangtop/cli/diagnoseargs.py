@@ -29,6 +29,7 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop diagnose -w 'gpu[01-16]' -x gpu07\n"
         "  hangtop diagnose --job 4711       of a Slurm job\n"
         "  hangtop diagnose hang.hangtop     of a capture\n"
+        "  hangtop diagnose -o hang.hangtop  and keep what it was concluded from\n"
         "  hangtop diagnose --hostfile hosts.txt -l alice --python /opt/conda/bin/python3\n\n"
         "exit status:\n"
         "  0 progressing, slow or idle   10 hung, explained   11 hung, not explained\n"
@@ -41,6 +42,12 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     add_file(parser)
     parser.add_argument("--json", action="store_true", help="schema hangtop.diagnosis/1")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="also write what it was concluded from to a capture; `hangtop capture` asks for more",
+    )
     parser.add_argument(
         "--ras",
         nargs="?",

@@ -175,30 +175,9 @@ def exit_status(error: HangtopError) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status."""
     open_standard_streams()
-    parser = build_parser()
-    words = sys.argv[1:] if argv is None else argv
-    if words and words[0] not in MODULES and os.path.isfile(words[0]):
-        file = ascii(words[0])[1:-1]
-        opens = OPENS.format(file=spelt_or_why((operand(words[0]),)))
-        parser.exit(2, f"hangtop: {file} is no command, but a file: {opens}\n")
-    arguments = parser.parse_args(argv)
-    if arguments.version_verbose and not arguments.version:
-        parser.error("--verbose goes with --version")
-    if arguments.version_json and not arguments.version:
-        parser.error("--json goes after a command, or with --version")
+    arguments = _parsed(sys.argv[1:] if argv is None else argv)
     try:
-        if arguments.version:
-            from hangtop.cli import version
-
-            return _print(version.told(arguments.version_verbose, as_json=arguments.version_json))
-        if arguments.schema is not None:
-            return _print_schema(parser, arguments.schema)
-        if vars(arguments).get("redact_paths") or vars(arguments).get("redact_hosts"):
-            from hangtop.cli.redacting import messages
-
-            with messages(arguments):
-                return perform(arguments)
-        return perform(arguments)
+        return _run(arguments)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -220,6 +199,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _not_written(error)
 
 
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    """Return the arguments; wrong ones end the program with status 2 and the reason."""
+    parser = build_parser()
+    if words and words[0] not in MODULES and os.path.isfile(words[0]):
+        file = ascii(words[0])[1:-1]
+        opens = OPENS.format(file=spelt_or_why((operand(words[0]),)))
+        parser.exit(2, f"hangtop: {file} is no command, but a file: {opens}\n")
+    arguments = parser.parse_args(words)
+    if arguments.version_verbose and not arguments.version:
+        parser.error("--verbose goes with --version")
+    if arguments.version_json and not arguments.version:
+        parser.error("--json goes after a command, or with --version")
+    return arguments
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Do what the arguments ask for; returns the exit status."""
+    if arguments.version:
+        from hangtop.cli import version
+
+        return _print(version.told(arguments.version_verbose, as_json=arguments.version_json))
+    if arguments.schema is not None:
+        return _print_schema(arguments.schema)
+    if vars(arguments).get("redact_paths") or vars(arguments).get("redact_hosts"):
+        from hangtop.cli.redacting import messages
+
+        with messages(arguments):
+            return perform(arguments)
+    return perform(arguments)
+
+
 def _print(text: str) -> int:
     """Print what an option asks for that needs no command; returns the exit status."""
     print(text)
@@ -227,14 +237,15 @@ def _print(text: str) -> int:
     return 0
 
 
-def _print_schema(parser: argparse.ArgumentParser, name: str) -> int:
+def _print_schema(name: str) -> int:
     from hangtop.jsonschemas import published
     from hangtop_core.errors import UsageError
 
     try:
         return _print(published.text(name))
     except UsageError as error:
-        parser.error(str(error))
+        print(f"hangtop: {error}", file=sys.stderr)
+        return 2
 
 
 def _is_cramped() -> bool:

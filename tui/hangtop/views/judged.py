@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hangtop.spans import Line, line
 from hangtop.views.common import span
 from hangtop_core.analysis.flight.picture import FlightDiagnosis
+from hangtop_core.diagnosis import FIRST_STACKS_S, STALLED_AFTER_S
 from hangtop_core.report import confidence_word
 
 if TYPE_CHECKING:
@@ -14,11 +15,6 @@ if TYPE_CHECKING:
 
     from hangtop_core.diagnosis import Diagnosis, Verdict
     from hangtop_core.model import Job, Rank
-
-FIRST_STACKS_S = 30.0
-"""Seconds within which each rank has given a stack, or says why not."""
-STALLED_S = 5.0
-"""Seconds without progress from which a job is called stalled; hung comes later."""
 
 
 def worst_first(jobs: Iterable[Job], diagnoses: Mapping[str, Diagnosis]) -> list[Job]:
@@ -32,7 +28,7 @@ def worst_first(jobs: Iterable[Job], diagnoses: Mapping[str, Diagnosis]) -> list
             return 3
         if diagnosis.state in ("hung", "exited"):
             return 0 if diagnosis.state == "hung" else 4
-        return 1 if (diagnosis.stalled_for_s or 0.0) >= STALLED_S else 2
+        return 1 if (diagnosis.stalled_for_s or 0.0) >= STALLED_AFTER_S else 2
 
     return sorted(jobs, key=urgency)
 
@@ -95,7 +91,7 @@ def state_line(diagnosis: Diagnosis | None, job: Job | None, since: float = 0.0)
     if (
         diagnosis.state in ("progressing", "unknown")
         and stalled is not None
-        and stalled >= STALLED_S
+        and stalled >= STALLED_AFTER_S
         and not (diagnosis.state == "unknown" and unread(diagnosis, job))
     ):
         return line((f"● STALLED {span(stalled)}", "warn"))

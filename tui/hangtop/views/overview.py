@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from hangtop.columns import Column
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import idle_seconds, span, unheard
-from hangtop.views.judged import STALLED_S, cause_of, confidence, culprits, unread
+from hangtop.views.judged import cause_of, confidence, culprits, unread
 from hangtop.views.nodes import alike, node_role
 from hangtop.views.places import doing
 from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import NoStack, class_steps, missing
 from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.diagnosis import STALLED_AFTER_S
 from hangtop_core.launchline import LOOKED_FOR, script
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.observing import only_named
@@ -295,7 +296,7 @@ def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:
             line(("All ranks have exited.", "bold")),
             line("Nothing shows that one has failed; what they have printed is on 8."),
         ]
-    if stalled is not None and stalled >= STALLED_S:
+    if stalled is not None and stalled >= STALLED_AFTER_S:
         return [
             line((f"Nothing that means progress has moved for {span(stalled)}.", "bold")),
             line("Not called hung yet: a checkpoint or an evaluation may look the same."),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.analysis.flight.trace import STARTED, STATE
-from hangtop_core.diagnosis import BlindSpot
+from hangtop_core.diagnosis import NO_FIX, BlindSpot
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -189,7 +189,6 @@ _WHAT = {
     "inject": "what it wrote for gdb",
 }
 _NOT_ASKED = "it was not asked: the rank was at work, or this is --readonly"
-_NO_FIX = "none is known; the reason is all there is to go by"
 _BY = {
     "file": "a dump file that was written before",
     "pipe": "a dump file, asked for through the pipe",
@@ -343,7 +342,7 @@ def _standing(recorder: Recorder | None) -> tuple[str | None, str, str, tuple[st
 def unread(ranks: Sequence[Rank]) -> tuple[BlindSpot, ...]:
     """The ranks whose recorders were not read, by the reason."""
     return tuple(
-        BlindSpot("flight recorder", one.nodes, one.ranks, one.why, one.fix or _NO_FIX)
+        BlindSpot("flight recorder", one.nodes, one.ranks, one.why, one.fix or NO_FIX)
         for one in sources(ranks)
         if one.by is None
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.evidence import common_facts
 from hangtop_core.analysis.verdict.pools import at_task
@@ -12,6 +11,7 @@ from hangtop_core.analysis.verdict.programs import awaited, programs, told_child
 from hangtop_core.analysis.verdict.sentences import sentence, several, who
 from hangtop_core.analysis.verdict.slow import AS_MEANT
 from hangtop_core.analysis.verdict.steps import strace_step
+from hangtop_core.diagnosis import STALLED_AFTER_S
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _LONG: frozenset[Kind] = frozenset({"remote", "child", "io", "queue", "join", "l
 
 
 def _at_length(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if not case.waiters or case.waited_s < FLOOR_S:
+    if not case.waiters or case.waited_s < STALLED_AFTER_S:
         return
     some = [s for s in left if s.activity.kind in _LONG and s.standing.gets_on]
     for group in alike(some, lambda s: (s.activity.site, s.activity.text)):

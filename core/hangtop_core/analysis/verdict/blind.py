@@ -13,7 +13,7 @@ from hangtop_core.analysis.gpus import Slots
 from hangtop_core.analysis.layout import seats
 from hangtop_core.analysis.verdict.steps import on_node, spelt
 from hangtop_core.commands import Spelt, quoting, spelt_or_why
-from hangtop_core.diagnosis import BlindSpot
+from hangtop_core.diagnosis import NO_FIX, BlindSpot
 from hangtop_core.joining import size_name
 from hangtop_core.kernelline import deaths
 from hangtop_core.launchline import LOOKED_FOR
@@ -33,7 +33,6 @@ _STALE_FIX = "look at the node: load, memory, processes in state D (ps -eo pid,s
 _RAS_NOT_ASKED = "it was not asked: its threads in all ranks would have to talk to one another"
 _RAS_FIX = "`hangtop diagnose --ras` asks it once, when the job hangs"
 _ONE_NUMBER = "compare RANK, the title and the arguments of its process: all should say one number"
-_NO_FIX = "none is known; the reason is all there is to go by"
 
 
 def blind_spots(snapshot: Snapshot, job: Job | None) -> tuple[BlindSpot, ...]:
@@ -75,7 +74,7 @@ def _spot(
 
 def _stacks(job: Job, afar: set[str]) -> Iterator[BlindSpot]:
     for one in stacks.missing(rank for rank in job.ranks if not _gone(rank)):
-        fix = one.fix or _NO_FIX
+        fix = one.fix or NO_FIX
         if afar.issuperset(one.nodes):
             fix = from_afar(fix)
         yield _spot("stacks", one.nodes, one.ranks, one.why, fix)
@@ -100,7 +99,7 @@ def _ras(job: Job) -> Iterator[BlindSpot]:
             why = rank.ras.failure or "its report is cut off: there may be more to it"
             reasons[why, rank.ras.fix or ""].append(rank.node)
     for (why, fix), names in reasons.items():
-        yield _spot("NCCL RAS", tuple(sorted(set(names))), (), why, fix or _NO_FIX)
+        yield _spot("NCCL RAS", tuple(sorted(set(names))), (), why, fix or NO_FIX)
 
 
 def _absent(snapshot: Snapshot, job: Job, empty: Iterable[Seat]) -> Iterator[BlindSpot]:
@@ -190,7 +189,7 @@ def _capabilities(nodes: tuple[Node, ...], names: tuple[str, ...]) -> Iterator[B
             able = node.capabilities.get(name)
             if able is not None and not able.ok:
                 why = f"{SAID}{able.why}" if able.why else "not available"
-                fix = able.fix or _NO_FIX
+                fix = able.fix or NO_FIX
                 if node.shell is not None:
                     fix = from_afar(fix)
                 groups[name, why, fix].append(node.name)

@@ -17,7 +17,7 @@ from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import Seat, seats
 from hangtop_core.analysis.native import called
 from hangtop_core.analysis.peers import End, Peer, peers
-from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
+from hangtop_core.analysis.progress import Progress, judge
 from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import GONE, Watcher, left_at
 from hangtop_core.analysis.steptimes import StepTimes, step_times
@@ -39,6 +39,7 @@ from hangtop_core.analysis.verdict.uneven import left_early, uneven
 from hangtop_core.analysis.verdict.waitclasses import Classes, by_place, classes
 from hangtop_core.analysis.waiters import Waiters
 from hangtop_core.analysis.xids import Event, events
+from hangtop_core.diagnosis import HANG_AFTER_S
 from hangtop_core.nodestates import AWAY
 from hangtop_core.numerics import in_order
 from hangtop_core.precedence import SCREENS

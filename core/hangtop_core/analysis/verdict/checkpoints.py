@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.evidence import common_facts
 from hangtop_core.analysis.verdict.needs import More
@@ -15,6 +14,7 @@ from hangtop_core.analysis.verdict.slow import held_up
 from hangtop_core.analysis.verdict.steps import on, profile_step
 from hangtop_core.analysis.verdict.storage import WHY_SLOW, saves_to_nowhere
 from hangtop_core.commands import Advice, Sign
+from hangtop_core.diagnosis import STALLED_AFTER_S
 from hangtop_core.meters import latest
 from hangtop_core.rankset import rank_name
 
@@ -30,7 +30,7 @@ SAMPLES = 4
 
 
 def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    short = case.progress.state == "progressing" and case.waited_s < FLOOR_S
+    short = case.progress.state == "progressing" and case.waited_s < STALLED_AFTER_S
     if short and not _all_save(case):
         yield from _step_by_step(case)
         return
@@ -90,7 +90,7 @@ def _all_save(case: Case) -> bool:
         and (sample := s.rank.sample) is not None
         and sample.count >= SAMPLES
         and sample.same_functions_since is not None
-        and sample.at - sample.same_functions_since >= FLOOR_S
+        and sample.at - sample.same_functions_since >= STALLED_AFTER_S
         and (moved := latest((s.rank.io_moved_at, s.rank.file_moved_at))) is not None
         and case.at - moved < MOVES_S
         for s in case.subjects
@@ -122,7 +122,7 @@ CHECKPOINT = Rule(
     cause="checkpoint-slow",
     title="A rank is writing a checkpoint",
     seen="torch.save or torch.distributed.checkpoint in the stack of a minority, or for "
-    f"{FLOOR_S:.0f} s and more, while bytes move, in those of all ranks; also below a file "
+    f"{STALLED_AFTER_S:.0f} s and more, while bytes move, in those of all ranks; also below a file "
     "of the program's own, where the rank has written much in the last "
     f"{MOVES_S:.0f} s. With confidence {BY_NAME} a function of the program that is named so, or a "
     "file that it writes (`model-00002-of-00040.bin`, `step-6/optim.pt.tmp`), where it reads no "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.churn import short_lived
 from hangtop_core.analysis.frames import is_library
-from hangtop_core.analysis.standing import FLOOR_S, GONE
+from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor
@@ -28,6 +28,7 @@ from hangtop_core.analysis.verdict.programs import (
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails
 from hangtop_core.commands import Advice
+from hangtop_core.diagnosis import STALLED_AFTER_S
 from hangtop_core.rankset import rank_name
 from hangtop_core.text import clean
 
@@ -158,7 +159,7 @@ def _short(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """Children that come and go while others wait, of which it is not known what they do."""
     for subject in left:
         short = short_lived(subject.rank, case.at)
-        if subject.activity.kind != "child" or not short or case.waited_s < FLOOR_S:
+        if subject.activity.kind != "child" or not short or case.waited_s < STALLED_AFTER_S:
             continue
         yield Hit(
             subjects=(subject,),

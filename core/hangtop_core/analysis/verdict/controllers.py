@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.frames import is_library, plain_name, where
-from hangtop_core.analysis.standing import FLOOR_S, GONE, HALTED
+from hangtop_core.analysis.standing import GONE, HALTED
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule
 from hangtop_core.analysis.verdict.evidence import fact
 from hangtop_core.analysis.verdict.requestwaits import (
@@ -25,7 +25,7 @@ from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import on_node
 from hangtop_core.analysis.verdict.threadwords import blocks_loop
 from hangtop_core.commands import Advice
-from hangtop_core.diagnosis import Culprit
+from hangtop_core.diagnosis import FIRST_STACKS_S, STALLED_AFTER_S, Culprit
 from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ _LETS_BE: frozenset[Kind] = frozenset({"child", "join", "teardown", "sleep", "lo
 where it is not the wait for those that are to do it."""
 _LOOKS_AFTER: frozenset[Kind] = frozenset({"child", "join", "teardown"})
 _ANSWERS: frozenset[Kind] = frozenset({"queue", "unknown"})
-FIRST_STACKS_S = 30.0
-"""Seconds within which each of them has given a stack, or says why not."""
 LIKELY, UNANSWERED = 0.8, 0.5
 
 
@@ -91,7 +89,7 @@ def controllers(case: Case) -> list[Controller]:
 
 def lost_controller(case: Case) -> bool:
     """Whether one has ended since the ranks last got anywhere: nobody may ask them any more."""
-    since = (case.progress.since or 0.0) - FLOOR_S
+    since = (case.progress.since or 0.0) - STALLED_AFTER_S
     some = (one for one in case.job.launchers if one.launcher in STARTERS and one.ended)
     failed = (one for one in some if one.exit_code != 0)
     return any(one.gone_at is None or one.gone_at >= since for one in failed)

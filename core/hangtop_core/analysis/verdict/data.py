@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import ALWAYS, LIKELY, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.busyloops import loop_of_its_own
@@ -25,6 +24,7 @@ from hangtop_core.analysis.verdict.workers import (
     worker_facts,
 )
 from hangtop_core.commands import Advice, Sign
+from hangtop_core.diagnosis import STALLED_AFTER_S
 from hangtop_core.rankset import fold
 from hangtop_core.text import how_ended, plural
 
@@ -181,7 +181,7 @@ def _crossed(case: Case, subject: Subject, stuck: Sequence[Worker]) -> str:
 
 def _is_brief(case: Case) -> bool:
     """Whether ranks make progress, and nobody was seen to wait for long, now or in a step."""
-    brief = case.progress.state == "progressing" and case.waited_s < FLOOR_S
+    brief = case.progress.state == "progressing" and case.waited_s < STALLED_AFTER_S
     return brief and case.step_times is None
 
 

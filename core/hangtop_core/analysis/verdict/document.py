@@ -6,9 +6,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight.patterns import PATTERNS
-from hangtop_core.analysis.progress import HANG_AFTER_S
-from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.rules import RULES
+from hangtop_core.diagnosis import HANG_AFTER_S, STALLED_AFTER_S
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.flight.patterns import Pattern
@@ -22,10 +21,10 @@ from the rules by `python -m hangtop_core.analysis.verdict.document`.
 
 A job is *hung* when at least one rank waits for others, or is still starting, and nothing that
 means progress has moved for {HANG_AFTER_S:.0f} seconds (`--hang-after`). Causes marked *at once*
-need only {FLOOR_S:.0f} seconds. Before that, from a third of that time on, a stalled job has
-suspects, with lower confidence. Who waits no longer than twice as long as several times lately, and
-went on each time, is not stalled: the job is *slow* where few ranks make all others wait. A hang
-stays one until somebody makes progress.
+need only {STALLED_AFTER_S:.0f} seconds. Before that, from a third of that time on, a stalled job
+has suspects, with lower confidence. Who waits no longer than twice as long as several times lately,
+and went on each time, is not stalled: the job is *slow* where few ranks make all others wait. A
+hang stays one until somebody makes progress.
 
 What would decide between a cause and the next is *asked for*, of one rank of those alike: at once
 where that only reads, and C frames (native stacks), which pause a rank, only with `--allow-pause`.

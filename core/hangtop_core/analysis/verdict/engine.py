@@ -10,9 +10,8 @@ import msgspec
 
 from hangtop_core.analysis.flight.countdown import countdown
 from hangtop_core.analysis.kinds import COMMUNICATION
-from hangtop_core.analysis.progress import HANG_AFTER_S
 from hangtop_core.analysis.since import hung_since
-from hangtop_core.analysis.standing import FLOOR_S, HALTED
+from hangtop_core.analysis.standing import HALTED
 from hangtop_core.analysis.verdict.awaited import without_consequences
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
@@ -32,9 +31,11 @@ from hangtop_core.analysis.verdict.steps import spelt
 from hangtop_core.analysis.verdict.timeline import timeline
 from hangtop_core.diagnosis import (
     FAILED,
+    HANG_AFTER_S,
     MAX_SUMMARY,
     REPORT_IT,
     SCHEMA,
+    STALLED_AFTER_S,
     BlindSpot,
     Diagnosis,
     JobState,
@@ -88,10 +89,10 @@ def diagnose(
     asked = list(_ask(case, rules, failed))
     hits = without_consequences(case, asked)
     stalled = case.progress.stalled_for_s
-    if state in ("unknown", "starting") and stalled is not None and stalled >= FLOOR_S:
+    if state in ("unknown", "starting") and stalled is not None and stalled >= STALLED_AFTER_S:
         decisive = any(_is_decisive(rule, hit) for rule, hit in hits)
         state = "hung" if decisive and (case.waiters or not job.ranks) else state
-    if state == "unknown" and (stalled or 0.0) < max(FLOOR_S, hang_after * SUSPECTS):
+    if state == "unknown" and (stalled or 0.0) < max(STALLED_AFTER_S, hang_after * SUSPECTS):
         hits = [one for one in hits if "progressing" in one[0].states]
         stalled = None
     verdicts, ordered = _in_order(case, state, hits)
@@ -100,14 +101,14 @@ def diagnose(
     halted = _halted_in_waits(case, hits)
     since = hung_since(snapshot, job, case.progress, halted) if state == "hung" else None
     SCREENS.give_way()
-    stuck = state == "hung" or (not moving and (stalled or 0.0) >= FLOOR_S)
+    stuck = state == "hung" or (not moving and (stalled or 0.0) >= STALLED_AFTER_S)
     return _diagnosis(
         snapshot,
         job,
         _told(case, state, hits),
         hung_for_s=_since(snapshot, since),
-        stalled_for_s=None if moving or stalled is None or stalled < FLOOR_S else stalled,
-        watchdog_in_s=None if moving or (stalled or 0.0) < FLOOR_S else _watchdog(case),
+        stalled_for_s=None if moving or stalled is None or stalled < STALLED_AFTER_S else stalled,
+        watchdog_in_s=None if moving or (stalled or 0.0) < STALLED_AFTER_S else _watchdog(case),
         verdicts=verdicts,
         ruled_out=tuple(exclusions(case, causes | failed.keys())) if stuck else (),
         timeline=timeline(case, ordered, since) if stuck or verdicts else (),
@@ -189,7 +190,7 @@ def _ask(
 ) -> Iterable[tuple[Rule, Hit]]:
     """Ask rules in order; who is explained by one is not shown to the next."""
     state, stalled = case.progress.state, case.progress.stalled_for_s
-    waits = stalled is not None and stalled >= FLOOR_S
+    waits = stalled is not None and stalled >= STALLED_AFTER_S
     left = {id(s): s for s in at_work(case)}
     found = False
     missed: set[tuple[int | None, str]] = set()

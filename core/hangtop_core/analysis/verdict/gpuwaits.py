@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from hangtop_core.analysis.activity import uses_cuda
 from hangtop_core.analysis.gpus import Slots, doing, shared
 from hangtop_core.analysis.native import WAITS_FOR_GPU
-from hangtop_core.analysis.standing import FLOOR_S
+from hangtop_core.diagnosis import STALLED_AFTER_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,5 +58,5 @@ def _stays(rank: Rank, activity: Activity) -> bool:
     sample = rank.sample
     if sample is None or sample.same_since is None or not activity.running:
         return False
-    long = sample.count >= SAMPLES and sample.at - sample.same_since >= FLOOR_S
+    long = sample.count >= SAMPLES and sample.at - sample.same_since >= STALLED_AFTER_S
     return long and uses_cuda(rank.process)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.standing import FLOOR_S, left_at
+from hangtop_core.analysis.standing import left_at
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, process_fact
 from hangtop_core.analysis.verdict.naming import tracer
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import on, on_node, thaw, who_is
 from hangtop_core.commands import Advice
+from hangtop_core.diagnosis import STALLED_AFTER_S
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _halted_for(case: Case, subject: Subject) -> str:
     """`for 12 s`, and how long it had got nowhere by then: to be held, a thread runs once more."""
     ran, left = subject.rank.moved_at, left_at(subject.rank)
-    if ran is None or left is None or ran - left < FLOOR_S:
+    if ran is None or left is None or ran - left < STALLED_AFTER_S:
         return case.since(subject)
     held = case.lasting(ran) or "since a moment ago"
     return f"{held}, and had got nowhere for {duration(ran - left)} before that"
@@ -114,7 +115,7 @@ def _late(group: Sequence[Subject]) -> float | None:
     """When ranks were held, where all had got nowhere for long by then: people look with
     debuggers at jobs that hang."""
     times = [(s.rank.moved_at or 0.0, left_at(s.rank)) for s in group]
-    late = all(left is not None and ran - left >= FLOOR_S for ran, left in times)
+    late = all(left is not None and ran - left >= STALLED_AFTER_S for ran, left in times)
     return min(ran for ran, _ in times) if late else None
 
 

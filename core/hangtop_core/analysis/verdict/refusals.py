@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.attempts import said_again
+from hangtop_core.analysis.attempts import END, said_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +35,6 @@ _AGAIN = re.compile(
 _TORCH = re.compile(r"c10d|TCPStore|NCCL|[Gg]loo|ProcessGroup|rendezvous|\[rank\d+\]:")
 """Other ranks are no service."""
 _ERRNO = re.compile(r"failed to connect to [^\n]{0,120}?\(errno: \d+ - ([A-Z][a-z ]{2,40})\)")
-_END = 16_384
-"""Characters at the end of a log that are looked at."""
 
 
 def refusal(case: Case, subject: Subject) -> Again | None:
@@ -65,7 +63,7 @@ def no_way(case: Case, subject: Subject) -> str:
     """
     since = subject.standing.since - _SLACK_S
     for log in case.logs.get(id(subject.rank), ()):
-        found = _ERRNO.findall(log.output.text[-_END:]) if log.output.changed >= since else ()
+        found = _ERRNO.findall(log.output.text[-END:]) if log.output.changed >= since else ()
         if found:
             return str(found[-1])
     return ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.eventloops import is_loop
 from hangtop_core.analysis.idle import FUTURES, accepts, at_request, between_requests, is_idle
-from hangtop_core.analysis.standing import FLOOR_S, GONE, left_at
+from hangtop_core.analysis.standing import GONE, left_at
 from hangtop_core.analysis.verdict.base import Subject, besides
 from hangtop_core.analysis.verdict.controllers import (
     Controller,
@@ -34,7 +34,7 @@ from hangtop_core.analysis.verdict.requestwaits import (
     serves,
     uses_zmq,
 )
-from hangtop_core.diagnosis import RequestWait
+from hangtop_core.diagnosis import STALLED_AFTER_S, RequestWait
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def serving(case: Case) -> Serving | None:
         if by is None:
             return None
         waits.append(by)
-    moving = (case.at - s.standing.since < FLOOR_S for s in case.waiters)
+    moving = (case.at - s.standing.since < STALLED_AFTER_S for s in case.waiters)
     if any(moving) or not all(map(_rests, repeat(case), some, waits)):
         return None
     waits += [_told(one.name, None, one.process, str(one.wait)) for one in others if one.wait]
@@ -137,9 +137,9 @@ def _rests(case: Case, subject: Subject, by: RequestWait) -> bool:
     rank, sample = subject.rank, subject.rank.sample
     since = sample.same_functions_since if sample is not None else None
     left, used = left_at(rank), rank.main_cpu_share or 0.0
-    asleep = left is None or case.at - left >= FLOOR_S
+    asleep = left is None or case.at - left >= STALLED_AFTER_S
     looks = used < LOOKS_SHARE or by.text.startswith(SHARED)
-    return since is not None and case.at - since >= FLOOR_S and (asleep or looks)
+    return since is not None and case.at - since >= STALLED_AFTER_S and (asleep or looks)
 
 
 def _told(

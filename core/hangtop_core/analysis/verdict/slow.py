@@ -9,7 +9,6 @@ from hangtop_core.analysis.atwork import computes
 from hangtop_core.analysis.progress import PATIENCE
 from hangtop_core.analysis.serving import ENDS
 from hangtop_core.analysis.shares import CHILD_SHARE, FOR_CHILDREN, lags, slow_one, stays
-from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.alone import by_design
 from hangtop_core.analysis.verdict.base import LIKELY, STALLED, Hit, Rule, Subject, alike, besides
 from hangtop_core.analysis.verdict.busyloops import loop_of_its_own
@@ -22,6 +21,7 @@ from hangtop_core.analysis.verdict.saving import writes
 from hangtop_core.analysis.verdict.sentences import does, is_are, sentence, several, who
 from hangtop_core.analysis.verdict.steps import profile_step
 from hangtop_core.commands import Advice
+from hangtop_core.diagnosis import STALLED_AFTER_S
 from hangtop_core.rankset import rank_name
 from hangtop_core.text import duration
 
@@ -52,14 +52,14 @@ def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     if all(s.activity.op == ENDS for s in case.waiters):
         return  # of a server of torch.distributed.rpc, which waits there all the time
-    if case.waited_s >= FLOOR_S:
+    if case.waited_s >= STALLED_AFTER_S:
         yield from _slow(case, left, alone=False)
     else:
         yield from _held_up(case)
 
 
 def _alone(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.step_times is not None or case.waited_s < FLOOR_S:
+    if case.step_times is not None or case.waited_s < STALLED_AFTER_S:
         return
     if any(s.activity.op != ENDS for s in case.waiters):
         yield from _slow(case, left, alone=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor, silent_servers
 from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact, server_facts
@@ -14,6 +13,7 @@ from hangtop_core.analysis.verdict.saving import saver
 from hangtop_core.analysis.verdict.sentences import sentence, several, who
 from hangtop_core.analysis.verdict.steps import holders_step, on, trace_steps, word
 from hangtop_core.commands import Advice, Sign
+from hangtop_core.diagnosis import STALLED_AFTER_S
 from hangtop_core.text import duration, size
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def saves_to_nowhere(subject: Subject) -> bool:
 
 
 def _reading(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.waited_s < FLOOR_S:
+    if case.waited_s < STALLED_AFTER_S:
         return
     for subject in left:
         file, moved = subject.rank.process.file, subject.rank.file_moved_at
