@@ -203,8 +203,8 @@ def _attach(
     """Give launchers to the jobs of their ranks; return those, and jobs of launchers alone."""
     by_pid = _started_by(launchers, ranks)
     told: dict[str, str] = {}
-    for key, members in ranks.items():
-        told.update((name, key) for name in _told_names(members[0], places))
+    for job, members in ranks.items():
+        told.update((name, job) for name in _told_names(members[0], places))
     attached: dict[str, list[Member]] = defaultdict(list)
     alone: dict[str, list[Member]] = defaultdict(list)
     for member in launchers:
