@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from hangtop_core.attach.timing import doubled
 from hangtop_core.process import STORE_THREAD
 from hangtop_core.samplerate import ASK_AGAIN, ASK_LAST, EARLY, QUIET, REAL_AGAIN, Rate
 from hangtop_hook.numericsfile import VARIABLE
@@ -196,7 +197,7 @@ class _Look(NamedTuple):
         if sample is None:
             return known.attempts == 0 or now - known.full_sample_at > every
         if known.attempts:
-            return now - known.full_sample_at > min(every * 2.0**known.attempts, REAL_AGAIN)
+            return now - known.full_sample_at > doubled(every, known.attempts, REAL_AGAIN)
         age = now - sample.at
         stays = sample.same_functions_since
         if known.process.role == "launcher" and stays is not None and stays < sample.at:
@@ -208,7 +209,7 @@ class _Look(NamedTuple):
             return True
         slower = max(known.moving_samples - STEADY_MOVES - free, 0)
         factor = 1.0 if known.process.role == "rank" else 6.0
-        return age >= every * min(factor * 2.0**slower, 6.0)
+        return age >= every * doubled(factor, slower, 6.0)
 
     def _came_to_rest(self, known: Tracked) -> bool:
         """Whether it ran after its last sample and rests now: what it rests in is what matters.
