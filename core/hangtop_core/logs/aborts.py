@@ -66,7 +66,7 @@ def demoted(records: Sequence[Record]) -> Iterable[Record]:
             yield record
 
 
-def _failed_by_error(records: Sequence[Record]) -> set[int | None]:
+def _failed_by_error(records: Sequence[Record]) -> set[int]:
     """Return the ranks whose watchdog found an error, and no collective that timed out."""
     failed = {record.rank for record in records if record.how == HOW and record.rank is not None}
     return failed - {record.rank for record in records if record.code == "T1"}
