@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 
-.PHONY: help demo test test-frameworks accuracy figures fuzz lint screenshots captures lock clean
+.PHONY: help demo test test-frameworks accuracy replay situations figures fuzz lint screenshots captures lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,15 @@ lint: $(VENV)/ready ## linters, types and import contracts
 
 accuracy: $(VENV)/ready $(VENV)/system ## run the jobs that accuracy is measured on; ARGS='JOB ...' for some
 	@$(BIN)/python tests/accuracy/run.py $(if $(ARGS),$(ARGS),--write docs/accuracy.md)
+
+replay: $(VENV)/ready ## judge again what was judged once, and list what differs; ARGS=--accept keeps the new answers
+	@$(BIN)/python tests/replay/run.py $(ARGS)
+
+situations: $(VENV)/ready ## record what the unit tests of rules judge for `make replay`
+	@rm -rf $(VENV)/situations
+	@PYTHONPATH=tests $(BIN)/python -m pytest -q -n 2 -p replay.plugin --situations $(VENV)/situations \
+		tests/unit/core/analysis
+	@$(BIN)/python tests/replay/corpus.py $(VENV)/situations tests/replay/corpus/unit.tar.xz
 
 figures: $(VENV)/ready ## measure speed, memory and bytes, on a machine with nothing else to do; ARGS='NAME ...'
 	@$(BIN)/python benchmarks/all.py $(ARGS)

@@ -26,6 +26,9 @@ SETTLE_S = 3.0
 """Seconds to look for a job after the node has answered: one just starting shows up within."""
 LOOK_S = 1.5
 """Seconds after which a command that has met no job at all says so."""
+YOUNG_S = 7.0
+"""Seconds after its start within which a program that the user named is shown at the latest: in its
+first 5 it may still start ranks (`hangtop_probe.table`)."""
 PROGRAMS_S = 2.4
 """The same where there are Python programs: who only waits to start ranks is known by its stack."""
 LEAST_LOOK_S = 0.8
@@ -126,6 +129,12 @@ def only_named(job: Job) -> bool:
     return not (job.ranks or job.launchers) and all(
         one.label == f"pid {one.pid}" and not one.denied for one in job.unnumbered
     )
+
+
+def is_young(snapshot: Snapshot) -> bool:
+    """Whether a process that the user named has just started: it may yet be a rank, or have one."""
+    some = (one for job in snapshot.jobs if only_named(job) for one in job.unnumbered)
+    return any(snapshot.at - one.started_at < YOUNG_S for one in some)
 
 
 def answers_to(job: Job, key: str) -> bool:

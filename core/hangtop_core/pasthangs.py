@@ -118,8 +118,12 @@ class PastHangs:
 
 
 def _note_ranks(one: _Followed, at: float) -> None:
-    """Note which ranks there are; where none of those before is, an attempt has begun anew."""
+    """Note which ranks there are; where none of those before is, an attempt has begun anew.
+
+    A program that was named, and was shown until it started ranks, was no attempt.
+    """
     ranks = attempt_pids(one.job)
+    one.ranks -= {launcher.identity for launcher in one.job.launchers}
     if ranks and one.ranks and not ranks & one.ranks:
         past = _Past(_past_attempt(one, at), one.own_sources, one.ranks)
         one.past = (*one.past, past)[-MOST_ATTEMPTS:]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from hangtop_core.nodeview import NodeView
+    from hangtop_core.process import Process
     from hangtop_core.tracked import Tracked
 
 MAX_SAMPLES = 16
@@ -39,6 +40,8 @@ WORKER_SERVER = "pt_workerserver"
 """Name of a rank's debug-server thread: torch 2.13 torch/csrc/distributed/c10d/control_plane."""
 
 _POLLS = ("poll", "ppoll", "select", "pselect", "epoll_")
+_OF_CONTROLLERS = "multiprocessing"
+"""The launcher of ranks that a program of its own has started, which may give them work."""
 _SAMPLED_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
 
 _TABLE_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
@@ -70,7 +73,8 @@ def plan(
         odd: pids of ranks whose stack few others share.
         read_at: when its process table was last read; None for now.
     """
-    look = _Look(now, now if read_at is None else read_at, rate)
+    exes = frozenset(known.process.exe for known in processes if known.process.role == "rank")
+    look = _Look(now, now if read_at is None else read_at, rate, exes)
     stacks = _DueStacks(look)
     tables: list[int] = []
     recorders: list[int] = []
@@ -80,7 +84,7 @@ def plan(
         if process.ended:
             continue
         pid = process.pid
-        if can_sample(known):
+        if can_sample(known, exes):
             stacks.add(known)
         if len(tables) < MAX_TABLES and (
             look.table_due(known, pid in odd) or look.talks(known, processes)
@@ -131,14 +135,24 @@ class _DueStacks:
         return [pid for _, pid in sorted(due)[:MAX_SAMPLES]]
 
 
-def can_sample(known: Tracked) -> bool:
-    """Whether py-spy can be expected to see anything in a process."""
+def can_sample(known: Tracked, exes: frozenset[str | None] = frozenset()) -> bool:
+    """Whether py-spy can be expected to see anything in a process.
+
+    A child that calls itself something else, or has a renamed interpreter, runs what its rank does.
+
+    Args:
+        known: the process.
+        exes: executable files of the ranks of its node.
+    """
     process = known.process
     if process.ended or process.role not in _SAMPLED_ROLES:
         return False
     if process.role != "subprocess":
         return True
-    return "python" in process.comm or any("python" in word for word in process.cmdline[:1])
+    names = (process.comm, *process.cmdline[:1], process.exe or "")
+    return any("python" in name for name in names) or (
+        process.exe is not None and process.exe in exes
+    )
 
 
 def all_ranks(nodes: Mapping[str, NodeView]) -> dict[str, list[int]]:
@@ -160,6 +174,8 @@ class _Look(NamedTuple):
     now: float
     read_at: float
     rate: Rate
+    exes: frozenset[str | None] = frozenset()
+    """Executable files of the ranks of its node."""
 
     def takes_turns(self, known: Tracked) -> bool:
         """Whether it moves, and is not new to somebody who looks."""
@@ -244,20 +260,21 @@ class _Look(NamedTuple):
         """Whether to read the connections of what polls them, which no stack tells.
 
         Those of a program while its rank rests: it may run every second all the same, and gives no
-        stack. And those of what may be a server: a program that was named, a child of one, or a
-        controller.
+        stack. And those of what may be a server: a program that was named, a child of one, a
+        controller, or a rank that one has started.
         """
-        main, table = known.process.main_thread, known.descriptors
-        if main is None or not (main.syscall or "").startswith(_POLLS):
+        process, table = known.process, known.descriptors
+        if not _polls(process):
             return False
         if table is not None and self.now - table.at < max(REAL_AGAIN, self.rate.tables):
             return False
-        if known.process.role != "subprocess":
-            return known.process.is_program or known.process.role == "launcher"
-        rank = next((p for p in processes if p.process.pid == known.process.rank_pid), None)
+        if process.role != "subprocess":
+            by_controller = process.launcher == _OF_CONTROLLERS
+            return process.is_program or process.role == "launcher" or by_controller
+        rank = next((p for p in processes if p.process.pid == process.rank_pid), None)
         if rank is None or rank.process.is_program:
             return rank is not None
-        return not can_sample(known) and self.quiet(rank)
+        return not can_sample(known, self.exes) and self.quiet(rank)
 
     def _goes_round(self, known: Tracked) -> bool:
         """Whether it runs in the same functions: it may try to write to a full disk for ever."""
@@ -282,6 +299,13 @@ class _Look(NamedTuple):
         many = self.rate.again / REAL_AGAIN
         again = self._again(known, ASK_AGAIN * many, ASK_LAST * many)
         return recorder.failure is not None and now - asked > again
+
+
+def _polls(process: Process) -> bool:
+    """Whether the main thread polls; of a program whether any thread does."""
+    main = process.main_thread
+    threads = process.threads if process.is_program else (main,) if main else ()
+    return any((thread.syscall or "").startswith(_POLLS) for thread in threads)
 
 
 def _has_server(known: Tracked) -> bool:

@@ -266,8 +266,10 @@ class _Discovery:
         members = {*self.ranks, *self.launchers}
         relatives = {a.pid for pid in members for a in self._ancestors(pid)}
         for pid in sorted(self.named & self.table.keys()):
-            apart = members.isdisjoint(a.pid for a in self._ancestors(pid))
-            if apart and pid not in members | relatives and self._may_be_rank(self.table[pid]):
+            c = self.table[pid]
+            apart = (members | self.named).isdisjoint(a.pid for a in self._ancestors(pid))
+            may = self._may_be_rank(c) or (c.python and pid in self.helpers)
+            if apart and pid not in members | relatives and may:
                 self.ranks[pid] = None, numbering.NAMED
 
     def _launcher_of(self, pid: int) -> Tuple[Optional[int], Optional[str]]:

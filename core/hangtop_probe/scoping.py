@@ -39,6 +39,16 @@ def _below(pid: int, roles: Mapping[int, Attribution], table: Table) -> Set[int]
     return found & roles.keys()
 
 
+def _launchers_of(pid: int, roles: Mapping[int, Attribution]) -> Set[int]:
+    """The launchers above a process: that of a rank, and controllers that started it."""
+    found: Set[int] = set()
+    above = roles[pid].launcher_pid
+    while above is not None and above in roles and above not in found:
+        found.add(above)
+        above = roles[above].launcher_pid
+    return found
+
+
 def restrict(
     roles: Mapping[int, Attribution],
     table: Table,
@@ -59,19 +69,25 @@ def restrict(
     starters = {pid: _below(pid, roles, table) for pid in pids if pid not in roles}
     pids = frozenset(pid for pid in pids if not starters.get(pid)).union(*starters.values())
 
+    starting = {role.launcher_pid for role in roles.values()}
+
     def jobs(pid: int) -> Set[object]:
         role = roles[pid]
         rank = table.get(role.rank_pid or pid)
         told = identity(rank.environ or {}) if rank is not None else ()
-        launcher = pid if role.role == "launcher" else role.launcher_pid
+        launcher = pid if pid in starting else role.launcher_pid
         return {one for one in (launcher, told if any(told) else None) if one is not None}
 
     named: Set[object] = set().union(*(jobs(pid) for pid in pids if pid in roles))
     kept = {
         pid: role
         for pid, role in roles.items()
-        if pid in pids or role.rank_pid in pids or not named.isdisjoint(jobs(pid))
+        if pid in pids
+        or role.rank_pid in pids
+        or not named.isdisjoint(jobs(pid) | _launchers_of(pid, roles))
     }
+    for above in [_launchers_of(pid, roles) for pid in kept]:
+        kept.update((pid, roles[pid]) for pid in above)
     for pid in pids:
         if pid in table and pid not in kept:
             kept[pid] = Attribution("rank", "pid %d" % pid, rank_pid=pid)

@@ -47,6 +47,13 @@ async def test_a_controller_stands_below_the_ranks_and_opens_as_one(size: tuple[
         assert "busy_loop" in text
 
 
+async def test_a_controller_in_a_group_is_no_rank() -> None:
+    app = app_for(serving(RECEIVES))
+    async with app.run_test(size=(120, 36)) as pilot:
+        text = await keys(pilot, "t")
+        assert "n1  2 ranks 0-1, VLLM::EngineCore (pid 201)" in text
+
+
 async def test_a_controller_that_is_stuck_stands_first_as_the_culprit() -> None:
     app = app_for(serving(STUCK))
     async with app.run_test(size=(120, 36)) as pilot:

@@ -49,6 +49,8 @@ def is_idle(stack: Sequence[Frame]) -> bool:
 _SERVER = "/socketserver.py"
 _SERVERS = (
     (_SERVER, ("serve_forever", "handle_request")),
+    ("/gunicorn/workers/sync.py", ("wait",)),
+    ("/gunicorn/workers/gthread.py", ("run",)),
     ("/grpc/_server.py", ("_serve", "wait_for_termination")),
 )
 """Where servers wait for somebody to connect."""

@@ -16,6 +16,7 @@ from hangtop_core.observing import (
     answers_to,
     decided,
     has_job,
+    is_young,
     lacking,
     lacks_answers,
     limit_s,
@@ -281,3 +282,15 @@ def test_ranks_that_all_write_a_checkpoint_are_observed_until_it_is_told_for_how
     (job,) = whole.jobs
     update = Update(whole, {job.key: diagnosis("progressing")}, 0.0)
     assert lacking(update, job, elapsed, 1.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("age", "label", "young"),
+    [(3.0, "pid 9", True), (60.0, "pid 9", False), (3.0, "rank 0", False)],
+)
+def test_a_process_that_was_named_and_has_just_started_may_yet_be_a_job(
+    age: float, label: str, young: bool
+) -> None:
+    world = World()
+    one = world.process(9, None, label=label, started_at=NOW - age)
+    assert is_young(world.snapshot(unnumbered=(one,))) is young

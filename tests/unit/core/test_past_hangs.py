@@ -17,7 +17,7 @@ from hangtop_core.pasthangs import MOST_ATTEMPTS, RECOVERED_S, PastHangs
 from hangtop_core.rejudging import rejudge
 from hangtop_core.report import diagnosis_text, headline, past_attempt_text
 from hangtop_core.updates import Update
-from support.build import HUNG_SINCE, NOW
+from support.build import HUNG_SINCE, NOW, World
 from support.ends import (
     CULPRIT,
     HANG_AFTER,
@@ -27,6 +27,7 @@ from support.ends import (
     started_again,
     with_gone,
 )
+from support.situations import SLEEP, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis, Verdict
@@ -536,3 +537,14 @@ def test_attempts_that_nobody_saw_are_told_to_be_unknown(
     now = replace(diagnosis, attempt=Attempt(number), past_attempts=past)
     assert ("What ended" in diagnosis_text(now)) == bool(text)
     assert text in " ".join(diagnosis_text(now).split())
+
+
+def test_a_program_that_was_named_and_then_starts_ranks_has_not_been_started_again() -> None:
+    before, after = World(), World(at=NOW + 5)
+    program = before.add(user("main", 9), SLEEP, process={"rank": None, "rank_source": "--pid"})
+    after.add(user("main", 9), SLEEP, process={"pid": 5000})
+    parent = replace(program.process, role="launcher", rank_source=None)
+    hangs = PastHangs()
+    for snapshot in (before.snapshot(), after.snapshot(launchers=(parent,))):
+        told = hangs.add(snapshot, {job.key: diagnose(snapshot, job) for job in snapshot.jobs})
+        assert [one.past_attempts for one in told.values()] == [()]

@@ -270,6 +270,22 @@ def test_connections_are_read_of_servers_that_poll_however_often_they_wake_up() 
     assert plan(program, child, engine, rank).descriptors == [101, 102, 103]
     program.descriptors = DescriptorTable(NOW - 10)
     assert plan(program).descriptors == []
+    sleeps = Thread(105, "python", "S", "futex_do_wait", "futex")
+    by_thread = (sleeps, Thread(106, "python", "S", "do_epoll_wait", "epoll_wait", 6))
+    other = tracked(105, 0.1, threads=by_thread, rank=None, rank_source="--pid", rank_pid=105)
+    assert plan(other).descriptors == [105]
+    assert plan(tracked(105, 0.1, threads=by_thread)).descriptors == []
+
+
+def test_a_child_is_a_python_whatever_it_calls_itself() -> None:
+    def child(**fields: str) -> Tracked:
+        words = {"comm": "worker", "cmdline": ("web: worker",), "exe": None, **fields}
+        return tracked(101, role="subprocess", rank_pid=100, **words)
+
+    assert plan(tracked(), child()).sample == [100]
+    assert plan(tracked(), child(exe="/usr/bin/python3.11")).sample == [100, 101]
+    assert plan(tracked(exe="/opt/app"), child(exe="/opt/app")).sample == [100, 101]
+    assert plan(tracked(exe="/opt/app"), child(exe="/usr/bin/tar")).sample == [100]
 
 
 def test_descriptors_are_not_read_again_and_again() -> None:

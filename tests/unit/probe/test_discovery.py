@@ -638,6 +638,14 @@ def test_a_program_that_is_named_is_a_rank_with_its_children() -> None:
     assert attribute(programs) == {}
 
 
+def test_a_helper_that_is_named_is_shown_alone_unless_its_program_is_named_too() -> None:
+    single, worker = process(20, 1), process(21, 20, is_worker=True)
+    programs = table(single, worker)
+    assert roles(attribute(programs, named=frozenset({21}))) == {21: ("rank", None)}
+    both = attribute(programs, named=frozenset({20, 21}))
+    assert roles(both) == {20: ("rank", None), 21: ("dataloader-worker", None)}
+
+
 def test_a_program_that_is_named_and_started_ranks_is_none() -> None:
     script = process(5, 1)
     programs = table(script, LAUNCHER._replace(ppid=5), RANK0, RANK1)
@@ -645,3 +653,20 @@ def test_a_program_that_is_named_and_started_ranks_is_none() -> None:
     assert 5 not in attribute(programs, named=frozenset({5}))
     worker = process(22, 20)
     assert attribute(table(*programs.values(), worker), named=frozenset({22}))[22].role != "rank"
+
+
+def test_who_is_named_among_controllers_and_their_ranks_has_all_of_them() -> None:
+    """An API server starts an engine, and that the workers; a script above starts two of those."""
+    above = process(5, 1, cmdline=("python", "sweep.py"))
+    kinds = {"cmdline": ("python", "server.py"), "environ": {}}
+    some = {}
+    for at in (10, 50):
+        api, engine = process(at, 5, **kinds), process(at + 1, at, **kinds)
+        workers = [process(at + 2 + i, at + 1, environ={}, threads=GLOO) for i in (0, 1)]
+        some.update(table(api, engine, process(at + 4, at + 1, **kinds), *workers))
+    programs = {5: above, **some}
+    found = attribute(programs)
+    whole = {5, 10, 11, 12, 13, 14}
+    for pid in (10, 11, 12, 14):
+        assert restrict(found, programs, frozenset({pid})).keys() == whole, pid
+    assert restrict(found, programs, frozenset({5})).keys() == programs.keys()

@@ -20,9 +20,11 @@ from hangtop_core.observing import (
     LOOK_S,
     PROGRAMS_S,
     SETTLE_S,
+    YOUNG_S,
     answered,
     answers_to,
     has_job,
+    is_young,
     only_named,
     training,
 )
@@ -79,9 +81,21 @@ def wait_for_job(session: Session, key: str | None, *, named: bool) -> Update | 
     met = session.wait(lambda update: has_job(update, key), look)
     if met is None and not named and _has_programs(session):
         met = session.wait(lambda update: has_job(update, key), PROGRAMS_S - session.age_s)
+    if met is None and named:
+        met = _grown(session, key)
     if met is None:
         return None
     return session.wait(lambda update: has_job(update, key, whole=True), SETTLE_S)
+
+
+def _grown(session: Session, key: str | None) -> Update | None:
+    """Wait as long as processes that were named have just started; None where none is a job."""
+
+    def is_known(update: Update) -> bool:
+        return has_job(update, key) or not is_young(update.snapshot)
+
+    met = session.wait(is_known, YOUNG_S)
+    return met if met is not None and has_job(met, key) else None
 
 
 def _has_programs(session: Session) -> bool:
@@ -189,6 +203,10 @@ def chosen_ranks(session: Session, arguments: argparse.Namespace, text: str) -> 
     job = follow(job, update.snapshot) or job
     found = [rank for rank in job.members if is_named(rank)]
     if missing := absent(job.members):
+        unread = [one for one in job.unnumbered if not text and one.pid in missing and one.denied]
+        if unread:
+            whose = name_pids([one.pid for one in unread])
+            raise NoJobError(f"{whose} cannot be read", clean(unread[0].denied or ""))
         seen = rankset.fold(rank.rank for rank in job.members)
         verb = "is" if len(missing) == 1 else "are"
         names = rankset.names(missing) if text else f"rank of {name_pids(sorted(missing))}"

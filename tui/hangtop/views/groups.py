@@ -99,10 +99,13 @@ def _class(rows: Sequence[RankRow]) -> Line:
 
 
 def ranks_of(rows: Sequence[RankRow]) -> str:
-    """`rank 2`, `3 ranks 0-1,3`."""
-    if len(rows) == 1:
-        return rows[0].rank.name
-    return f"{len(rows)} ranks {fold(row.rank.rank for row in rows)}"
+    """`rank 2`, `3 ranks 0-1,3`, `2 ranks 0-1, VLLM::EngineCore (pid 4711)`."""
+    ranks = [row.rank for row in rows if row.rank.process.role == "rank"]
+    others = [row.rank.name for row in rows if row.rank.process.role != "rank"]
+    if len(ranks) == 1:
+        return ", ".join((ranks[0].name, *others))
+    told = [f"{len(ranks)} ranks {fold(one.rank for one in ranks)}"] if ranks else []
+    return ", ".join((*told, *others))
 
 
 def _said(rows: Sequence[RankRow]) -> Line:

@@ -10,7 +10,14 @@ from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor
-from hangtop_core.analysis.verdict.doing import READS, asked_first, drains, frames_of, waits_back
+from hangtop_core.analysis.verdict.doing import (
+    READS,
+    asked_first,
+    drains,
+    frames_of,
+    waits_back,
+    waits_for_work,
+)
 from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import OF_CHILD, More
@@ -102,9 +109,12 @@ def _end(one: Descriptor) -> str:
 def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject in left:
         told, sure = dying(case, subject), True
-        if subject.activity.kind != "child" and not (told and subject.activity.kind in _MAY_WAIT):
+        held = _held_up(case, subject) if subject.rank.process.is_program and not told else []
+        may_wait = (told or held) and subject.activity.kind in _MAY_WAIT
+        if subject.activity.kind != "child" and not may_wait:
             continue
         children = _stopped_first(programs(subject))
+        children = [*held, *(child for child in children if child not in held)]
         pool = in_pool(case, subject)
         if pool and not told:
             workers, busy = pool_workers(case, subject, children)
@@ -113,7 +123,7 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             told = at_task(case, subject, children)
         if not told:
             children = sorted(children, key=lambda c: c not in awaited(subject, children))
-            named = told_children(case, subject, awaited(subject, children))
+            named = told_children(case, subject, held or awaited(subject, children))
             told = "for a program it started" + (f": {named}" if named else "")
             sure = bool(children)
         unread = any(drains(frames_of(case, subject, child)) for child in children)
@@ -142,6 +152,28 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             confidence=None if sure else 0.8,
             needs=asked_first(case, subject, awaited(subject, children)),
         )
+
+
+def _held_up(case: Case, subject: Subject) -> list[Process]:
+    """Return the children that are stuck of a program that only looks after those it has started.
+
+    Those that wait for requests or for tasks, as most of a server's do, are not.
+    """
+    return [
+        child
+        for child in _stopped_first(programs(subject))
+        if case.at - _still_since(case, subject, child) >= case.hang_after
+        and not waits_for_work(frames_of(case, subject, child))
+    ]
+
+
+def _still_since(case: Case, subject: Subject, child: Process) -> float:
+    """Return since when a child has been where it is: it was there before anybody looked."""
+    sample = subject.rank.child_samples.get(child.pid)
+    if sample is None or not sample.threads or sample.same_functions_since is None:
+        return case.at
+    left = subject.rank.child_left_at.get(child.pid)
+    return min(sample.same_functions_since, case.at if left is None else left)
 
 
 def _at_exit(case: Case, subject: Subject) -> str:

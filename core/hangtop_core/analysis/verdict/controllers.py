@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import RequestWait
-    from hangtop_core.model import Process
+    from hangtop_core.model import Process, StackSample
 
 STARTERS = frozenset({"multiprocessing", "mp.spawn", "Ray"})
 """Launchers that are programs with something to do of their own."""
@@ -110,7 +110,7 @@ def _controller(case: Case, process: Process) -> Controller | None:
         return None
     one = server(case, process, sample, case.job.launcher_table(process))
     activity = case.reader.process(process, sample)
-    wait, since = request_wait(one), sample.same_functions_since or sample.at
+    wait, since = request_wait(one), _still_since(process, sample)
     return Controller(
         process,
         activity,
@@ -122,6 +122,12 @@ def _controller(case: Case, process: Process) -> Controller | None:
         _name(process, one),
         (wait is not None and wait.is_served) or is_door(one),
     )
+
+
+def _still_since(process: Process, sample: StackSample) -> float:
+    """Return since when a main thread is where it is: before anybody looked, it slept there."""
+    since, ran = sample.same_functions_since or sample.at, process.meters.main_last_ran_s
+    return since if ran is None else min(since, sample.at - ran)
 
 
 def _name(process: Process, one: Server) -> str:

@@ -13,6 +13,7 @@ from hangtop_core.analysis.standing import HALTED
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.needs import OF_CHILD, More, of_child
 from hangtop_core.analysis.verdict.pipes import command, connected, program_below
+from hangtop_core.analysis.verdict.requestwaits import is_loop_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -114,6 +115,11 @@ def does(case: Case, subject: Subject, child: Process) -> str:
         return "runs"
     to = connected(subject.rank, [child.pid]) if family in ("poll", "socket") else ""
     return told[family] + to if family in told else ""
+
+
+def waits_for_work(stack: Sequence[Frame]) -> bool:
+    """Whether a process waits for a task, a request, or for what its event loop is to do next."""
+    return is_idle(stack) or accepts(stack) or is_loop_wait(stack)
 
 
 def name_child(case: Case, subject: Subject, child: Process) -> str:

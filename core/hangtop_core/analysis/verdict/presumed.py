@@ -91,8 +91,18 @@ def _alike(activity: Activity) -> object:
         return "futex"
     ambiguous = activity.kind == "waiting" or (activity.kind == "remote" and activity.op is None)
     if ambiguous and activity.top is not None and activity.family in ("futex", "poll", "socket"):
-        return (activity.top.file, activity.top.name, activity.top.line)
+        top = None if _polls_itself(activity) else activity.top
+        return top and (top.file, top.name, top.line)
     return None
+
+
+def _polls_itself(activity: Activity) -> bool:
+    """Whether it is known whose wait it is: of zmq, or of an epoll, which the store has none of."""
+    if activity.family != "poll":
+        return False
+    calls = (activity.main.syscall or "") if activity.main is not None else ""
+    by_zmq = activity.top is not None and "/zmq/" in activity.top.file
+    return by_zmq or calls.startswith("epoll")
 
 
 def _presume(activity: Activity) -> Activity:

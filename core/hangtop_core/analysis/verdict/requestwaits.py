@@ -28,10 +28,17 @@ _TIMED = re.compile(r"\bwait\(\s*[^)\s]")
 """A wait that ends by itself: of who reports or looks after something now and then."""
 _POLLS = re.compile(r"\b(?:select|poll|epoll|accept|wait)\s*\(")
 """A line that waits until one of several descriptors is ready."""
+_NOTHING_THERE = re.compile(r"except\b.*\b(?:ZMQError|Again|Empty|BlockingIOError)\b")
+"""What handles that nothing has come yet."""
+_AT_ONCE = re.compile(r"\b(?:NOBLOCK|DONTWAIT|get_nowait|recv_nowait)\b")
+"""A line that takes what has come, and does not wait for it."""
+_POLL_ONCE = re.compile(r"for\b.*\b(?:select|poll|epoll)\(")
+"""A loop over what a poll has found."""
 _CONNECTION, _EVENTS, _CALLS = "a connection", "an event loop", "calls of its actor"
+_LOOK, _POLL = "looking for messages", "a poll of its own"
 SHARED = "shared memory"
 """In which vLLM looks again and again without rest."""
-_OPEN = ("ESTABLISHED", "CLOSE_WAIT")
+_OPEN = ("ESTABLISHED", "CLOSE_WAIT", "CONNECTED")
 _EVENT = "anon_inode:[eventfd]"
 """By which zmq wakes up an event loop, while a thread of its own serves the sockets."""
 _GIVES = ("get", "recv", "recv_bytes", "_recv", "poll", "wait")
@@ -47,7 +54,8 @@ class Server(NamedTuple):
     threads: Sequence[OneThread]
     table: DescriptorTable | None
     insiders: Container[int] = frozenset()
-    """Processes of the job on its node: who is connected to them asks for nothing from outside."""
+    """Processes of the job on its node, of a rank its controllers: who is connected to them asks
+    for nothing from outside."""
 
 
 class Wait(NamedTuple):
@@ -73,11 +81,10 @@ def server(
 ) -> Server:
     """Return a process with its threads, the main thread first."""
     threads = threads_in(case, process, sample)
-    if process.role != "launcher":
-        return Server(process, threads, table)
-    ranks = {s.pid for s in case.subjects if s.rank.node == process.node}
-    some = (one.pid for one in case.job.launchers if one.node == process.node)
-    return Server(process, threads, table, ranks.union(some))
+    some = {one.pid for one in case.job.launchers if one.node == process.node}
+    if process.role == "launcher":
+        some |= {s.pid for s in case.subjects if s.rank.node == process.node}
+    return Server(process, threads, table, frozenset(some))
 
 
 def request_wait(one: Server) -> Wait | None:
@@ -86,14 +93,14 @@ def request_wait(one: Server) -> Wait | None:
         return None
     main, others = one.threads[0], one.threads[1:]
     by = _by(one, main)
-    if by is None or not all(role(one.table, other) for other in others):
+    if by is None or not all(role(one, other) for other in others):
         return None
     return Wait(by, main.place, _is_from_outside(main))
 
 
 def is_door(one: Server) -> bool:
     """Whether a thread of it waits for somebody to connect, or for a message of another program."""
-    return any(role(one.table, thread) == "door" for thread in one.threads)
+    return any(role(one, thread) == "door" for thread in one.threads)
 
 
 def has_requests(one: Server) -> bool:
@@ -120,9 +127,9 @@ def _owes(one: Server) -> bool:
     return any(asked) or any(each.recv_queue for each in sockets if each.state == "LISTEN")
 
 
-def role(table: DescriptorTable | None, one: OneThread) -> Literal["door", "idle", ""]:
+def role(one: Server, thread: OneThread) -> Literal["door", "idle", ""]:
     """Whether a thread waits for requests, for work, or for anything else."""
-    frames = one.frames
+    frames = thread.frames
     if accepts(frames):
         return "door"
     if between_requests(frames):
@@ -130,17 +137,17 @@ def role(table: DescriptorTable | None, one: OneThread) -> Literal["door", "idle
     if at_request(frames):
         return ""
     if is_loop(frames):
-        return "door" if serves(table, one.facts) else ""
-    if is_idle(frames) or one.family == "sleep":
+        return "door" if serves(one.table, thread.facts) else ""
+    if is_idle(frames) or thread.family == "sleep":
         return "idle"
-    if one.reading.kind == "queue" and one.reading.op in ("get", "recv", "recv_bytes"):
+    if thread.reading.kind == "queue" and thread.reading.op in ("get", "recv", "recv_bytes"):
         return "idle"
-    if uses_zmq(one):
+    if uses_zmq(thread):
         return "door"
-    if _is_of_library(frames):
+    if _is_of_library(frames) or _reads_itself(one, thread):
         return "idle"
     timed = any(_TIMED.search(frame.source or "") for frame in frames)
-    return "idle" if one.reading.kind == "lock" and timed else ""
+    return "idle" if thread.reading.kind == "lock" and timed else ""
 
 
 def in_server_loop(main: OneThread) -> bool:
@@ -151,6 +158,7 @@ def in_server_loop(main: OneThread) -> bool:
     known = [frame.within for frame in main.frames if frame.within is not None]
     texts = [text for blocks in known for _, text in blocks]
     loops = [text for text in texts if text.startswith(("for ", "async for ", "while "))]
+    loops = [text for text in loops if not _POLL_ONCE.match(text)]
     return not known or (bool(loops) and all(text.startswith("while ") for text in loops))
 
 
@@ -158,6 +166,7 @@ def is_endless(main: OneThread) -> bool:
     """Whether only a line in them ends all loops that it is in, as far as that is known."""
     known = [text for frame in main.frames for _, text in frame.within or ()]
     loops = [text for text in known if text.startswith(("for ", "async for ", "while "))]
+    loops = [text for text in loops if not _POLL_ONCE.match(text)]
     return all(map(ENDLESS.match, loops))
 
 
@@ -203,8 +212,27 @@ def _by(one: Server, main: OneThread) -> str | None:
         return SHARED
     if main.reading.kind == "queue" and main.reading.op in _GIVES:
         return f"{main.reading.op} of a queue or pipe"
+    if _looks(main):
+        return _LOOK
     polls = main.reading.own and main.family == "poll" and _POLLS.search(main.source or "")
-    return _CONNECTION if polls and _listens(one.table) else None
+    if polls and _listens(one.table):
+        return _CONNECTION
+    return _POLL if polls and _is_fed(one) else None
+
+
+def _looks(main: OneThread) -> bool:
+    """Whether it takes a message where there is one, and else comes back a moment later."""
+    own = next((frame for frame in main.frames if not is_library(frame)), None)
+    handlers = own.beside or () if own is not None and main.reading.own else ()
+    handles = any(_NOTHING_THERE.match(text) for _, text in handlers)
+    return handles or bool(own and _AT_ONCE.search(own.source or ""))
+
+
+def _is_fed(one: Server) -> bool:
+    """Whether a controller of the job has the other end of a pipe or socket of it."""
+    some = one.table.descriptors if one.table is not None else ()
+    pipes = any(each.pid in one.insiders for d in some for each in d.holders)
+    return pipes or any(d.socket is not None and d.socket.peer_pid in one.insiders for d in some)
 
 
 def _is_from_outside(main: OneThread) -> bool:
@@ -231,9 +259,10 @@ def _listens(table: DescriptorTable | None) -> bool:
 
 
 def _ports(some: Sequence[Descriptor], states: tuple[str, ...]) -> set[str]:
-    """The own ports of TCP sockets in these states."""
-    sockets = [d.socket for d in some if d.socket is not None and d.socket.family == "tcp"]
-    return {port_of(one.local) for one in sockets if one.state in states}
+    """The own ports of TCP sockets in these states, and the paths of unix sockets."""
+    sockets = [d.socket for d in some if d.socket is not None and d.socket.state in states]
+    ports = {port_of(one.local) for one in sockets if one.family == "tcp"}
+    return ports.union(one.local for one in sockets if one.family == "unix" and one.local)
 
 
 def _innermost(frames: Sequence[Frame]) -> Frame | None:
@@ -251,3 +280,12 @@ def _is_of_library(frames: Sequence[Frame]) -> bool:
     """Whether a thread of a library, with nothing of the program, waits to be woken."""
     inner = _innermost(frames)
     return _uses(inner, *_WAITS_IN) and all(map(is_library, frames))
+
+
+def _reads_itself(one: Server, thread: OneThread) -> bool:
+    """Whether a thread of a library reads a pipe to which only its own process writes."""
+    reads = thread.family == "pipe-read" and all(map(is_library, thread.frames))
+    fd = thread.facts.fd if reads and thread.facts is not None else None
+    pipe = one.table.of(fd) if one.table is not None and fd is not None else None
+    own = one.process.pid
+    return pipe is not None and bool(pipe.holders) and all(e.pid == own for e in pipe.holders)

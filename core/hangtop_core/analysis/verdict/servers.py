@@ -62,6 +62,8 @@ _WAITS: frozenset[Kind] = frozenset(
     {"queue", "join", "lock", "remote", "waiting", "busy", "sleep", "store"}
 )
 """What the main thread of a rank may do that only waits for requests; a loop may spin for them."""
+_SUPERVISES: frozenset[Kind] = frozenset({"child", "teardown", "join", "sleep", "lock", "waiting"})
+"""What the main thread of a program does that only looks after those it has started."""
 _MAY_SERVE = frozenset({"hung", "unknown", "progressing"})
 LOOKS_SHARE = 0.02
 """Cores that a main thread uses at most which only looks for requests again and again: that of an
@@ -86,7 +88,7 @@ def serving(case: Case) -> Serving | None:
     some = [s for s in case.suspects if s.activity.kind not in GONE]
     if len(some) + len(case.waiters) < len(case.subjects) or not some:
         return None
-    if any(s.activity.kind not in _WAITS or s.activity.by_thread for s in some):
+    if any(not _may_wait(s) or s.activity.by_thread for s in some):
         return None
     if any(s.activity.op not in _GIVEN for s in case.waiters) or (case.waiters and case.seats):
         return None
@@ -119,6 +121,15 @@ def at_work(case: Case) -> tuple[Subject, ...]:
     some = [s for s in case.suspects if s.activity.kind in _WAITS and not s.activity.by_thread]
     idle = [s for s in some if _wait_of(case, s, others) is not None]
     return tuple(besides(case.suspects, idle)) or case.suspects
+
+
+def _may_wait(subject: Subject) -> bool:
+    return subject.activity.kind in _WAITS or _supervises(subject)
+
+
+def _supervises(subject: Subject) -> bool:
+    """Whether a program that the user named may only look after those that it has started."""
+    return subject.rank.process.is_program and subject.activity.kind in _SUPERVISES
 
 
 def _state(others: Sequence[Controller], stuck: Controller | None) -> JobState:
@@ -164,9 +175,9 @@ def _wait_of(case: Case, subject: Subject, others: Sequence[Controller]) -> Requ
         )
         if (proven or may_come) and _children(case, subject) is not None:
             return _told(who, number, process, str(found), is_proven=proven)
-    doors = _doors(case, subject, one)
+    doors = _doors(case, subject, one) or _served_below(case, subject, one)
     threads = f", {' and '.join(doors[:3])} for somebody to connect" if any(doors) else ""
-    text = f"{subject.activity.op or 'waits'} at {subject.activity.at}{threads}"
+    text = f"{subject.activity.op or 'a wait'} at {subject.activity.at}{threads}"
     return _told(who, number, process, text) if doors else None
 
 
@@ -182,7 +193,7 @@ def _doors(case: Case, subject: Subject, one: Server) -> list[str]:
     if not one.threads:
         return []
     main, rest = one.threads[0], one.threads[1:]
-    roles = [role(one.table, each) for each in one.threads]
+    roles = [role(one, each) for each in one.threads]
     if roles[0] != "door" and not _reads(subject, main, rest):
         return []
     once = subject.activity.op == "accept" and not in_server_loop(main)
@@ -198,6 +209,13 @@ def _doors(case: Case, subject: Subject, one: Server) -> list[str]:
             return []
         found += children
     return found if found and _is_whole(case, subject, one) else []
+
+
+def _served_below(case: Case, subject: Subject, one: Server) -> list[str]:
+    """The children that wait for requests of a program that only looks after such."""
+    if not _supervises(subject) or not all(role(one, each) for each in one.threads[1:]):
+        return []
+    return [] if lost_children(subject) else _children(case, subject) or []
 
 
 def _reads(subject: Subject, main: OneThread, rest: Sequence[OneThread]) -> bool:

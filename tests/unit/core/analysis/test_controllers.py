@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
-from hangtop_core.descriptors import Descriptor, Socket
+from hangtop_core.descriptors import Descriptor, Holder, Socket
+from hangtop_core.meters import Meters
 from hangtop_core.model import DescriptorTable
 from hangtop_core.report import diagnosis_text
 from support.build import HUNG_SINCE, NOW, World, judged
@@ -72,15 +74,26 @@ def of(
     kind: str = "multiprocessing",
     cpu: float = 0.0,
     moved: float = HUNG_SINCE,
+    ran: float | None = None,
+    how: Facts = POLL,
+    opened: DescriptorTable | None = None,
 ) -> Diagnosis:
     """What is concluded of workers, the engine that started them and an API server above it."""
     world = World()
     for _ in range(2):
-        world.add(workers, POLL, cpu_share=cpu, main_cpu_share=cpu / 50, moved_at=moved)
+        world.add(
+            workers,
+            how,
+            cpu_share=cpu,
+            main_cpu_share=cpu / 50,
+            moved_at=moved,
+            descriptors=opened,
+        )
     if odd is not None:
         world.add(odd, FUTEX)
     some: dict[str, Any] = {"role": "launcher", "launcher": kind}
-    engine_ = world.process(201, facts, label="VLLM::EngineCore", **some)
+    meters = Meters(main_last_ran_s=ran)
+    engine_ = world.process(201, facts, label="VLLM::EngineCore", meters=meters, **some)
     server = world.process(200, EPOLL, label="api_server.py", started_at=NOW - 700, **some)
     stacks = ((engine_, engine), (server, api))
     return judged(
@@ -133,6 +146,62 @@ def test_a_controller_that_does_not_go_on_is_the_culprit(
     assert verdict.cause == "controller-stuck"
     assert [(one.role, one.pid, one.rank) for one in verdict.culprits] == [(*culprit, None)]
     assert len(found.verdicts) == 1, "ranks that wait for work are not blamed beside it"
+
+
+@pytest.mark.parametrize(("ran", "state"), [(None, "hung"), (300.0, "hung"), (4.0, "unknown")])
+def test_a_controller_slept_there_before_anybody_looked(ran: float | None, state: str) -> None:
+    since = None if ran is None else NOW - 2
+    assert of(LOCKED, since=since, ran=ran).state == state
+
+
+def except_for(error: str) -> Stack:
+    """A main thread that sleeps in a loop after it has found nothing."""
+    own, *rest = inside(user("receive", 27, "time.sleep(0.01)"), WHILE)
+    return (replace(own, beside=((26, f"except {error}:"),)), *rest)
+
+
+NOBLOCK: Stack = inside(user("receive", 25, "return sock.recv(zmq.NOBLOCK)"), WHILE)
+POLLER: Stack = inside(
+    (frame("Poller.poll", "zmq/sugar/poll.py", 106), *user("receive", 42)), WHILE
+)
+OWN_EPOLL: Stack = inside(
+    user("loop", 57, "for f, _ in e.poll(2.0):"), WHILE, (57, "for f, _ in e.poll(2.0):")
+)
+FROM_ENGINE = Descriptor(11, "pipe", "pipe:[9]", holders=(Holder(201, "python", "S", "writes"),))
+
+
+@pytest.mark.parametrize(
+    ("workers", "how"),
+    [
+        (except_for("zmq.Again"), SLEEP),
+        (except_for("queue.Empty"), SLEEP),
+        (NOBLOCK, ("R", None, None, None, None)),
+        (POLLER, POLL),
+        (OWN_EPOLL, EPOLL),
+    ],
+)
+def test_ranks_that_look_for_work_again_and_again_are_idle(workers: Stack, how: Facts) -> None:
+    """None of them waits in an all_reduce, or for a key of the store, as others alike do."""
+    opened = DescriptorTable(at=NOW, descriptors=(FROM_ENGINE,))
+    idle, stuck = (
+        of(stack, workers=workers, how=how, opened=opened) for stack in (inside(ZMQ, WHILE), LOCKED)
+    )
+    assert (idle.state, idle.verdicts) == ("idle", ())
+    assert [one.cause for one in stuck.verdicts] == ["controller-stuck"]
+
+
+@pytest.mark.parametrize(
+    ("workers", "how", "opened"),
+    [
+        (except_for("OSError"), SLEEP, (FROM_ENGINE,)),
+        (OWN_EPOLL, EPOLL, ()),
+    ],
+)
+def test_who_looks_for_anything_else_is_not(
+    workers: Stack, how: Facts, opened: tuple[Descriptor, ...]
+) -> None:
+    found = of(inside(ZMQ, WHILE), workers=workers, how=how, opened=DescriptorTable(NOW, opened))
+    assert found.state != "idle"
 
 
 def test_a_rank_at_work_on_a_request_is_no_idle_server() -> None:

@@ -1,0 +1,1 @@
+"""The oracle of diagnoses: situations that were judged once, judged again."""
