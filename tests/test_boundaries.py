@@ -15,6 +15,12 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted(p for top in ("core", "tui") for p in (ROOT / top).rglob("*.py"))
 MAX_MODULE = 400
 MAX_FUNCTION = 60
+MAX_COMPLEXITY = 15
+SIMPLE = (
+    "core/hangtop_hook",
+    "tui/hangtop",
+)
+"""Folders, or modules, in which no function may be more complex than that."""
 
 
 def _loaded_after(code: str) -> set[str]:
@@ -94,6 +100,39 @@ def test_modules_and_functions_stay_small(path: Path) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or 0) - node.lineno + 1
             assert length <= MAX_FUNCTION, f"{node.name} has {length} lines"
+
+
+def _complexity(function: ast.AST) -> int:
+    """Return 1 plus the decisions in a function, with those of the functions inside it."""
+    branches = ast.If | ast.IfExp | ast.For | ast.AsyncFor | ast.While | ast.ExceptHandler
+    count = 1
+    for node in ast.walk(function):
+        if isinstance(node, branches | ast.Assert):
+            count += 1
+        elif isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+        elif isinstance(node, ast.comprehension):
+            count += 1 + len(node.ifs)
+    return count
+
+
+@pytest.mark.parametrize("folder", SIMPLE)
+def test_functions_decide_little(folder: str) -> None:
+    place = ROOT / folder
+    paths = [place] if place.is_file() else sorted(place.rglob("*.py"))
+    assert paths, f"no modules in {folder}"
+    functions = (
+        (path, node)
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    complex_functions = {
+        f"{path.relative_to(ROOT)}:{node.name}": decisions
+        for path, node in functions
+        if (decisions := _complexity(node)) > MAX_COMPLEXITY
+    }
+    assert complex_functions == {}
 
 
 def _locked(path: Path) -> dict[str, set[str]]:

@@ -109,7 +109,8 @@ class Answers:
         known = self._store.live(name, piece.pid, piece.start)
         rank = known.process.number if known is not None else None
         # What it brings for others counts, whoever it is about.
-        made = messages.recorder(piece, view.skew, -1 if rank is None else rank, unpacker)
+        began = known.process.started_at if known is not None else None
+        made = messages.recorder(piece, view.skew, -1 if rank is None else rank, unpacker, began)
         if known is not None:
             known.recorder_asked = piece.at if made.asked_at is None else made.asked_at
             if _still_nothing(known.recorder, made) or outlasts(known.recorder, made):

@@ -13,6 +13,7 @@ from hangtop_core.diagnosis import STALLED_AFTER_S, Diagnosis
 from hangtop_core.following import Identity, follow, live_pids
 from hangtop_core.model import Job
 from hangtop_core.observing import answers_to, training
+from hangtop_core.pasthangs import RECOVERED_S
 from hangtop_core.steady import moved_since
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ class _Known:
         """Of the first verdict in the last update, while it is suspected to hang."""
         self.told: float | None = None
         """When its present hang was told."""
+        self.hung: frozenset[Identity] = frozenset()
+        """The ranks that were alive then."""
+        self.moves_since: float | None = None
+        """When it was first seen to make progress after that, until that is told."""
         self.hung_since = 0.0
         self.told_since = 0.0
         """Since when the job hung in the hang that was told last."""
@@ -71,8 +76,15 @@ class _Known:
     def forget_hang(self, at: float) -> float | None:
         """Return how long the hang that was told has lasted, None without one; it is over."""
         lasted = None if self.told is None else max(at - self.hung_since, 0.0)
-        self.suspected = self.told = self.cause = None
+        self.suspected = self.told = self.cause = self.moves_since = None
         return lasted
+
+    def resumed(self, diagnosis: Diagnosis | None) -> list[Happened]:
+        """Return that it went on, if it was seen to; the hang that was told is over."""
+        if self.moves_since is None:
+            return []
+        at, after = self.moves_since, self.forget_hang(self.moves_since)
+        return [Happened("resumed", at, self.job, diagnosis, after)]
 
 
 class Hangs:
@@ -96,6 +108,8 @@ class Hangs:
             known.told_since += by
             known.suspected = None if known.suspected is None else known.suspected + by
             known.told = None if known.told is None else known.told + by
+            moves = known.moves_since
+            known.moves_since = None if moves is None else moves + by
             known.ending = None if known.ending is None else known.ending + by
 
     def fold(self, update: Update, key: str | None = None) -> list[Happened]:
@@ -138,7 +152,7 @@ class Hangs:
         diagnosis = update.diagnoses.get(job.key)
         alive = live_pids(job)
         news: list[Happened] = []
-        if alive and diagnosis is not None and _is_lost(diagnosis, at):
+        if alive and diagnosis is not None and _is_lost(job, diagnosis, at):
             news += [] if known.over else _ended(known, diagnosis, at)
             known.over = True
         elif alive:
@@ -179,9 +193,11 @@ def _all_left(known: _Known, diagnosis: Diagnosis | None, at: float) -> list[Hap
 
 def _ended(known: _Known, diagnosis: Diagnosis | None, at: float) -> list[Happened]:
     """That a job has ended; before that, that it hung until then, where that was not told yet."""
-    after = known.forget_hang(at)
     ended = diagnosis.ended if diagnosis is not None else None
     found: list[Happened] = []
+    if ended is None or ended.after_hanging_s is None:
+        found += known.resumed(diagnosis)
+    after = known.forget_hang(at)
     if ended is not None and ended.after_hanging_s is not None:
         after, since = ended.after_hanging_s, ended.at - ended.after_hanging_s
         if since > known.told_since + STALLED_AFTER_S:
@@ -192,10 +208,11 @@ def _ended(known: _Known, diagnosis: Diagnosis | None, at: float) -> list[Happen
     return [*found, Happened("ended", at, known.job, diagnosis, after)]
 
 
-def _is_lost(diagnosis: Diagnosis, at: float) -> bool:
-    """Whether a job hung when it was last seen, long enough ago that it may never come back."""
+def _is_lost(job: Job, diagnosis: Diagnosis, at: float) -> bool:
+    """Whether a job hung when it was last seen, and will not come back: Slurm says so, or time."""
     lost = diagnosis.hung_until_end and diagnosis.state != "exited"
-    return lost and diagnosis.ended is not None and at - diagnosis.ended.at >= LOST_S
+    long_ago = diagnosis.ended is not None and at - diagnosis.ended.at >= LOST_S
+    return lost and (long_ago or bool(job.slurm_end))
 
 
 def _may_tell_why(known: _Known, diagnosis: Diagnosis | None, at: float) -> bool:
@@ -225,10 +242,7 @@ def _introduced(
 
 
 def _judged(known: _Known, diagnosis: Diagnosis, at: float) -> list[Happened]:
-    found: list[Happened] = []
-    if known.told is not None and moved_since(known.told, diagnosis, at):
-        after = known.forget_hang(at)
-        found.append(Happened("resumed", at, known.job, diagnosis, after))
+    found = known.resumed(diagnosis) if _is_over(known, diagnosis, at) else []
     if diagnosis.state != "hung":
         known.suspected = known.cause = None
         return found
@@ -240,10 +254,21 @@ def _judged(known: _Known, diagnosis: Diagnosis, at: float) -> list[Happened]:
     if known.suspected is None:
         known.suspected = at
     if settled or at - known.suspected >= EVIDENCE_S:
-        known.told = at
+        known.told, known.hung = at, known.ranks
         known.hung_since = known.told_since = at - (diagnosis.hung_for_s or 0.0)
         found.append(Happened("hang", at, known.job, diagnosis))
     return found
+
+
+def _is_over(known: _Known, diagnosis: Diagnosis, at: float) -> bool:
+    """Whether the hang that was told is over: ranks also move as they give up, and leave then."""
+    if known.told is None or not moved_since(known.told, diagnosis, at):
+        known.moves_since = None
+        return False
+    if known.moves_since is None:
+        known.moves_since = at - (diagnosis.stalled_for_s or 0.0)
+    lasts = at - known.moves_since >= RECOVERED_S and known.hung <= live_pids(known.job)
+    return lasts or diagnosis.state == "hung"
 
 
 def _asks(diagnosis: Diagnosis) -> bool:

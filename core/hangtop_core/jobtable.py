@@ -41,6 +41,7 @@ class JobTable:
         """How many of them are in the last picture."""
         self._jobs: dict[str, Job] = {}
         self._changed: set[str] = set()
+        self._slurm_ends: dict[str, str] = {}
         self._job_of: dict[tuple[str, int, int], str] = {}
 
     def add(self, known: Tracked) -> None:
@@ -53,6 +54,11 @@ class JobTable:
         key = self._job_of.get(known.process.identity)
         if key is not None:
             self._changed.add(key)
+
+    def ended_by_slurm(self, key: str, how: str) -> None:
+        """Note how Slurm ended a job."""
+        self._slurm_ends[key] = how
+        self._changed.add(key)
 
     def publish(self, nodes: Collection[NodeView]) -> tuple[Job, ...]:
         """Return the jobs as they are now."""
@@ -127,6 +133,7 @@ class JobTable:
             nodes=group.nodes,
             hosts=group.hosts,
             former=tuple(_left(member.process) for member in group.former),
+            slurm_end=self._slurm_ends.get(group.key, ""),
         )
 
     def _found(self, members: Iterable[jobs.Member]) -> list[Tracked]:

@@ -294,6 +294,8 @@ class Job(Struct, frozen=True):
     """Its nodes by node rank, where the environment of its ranks tells (Slurm)."""
     former: tuple[Left, ...] = ()
     """Ranks of earlier attempts, in the order in which they left, the last of them."""
+    slurm_end: Text = ""
+    """How Slurm ended it, as Slurm tells: `cancelled with scancel`; empty where it did not."""
 
     @property
     def controllers(self) -> tuple[Rank, ...]:

@@ -220,7 +220,8 @@ def _end(job: Job, snapshot: Snapshot, diagnosis: Diagnosis) -> Ended | None:
     lost = [node for node in snapshot.nodes if node.name in job.nodes and node.state in UNSEEN]
     at = max((node.last_seen or snapshot.at for node in lost), default=snapshot.at)
     why = next((node.cause for node in lost if node.cause), "")
-    return Ended(round(at, 3), "all of its nodes were lost" + f": {why}" * bool(why))
+    lost_by = "all of its nodes were lost" + f": {why}" * bool(why)
+    return Ended(round(at, 3), job.slurm_end or lost_by)
 
 
 def _out_of_sight(job: Job, snapshot: Snapshot) -> bool:

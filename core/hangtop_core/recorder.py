@@ -10,6 +10,9 @@ from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.descriptors import Failure
 from hangtop_core.text import Text
 
+CLOCK_SET = "clock-set"
+"""Code of a way by which entries with impossible times came."""
+
 
 class RecorderWay(Struct, frozen=True, gc=False):
     """One way to a rank's flight recorder, and how it stands.

@@ -27,6 +27,7 @@ from hangtop_core.needs import Needs
 from hangtop_core.observing import observed
 from hangtop_core.precedence import SCREENS
 from hangtop_core.rhythm import URGENT_GAP, Rhythm
+from hangtop_core.slurmends import SlurmEnds
 from hangtop_core.traces import StraceResult, Trace
 from hangtop_core.updates import Diagnose, Options, Update
 
@@ -93,6 +94,7 @@ class Session(Asking):
         self._last_subscriber = 0
         self._traces: list[Trace] = []
         self._closing = threading.Event()
+        self._slurm_ends = SlurmEnds(self._closing, self._ended_by_slurm)
         self._began: float | None = None
         self._rhythm = Rhythm(options.interval)
         self._asked = self._calm = 0.0
@@ -319,6 +321,7 @@ class Session(Asking):
         self._collector.rounds.look_closer(snapshot)
         diagnoses = self._judge.judge(snapshot)
         self._collector.store.keep(self._judge.kept)
+        self._slurm_ends.look(snapshot)
         self._judged = now.mono
         SCREENS.give_way()
         self._collector.rounds.read_logs(snapshot, diagnoses)
@@ -330,6 +333,10 @@ class Session(Asking):
             self._latest = update
         self._wake_waiting()
         self._tell(update)
+
+    def _ended_by_slurm(self, key: str, how: str) -> None:
+        """Note how Slurm has ended a job; may be called from any thread."""
+        self._inbox.put(lambda: self._collector.store.ended_by_slurm(key, how))
 
     @property
     def _many(self) -> bool:

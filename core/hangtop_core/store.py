@@ -286,6 +286,11 @@ class Store:
             return None
         return known
 
+    def ended_by_slurm(self, key: str, how: str) -> None:
+        """Note how Slurm ended a job."""
+        self._jobs.ended_by_slurm(key, how)
+        self._news = True
+
     def keep(self, jobs: frozenset[str]) -> None:
         """Keep listing these jobs, by key, however long ago they ended."""
         self._jobs.keep = jobs

@@ -14,6 +14,7 @@ import pytest
 
 from hangtop.cli import headnode
 from hangtop.cli.main import main
+from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach import sbcast, srun
 from hangtop_core.attach.either import Doors, EitherLauncher
 from hangtop_core.attach.myjobs import what_became
@@ -241,6 +242,37 @@ def test_the_doctor_looks_through_one_step_for_all(
         assert rungs["reach"]["text"] == "reached by srun"
         assert rungs["ptrace"]["detail"] == "1 rank there"
         assert rungs["flight recorder"]["state"] == "warning"
+
+
+@pytest.mark.parametrize("via", ["ssh", "srun"])
+def test_a_hung_job_that_is_cancelled_has_ended_by_scancel(slurm: SlurmCluster, via: str) -> None:
+    """Steps of hangtop's in the job end with it: its nodes are then out of sight."""
+    port = {"ssh": 29521, "srun": 29522}[via]
+    script = (
+        f"{STORE} MASTER_ADDR=10.77.0.5 MASTER_PORT={port}; srun sh -c '{RANK} exec {GLOO_JOB}'"
+    )
+    number = slurm.submit("-w", "node-4", "-N1", "-n3", script=script)
+    slurm.wait_state(number, "RUNNING")
+    job = find_job(number)
+    by_srun = srun_launchers(job, Login(), job.nodes)
+    launchers = by_srun if via == "srun" else [SshLauncher("node-4", Login())]
+    options = Options(hang_after=3.0, sample_every=1.0, slurm_jobs=job.ids)
+    with Session(options, diagnose, launchers) as session:
+        assert session.wait(
+            lambda u: any(d.state == "hung" for d in u.diagnoses.values()), PATIENCE
+        )
+        slurm.run("scancel", number)
+        seen = session.wait(lambda u: "scancel" in ended_by(u), PATIENCE)
+        assert seen is not None, session.latest and ended_by(session.latest)
+    (found,) = seen.diagnoses.values()
+    assert found.hung_until_end
+    assert found.ended is not None
+    assert found.ended.by == "cancelled with scancel"
+
+
+def ended_by(update: Update) -> str:
+    """What is said to have ended any job."""
+    return " ".join(one.ended.by for one in update.diagnoses.values() if one.ended is not None)
 
 
 def attach(launchers: Sequence[Launcher]) -> Session:

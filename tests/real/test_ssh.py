@@ -82,6 +82,19 @@ def py_spy_path(node: Node) -> str:
     return fact.path or ""
 
 
+@pytest.mark.parametrize("limit", ["-v 30000", "-v 60000", "-n 3", "-n 4", "-n 6"])
+def test_a_login_that_may_do_too_little_says_so(cluster: Cluster, limit: str) -> None:
+    login = Login(connect_timeout=60, init=f"ulimit {limit}")
+    with Session(Options(), judge, launchers(["node-1"], login)) as session:
+        update = session.wait(lambda u: bool(u.snapshot.nodes[0].fix), PATIENCE)
+        assert update is not None, session.latest and session.latest.snapshot.nodes
+    (node,) = update.snapshot.nodes
+    assert node.state in ("unreachable", "no-python", "lost")
+    assert "Traceback" not in (node.reason or "")
+    assert (node.fix or "").startswith("limits there are too small")
+    assert (node.fix or "").endswith(" 'ulimit -a'")
+
+
 def test_nothing_is_installed_and_everything_arrives_once(cluster: Cluster) -> None:
     names = [node.name for node in cluster.nodes]
     # Nothing is known of a driver but its file.

@@ -188,6 +188,17 @@ def spawned(rank: int, port: int, keep_gil: bool) -> None:
     hang_in_collective(1, keep_gil)
 
 
+def store_of_attempt() -> dist.Store:
+    """The launcher's store, without what an attempt before has left in it.
+
+    torch reads the addresses of gone ranks there where they are not yet overwritten, and then waits
+    for them.
+    """
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    return dist.PrefixStore(attempt, dist.TCPStore(address, port, is_master=False))
+
+
 def main() -> None:
     kind, *rest = sys.argv[1:]
     torch.set_num_threads(1)
@@ -198,7 +209,11 @@ def main() -> None:
         rank, size = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))
         dist.init_process_group("gloo", f"tcp://{rest[0]}", rank=rank, world_size=size)
         hang_in_collective(2)
-    dist.init_process_group("gloo")
+    if kind == "ends":
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        dist.init_process_group("gloo", store=store_of_attempt(), rank=rank, world_size=size)
+    else:
+        dist.init_process_group("gloo")
     if kind in ("server", "served"):
         from torch._C._distributed_c10d import _WorkerServer
 

@@ -127,17 +127,22 @@ def _named(hint: Any) -> str:
         return f"[{title(hint)}](#{anchor(title(hint))})"
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:
-        return ", ".join(f"`{one}`" for one in inner)
+        return ", ".join(f"`{value}`" for value in inner)
     if origin in (Union, types.UnionType):
-        named = " or ".join(_named(one) for one in inner if one is not type(None))
-        return f"{named}?" if type(None) in inner else named
+        return _named_union(inner)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return f"map of {_named(inner[1])}"
     if origin in (tuple, list) and (len(inner) == 1 or inner[-1] is Ellipsis):
         return f"list of {_named(inner[0])}"
     if origin is tuple:
-        return f"[{', '.join(_named(one) for one in inner)}]"
+        return f"[{', '.join(_named(item) for item in inner)}]"
     return "anything"
+
+
+def _named_union(members: tuple[Any, ...]) -> str:
+    """Return `int or str`, with `?` where it may be null."""
+    names = " or ".join(_named(member) for member in members if member is not type(None))
+    return f"{names}?" if type(None) in members else names
 
 
 def _table(kind: type[Struct]) -> str:

@@ -30,18 +30,9 @@ class Keymap:
     """
 
     def __init__(self, own: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> None:
-        known = {action.id for action in ACTIONS}
-        for name, keys in own.items():
-            if name not in known:
-                raise ValueError(f"{name!r} is no action")
-            for kept, key in KEPT.items():
-                if key in keys and name != kept:
-                    raise ValueError(f"{key_name(key)} always does {kept!r}")
-        chosen = [replace(one, keys=own[one.id]) for one in ACTIONS if one.id in own]
-        for index, one in enumerate(chosen):
-            for other in chosen[:index]:
-                if shared := _shared(one, other):
-                    raise ValueError(f"{key_name(shared[0])} is given to {other.id} and {one.id}")
+        _check_names(own)
+        chosen = [replace(action, keys=own[action.id]) for action in ACTIONS if action.id in own]
+        _check_shared(chosen)
         self.actions = tuple(_with_own(action, own, chosen) for action in ACTIONS)
         self.by_id = {action.id: action for action in self.actions}
         self._changed = frozenset(
@@ -73,6 +64,25 @@ class Keymap:
             return PAIRED[name]
         keys = self.by_id[name].keys
         return key_name(keys[0]) if keys else ""
+
+
+def _check_names(own: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise ValueError for an unknown action, and for a key that always belongs to another."""
+    known = {action.id for action in ACTIONS}
+    for name, keys in own.items():
+        if name not in known:
+            raise ValueError(f"{name!r} is no action")
+        for kept, key in KEPT.items():
+            if key in keys and name != kept:
+                raise ValueError(f"{key_name(key)} always does {kept!r}")
+
+
+def _check_shared(actions: list[Action]) -> None:
+    """Raise ValueError where two actions have one key on the same screen."""
+    for index, action in enumerate(actions):
+        for earlier in actions[:index]:
+            if shared := _shared(action, earlier):
+                raise ValueError(f"{key_name(shared[0])} is given to {earlier.id} and {action.id}")
 
 
 def _with_own(action: Action, own: Mapping[str, tuple[str, ...]], chosen: list[Action]) -> Action:

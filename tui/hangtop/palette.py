@@ -11,7 +11,7 @@ from hangtop.spans import line
 from hangtop_core.rankset import rank_label
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container, Iterable, Iterator
 
     from hangtop.situation import Situation
     from hangtop_core.model import Job, Snapshot
@@ -38,34 +38,46 @@ def suggest(
 ) -> list[Item]:
     """Entries that fit: ranks and nodes first, then screens and actions."""
     text = text.strip().casefold()
-    items: list[Item] = []
     digits = text.removeprefix("rank").strip()
-    if job is not None and text:
-        typed = digits.removeprefix("pid")
-        ranks = [r for r in job.ranks if rank_label(r.rank).removeprefix("pid").startswith(typed)]
-        shown = ranks[:RANKS_SHOWN] if text[-1].isdigit() else []
-        for rank in shown:
-            about = f"{rank.about} " if rank.about else ""
-            items.append(
-                _item(f"rank {rank_label(rank.rank)}", f"{about}on {rank.node}, {rank.state}")
-            )
+    items: list[Item] = []
+    if job is not None and text and text[-1].isdigit():
+        items += _ranks(digits.removeprefix("pid"), job)
     if snapshot is not None and text:
-        ranked = frozenset(job.nodes) if job else frozenset()
-        nodes = [node for node in snapshot.nodes if text in node.name.casefold()]
         page = " ".join(filter(None, (now.keys.get("nodes"), "Nodes")))
-        items += [
-            _item(f"node {n.name}", "only its ranks" if n.name in ranked else f"{n.state}, {page}")
-            for n in nodes[:NODES_SHOWN]
-        ]
+        items += _nodes(text, frozenset(job.nodes) if job else (), snapshot, page)
     if digits.isdecimal():
         return items
-    some = [_action(action, now) for action in _actions(text, now, actions)]
+    entries = [_action(action, now) for action in _actions(text, now, actions)]
     if not (now.live and "interval".startswith(text.split(" ")[0] if text else "")):
-        return items + some
+        return items + entries
     value = text.partition(" ")[2] or "5"
     interval = _item(f"interval {value}", "seconds between two pictures; 1 is usual")
     # Where nothing is typed Enter goes to a screen, and changes nothing.
-    return [*items, interval, *some] if text else [*items, *some, interval]
+    return [*items, interval, *entries] if text else [*items, *entries, interval]
+
+
+def _ranks(typed: str, job: Job) -> Iterator[Item]:
+    """Yield the first ranks whose number, or pid, begins with what was typed."""
+    ranks = [r for r in job.ranks if rank_label(r.rank).removeprefix("pid").startswith(typed)]
+    for rank in ranks[:RANKS_SHOWN]:
+        about = f"{rank.about} " if rank.about else ""
+        where = f"{about}on {rank.node}, {rank.state}"
+        yield _item(f"rank {rank_label(rank.rank)}", where)
+
+
+def _nodes(typed: str, ranked: Container[str], snapshot: Snapshot, page: str) -> Iterator[Item]:
+    """Yield the first nodes with what was typed in their name.
+
+    Args:
+        typed: lower case.
+        ranked: names of nodes with ranks of the job.
+        snapshot: with all nodes.
+        page: where nodes without ranks are shown, with its key.
+    """
+    nodes = [node for node in snapshot.nodes if typed in node.name.casefold()]
+    for node in nodes[:NODES_SHOWN]:
+        text = "only its ranks" if node.name in ranked else f"{node.state}, {page}"
+        yield _item(f"node {node.name}", text)
 
 
 def _actions(text: str, now: Situation, actions: Iterable[Action]) -> list[Action]:

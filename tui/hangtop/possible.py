@@ -12,6 +12,18 @@ Possible = Callable[[Situation], str | None]
 """Why it is not possible now, or None when it is."""
 
 
+def _all_of(*conditions: Possible) -> Possible:
+    """Return a condition that gives the first reason why one of several is not met."""
+
+    def reason(now: Situation) -> str | None:
+        for condition in conditions:
+            if why := condition(now):
+                return why
+        return None
+
+    return reason
+
+
 def always(_: Situation) -> str | None:
     """Possible at any time."""
     return None
@@ -27,107 +39,87 @@ def needs_processes(now: Situation) -> str | None:
     return NOTHING_RUNS if now.files else None
 
 
-def needs_rank(now: Situation) -> str | None:
-    """A rank must be chosen."""
-    rank = None if now.rank else "no rank is chosen"
-    return needs_processes(now) or needs_job(now) or rank
+def needs_node(now: Situation) -> str | None:
+    """A node must be chosen, by itself or by its rank."""
+    return None if now.node else "no node is chosen"
 
 
-def needs_live(now: Situation) -> str | None:
-    """Something must be there to ask."""
-    return needs_processes(now) or (None if now.live else NO_NODE)
+def _is_live(now: Situation) -> str | None:
+    return None if now.live else NO_NODE
 
 
-def can_sample(now: Situation) -> str | None:
-    """py-spy must be there, and the rank alive."""
-    return needs_live(now) or needs_rank(now) or _silent(now) or _sampler(now) or _gone(now)
+def _is_rank_chosen(now: Situation) -> str | None:
+    return None if now.rank else "no rank is chosen"
 
 
-def can_ask_all(now: Situation) -> str | None:
-    """There must be a job, and somebody to ask."""
-    return needs_live(now) or needs_job(now)
+def _is_rank_alive(now: Situation) -> str | None:
+    return "the rank has exited" if now.rank and now.rank.ended else None
 
 
-def can_ask(now: Situation) -> str | None:
-    """The rank must be alive, and its node must answer."""
-    return needs_live(now) or needs_rank(now) or _silent(now) or _gone(now)
+def _has_ranks(now: Situation) -> str | None:
+    return None if now.job is None or now.job.ranks else "no rank of this job is seen"
 
 
-def can_dump(now: Situation) -> str | None:
-    """A dump is written by the rank, on its node."""
-    ranks = None if now.job is None or now.job.ranks else "no rank of this job is seen"
-    return needs_live(now) or needs_job(now) or ranks or _writes(now)
-
-
-def can_native(now: Situation) -> str | None:
-    """Native frames pause the target while they are read."""
-    return _writes(now) or needs_rank(now) or _silent(now) or _sampler(now) or _gone(now)
-
-
-def can_strace(now: Situation) -> str | None:
-    """strace must be there, and not run already."""
-    if now.tracing:
-        return _with_key(now, "a trace is running", "; ", "stop", " stops it")
-    wrong = _writes(now) or needs_rank(now) or _silent(now)
-    return wrong or _tool(now, "strace") or _gone(now)
-
-
-def can_stop(now: Situation) -> str | None:
-    """A trace must be running."""
-    return needs_live(now) or (None if now.tracing else "no trace is running")
-
-
-def can_core(now: Situation) -> str | None:
-    """gdb stops the rank while it writes its memory."""
-    wrong = _writes(now) or needs_rank(now) or _silent(now)
-    return wrong or _tool(now, "gdb") or _gone(now)
-
-
-def can_debug(now: Situation) -> str | None:
-    """A prompt stops the rank; whether there is a way to one is said when it is asked for."""
-    return _writes(now) or needs_rank(now) or _silent(now) or _gone(now)
-
-
-def can_nettest(now: Situation) -> str | None:
-    """It opens ports on nodes, and starts processes there."""
-    return _writes(now)
-
-
-def _writes(now: Situation) -> str | None:
-    readonly = "hangtop was started with --readonly" if now.readonly else None
-    return needs_live(now) or readonly
-
-
-def _tool(now: Situation, name: str) -> str | None:
-    fact = now.capabilities.get(name)
-    if fact is None or fact.ok:
-        return None
-    return ", ".join(part for part in (fact.why or f"{name} is not usable", fact.fix) if part)
-
-
-def _sampler(now: Situation) -> str | None:
-    return _tool(now, "py-spy")
-
-
-def _silent(now: Situation) -> str | None:
+def _is_observed(now: Situation) -> str | None:
     node = now.node
     if node is None or node.state in OBSERVED:
         return None
     return f"{node.name} is {node.state}: it cannot be asked"
 
 
-def _gone(now: Situation) -> str | None:
-    return "the rank has exited" if now.rank and now.rank.ended else None
+def _may_write(now: Situation) -> str | None:
+    return "hangtop was started with --readonly" if now.readonly else None
 
 
-def needs_node(now: Situation) -> str | None:
-    """A node must be chosen, by itself or by its rank."""
-    return None if now.node else "no node is chosen"
+def _tool(name: str) -> Possible:
+    """Return the condition that a program can be used on the node."""
+
+    def reason(now: Situation) -> str | None:
+        fact = now.capabilities.get(name)
+        if fact is None or fact.ok:
+            return None
+        return ", ".join(part for part in (fact.why or f"{name} is not usable", fact.fix) if part)
+
+    return reason
 
 
-def can_shell(now: Situation) -> str | None:
-    """The way to the node must be known; what is done there is the user's own."""
-    return needs_live(now) or needs_node(now)
+def _is_not_tracing(now: Situation) -> str | None:
+    if not now.tracing:
+        return None
+    return _with_key(now, "a trace is running", "; ", "stop", " stops it")
+
+
+def _is_tracing(now: Situation) -> str | None:
+    return None if now.tracing else "no trace is running"
+
+
+needs_rank = _all_of(needs_processes, needs_job, _is_rank_chosen)
+"""A rank must be chosen."""
+needs_live = _all_of(needs_processes, _is_live)
+"""Something must be there to ask."""
+can_ask_all = _all_of(needs_live, needs_job)
+"""There must be a job, and somebody to ask."""
+can_ask = _all_of(needs_live, needs_rank, _is_observed, _is_rank_alive)
+"""The rank must be alive, and its node must answer."""
+can_sample = _all_of(needs_live, needs_rank, _is_observed, _tool("py-spy"), _is_rank_alive)
+"""py-spy must be there, and the rank alive."""
+can_nettest = _all_of(needs_live, _may_write)
+"""It opens ports on nodes, and starts processes there."""
+can_dump = _all_of(needs_live, needs_job, _has_ranks, _may_write)
+"""A dump is written by the rank, on its node."""
+_can_stop_rank = _all_of(can_nettest, needs_rank, _is_observed)
+can_native = _all_of(_can_stop_rank, _tool("py-spy"), _is_rank_alive)
+"""Native frames pause the target while they are read."""
+can_strace = _all_of(_is_not_tracing, _can_stop_rank, _tool("strace"), _is_rank_alive)
+"""strace must be there, and not run already."""
+can_stop = _all_of(needs_live, _is_tracing)
+"""A trace must be running."""
+can_core = _all_of(_can_stop_rank, _tool("gdb"), _is_rank_alive)
+"""gdb stops the rank while it writes its memory."""
+can_debug = _all_of(_can_stop_rank, _is_rank_alive)
+"""A prompt stops the rank; whether there is a way to one is said when it is asked for."""
+can_shell = _all_of(needs_live, needs_node)
+"""The way to the node must be known; what is done there is the user's own."""
 
 
 def can_retry(now: Situation) -> str | None:

@@ -21,8 +21,8 @@ from hangtop_core.attach.reader import Reader
 from hangtop_core.attach.requests import Requests
 from hangtop_core.attach.retry import Retry
 from hangtop_core.attach.share import TOO_MUCH, Share
+from hangtop_core.attach.smalllimits import fix_text
 from hangtop_core.attach.timing import Moment, Timing
-from hangtop_core.commands import shown
 from hangtop_core.errors import HangtopError, NodeNotReadyError
 from hangtop_core.text import clean
 from hangtop_probe import wire
@@ -220,7 +220,7 @@ class Link:
     def on_closed(self, closed: Closed, now: Moment) -> None:
         """Take the end of a connection."""
         self._leaving.closed(closed.conn)
-        text = closed.stderr.decode("utf-8", "replace")
+        text = closed.stderr.decode("utf-8", "replace") + self._requests.failure
         if closed.conn != self.conn:
             self.launcher.late(text)
             return
@@ -380,7 +380,7 @@ class Link:
             wait = self._retry.plan(now.mono)
             reason = f"{reason}; connecting again" + (f" in {wait:.0f} s" if wait >= 1 else "")
         state = state or ("lost" if self._was_ready else "unreachable")
-        self._set(now, state, reason, fix=shown(fix).text if fix else None)
+        self._set(now, state, reason, fix=fix_text(reason, fix, self.launcher.by_hand))
         self._fail_all(NodeNotReadyError(f"{self.name} is {self.state}: {reason}"))
 
     def _abandon(self, now: Moment) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from hangtop_core import fixes
+from hangtop_core.analysis.flight.clock import without_untimely
 from hangtop_core.columns import Parts, TraceRow, Unpacker
 from hangtop_core.descriptors import Descriptor, FileServer
 from hangtop_core.model import (
@@ -24,6 +25,7 @@ from hangtop_core.model import (
     Recorder,
     RecorderWay,
 )
+from hangtop_core.recorder import CLOCK_SET
 from hangtop_core.text import Code, Count, Text, clean
 
 T = TypeVar("T")
@@ -235,18 +237,35 @@ def descriptor_table(piece: DescriptorPiece, skew: float) -> DescriptorTable:
     return DescriptorTable(piece.at - skew, **{name: getattr(piece, name) for name in shared})
 
 
-def recorder(piece: RecorderPiece, skew: float, rank: int, unpacker: Unpacker) -> Recorder:
+def _clock_was_set(piece: RecorderPiece, count: int) -> tuple[RecorderWay, ...]:
+    """Say that so many entries have times of another clock."""
+    if not count or piece.source is None:
+        return ()
+    return (RecorderWay(piece.source, CLOCK_SET, {"count": str(count)}),)
+
+
+def recorder(
+    piece: RecorderPiece, skew: float, rank: int, unpacker: Unpacker, began: float | None = None
+) -> Recorder:
     """Turn a piece into the model's recorder, on the head's clock.
+
+    Args:
+        piece: as the node sent it.
+        skew: seconds by which the node's clock is ahead.
+        rank: whose it is.
+        unpacker: knows what it refers to.
+        began: when the process of the rank did, on the head's clock.
 
     Raises:
         BadPieceError: its parts do not fit together.
     """
-    trace = None
+    trace, odd = None, 0
     try:
         unpacker.learn(piece.parts)
         if piece.trace is not None:
             source = clean(piece.path or piece.source or "", 400)
             trace = unpacker.trace(piece.trace, rank, source, skew)
+            trace, odd = without_untimely(trace, began, piece.at - skew)
     except ValueError as error:
         raise BadPieceError(clean(f"recorder of {piece.pid}: {error}", 200)) from error
     return Recorder(
@@ -254,7 +273,7 @@ def recorder(piece: RecorderPiece, skew: float, rank: int, unpacker: Unpacker) -
         source=piece.source,
         path=piece.path,
         trace=trace,
-        ways=piece.ways,
+        ways=(*piece.ways, *_clock_was_set(piece, odd)),
         asked_at=None if piece.asked_at is None else piece.asked_at - skew,
         took_s=piece.took,
         triggered=piece.triggered,

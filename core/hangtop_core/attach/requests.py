@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -93,6 +94,8 @@ class Requests:
     def __init__(self) -> None:
         self._open: dict[int, Request] = {}
         self._last = 0
+        self.failure = ""
+        """Why the probe ends, where it said so before it was asked anything."""
 
     def __contains__(self, request_id: int) -> bool:
         return request_id in self._open
@@ -120,6 +123,7 @@ class Requests:
         request_id = message.get("id")
         request = self._open.get(request_id) if isinstance(request_id, int) else None
         if request is None:
+            self._note_failure(message)
             return Handled()
         if "data" in message:
             return request.piece(message.get("seq"), message["data"])
@@ -129,6 +133,12 @@ class Requests:
         end = message.get("end")
         request.end(end if isinstance(end, dict) else {}, None)
         return Handled()
+
+    def _note_failure(self, message: Mapping[str, Any]) -> None:
+        """Note why a probe ends that was asked nothing yet."""
+        with suppress(BadPieceError):
+            if message.get("id") == 0 and "err" in message:
+                self.failure = f"\n{clean(decode(message['err'], Problem).text, 300)}"
 
     def _refused(self, request: Request, raw: object) -> Handled:
         try:

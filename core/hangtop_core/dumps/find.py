@@ -38,6 +38,7 @@ Kind = Literal[
     "no-entries",
     "misnamed",
     "version",
+    "clock-set",
 ]
 
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hangtop_core.analysis.flight.clock import without_untimely
 from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.analysis.flight.world import Memberships, member_runs
 from hangtop_core.dumps.find import Problem, find
 from hangtop_core.dumps.pool import read
-from hangtop_core.text import duration
+from hangtop_core.text import duration, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -73,8 +74,9 @@ def load(
     reading = read(files, None if progress is None else lambda done: progress(done, total))
     problems = _by_name([*problems, *reading.problems], [one.source for one in reading.traces])
     traces, duplicates = _one_per_rank(reading.traces, {one.path: one for one in files})
+    traces, clocks = _timely(traces)
     traces, stale = _without_stale(traces)
-    problems += [*duplicates, *stale]
+    problems += [*duplicates, *clocks, *stale]
     if replica_size:
         traces = [_shifted(trace, replica_size) for trace in traces]
     problems += _odd(traces)
@@ -125,6 +127,19 @@ def _one_per_rank(
         for trace in ordered[:-1]:
             why = f"is another dump of rank {rank}; the newer one, {ordered[-1].source}, is used"
             problems.append(Problem(trace.source, "duplicate", why, rank))
+    return kept, problems
+
+
+def _timely(traces: Sequence[Trace]) -> tuple[list[Trace], list[Problem]]:
+    """Leave out times from before a clock was set back: they would still be to come."""
+    kept, problems = [], []
+    for trace in traces:
+        timely, count = without_untimely(trace)
+        kept.append(timely)
+        if count:
+            times = plural(count, "time")
+            why = f"is of a rank whose clock was set back: {times} from before are not used"
+            problems.append(Problem(trace.source, "clock-set", why, trace.rank))
     return kept, problems
 
 

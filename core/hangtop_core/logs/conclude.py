@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from hangtop_core.diagnosis import Evidence
 from hangtop_core.logs.ended import TOLD_TO
 from hangtop_core.logs.finished import of_finished
-from hangtop_core.logs.firstranks import MAX_DIGITS
 from hangtop_core.logs.infiniband import ends_of, unconnected
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.mismatch import of_mismatch
 from hangtop_core.logs.steps import GONE, NO_PATH, NOT_ALIKE, STEPS, TOLD_TO_END
 from hangtop_core.logs.telling import BOTH_ENDS, code_of, evidence, told, verdict, who
+from hangtop_core.logs.waits import last_lines, of_waits
 from hangtop_core.rankset import names
-from hangtop_core.text import clean, plural
+from hangtop_core.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -36,8 +36,6 @@ SHOWN = 6
 
 _NOBODY = frozenset({"store-port-taken", "store-unreachable"})
 """Causes that no rank is to blame for, whoever tells of them."""
-WHOLE_JOB = frozenset({"0", "?", "default_pg"})
-"""How watchdogs name the group of all ranks; before torch 2.4 they name none."""
 _LOST = frozenset({"N6", "N10"})
 """Lines by which NCCL tells that a rank is lost."""
 
@@ -49,7 +47,7 @@ def conclude(judged: Judged) -> tuple[Verdict, ...]:
     if first is not None and first.record.part == "root":
         found.append(_of_root(judged, first, _sure(first)))
     elif first is not None and first.record.part == "timeout":
-        found += _of_behind(judged, first) or of_mismatch(judged) or _of_waits(judged, first)
+        found += _of_behind(judged, first) or of_mismatch(judged) or of_waits(judged, first)
     elif first is not None and first.record.part == "cascade":
         found += _of_behind(judged, first) or _of_silence(judged, first)
     elif first is not None and first.record.part == "exit":
@@ -77,10 +75,6 @@ def _sure(one: Fold) -> float:
     return sure if one.record.at is not None else min(sure, 0.8)
 
 
-def _victims(judged: Judged) -> set[int]:
-    return {rank for one in judged.follows for rank in one.ranks if one.record.part != "exit"}
-
-
 def _of_root(judged: Judged, one: Fold, confidence: float) -> Verdict:
     cause = one.record.cause or "rank-exited"
     ranks = one.ranks or (_aborted(judged) if one.record.code == "G4" else ())
@@ -106,7 +100,7 @@ def _of_root(judged: Judged, one: Fold, confidence: float) -> Verdict:
         cause,
         confidence,
         guilty,
-        {*one.ranks, *(_victims(judged) if one is judged.first else ())},
+        {*one.ranks, *(judged.victims if one is judged.first else ())},
         text,
         [*(ends_of(judged.folds(), ends) or (evidence(one),)), *map(evidence, shown)],
         one.nodes[0] if one.nodes and not ends else "",
@@ -127,102 +121,6 @@ def _aborted(judged: Judged) -> tuple[int, ...]:
     return tuple(aborts) if len(aborts) == 1 else ()
 
 
-def _of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
-    """Somebody has waited in vain, no number tells for whom: then for who said nothing."""
-    waited = {r for f in (one, *judged.follows) if f.record.part == "timeout" for r in f.ranks}
-    cause = one.record.cause or "missing-collective"
-    joined = _joined(judged.positions)
-    silent = sorted(set(judged.ranks) - waited - joined)
-    named = _numbers(one.record.fields.get("ranks", ""))
-    if one.record.code != "T14" and cause != "missing-collective":
-        text = f"{who(one)}: {told(one)}"
-        yield verdict(cause, 0.75, (), waited, text, [evidence(one)])
-    elif named or (silent and len(silent) * 2 <= len(judged.ranks)):
-        guilty = named or silent
-        last = _last_lines(judged, guilty)
-        before = [f for f in judged.survived if f.ranks and set(f.ranks) <= set(guilty)]
-        waited |= _victims(judged) - set(guilty)
-        text = f"{names(guilty)} did not come where {names(sorted(waited))} waited"
-        if named:
-            waits = [f for f in judged.follows if f.record.part == "timeout" and f.record.where]
-            at = waits[0].record.from_where if waits else ""
-            text += f", in a monitored barrier{at}"
-        else:
-            text += f": {told(one)}"
-        if before:
-            text += f"; before, {who(before[0])} {told(before[0])}"
-        facts = [evidence(one), *map(evidence, before[:2]), *last]
-        yield verdict(cause, 0.75 if named else 0.7, guilty, waited, text, facts)
-    elif missing := _hole(judged, one, waited):
-        text = f"{names(missing)} did not come where {names(sorted(waited))} waited: {told(one)}"
-        text += f". There is no line of {names(missing)}"
-        facts = [evidence(one), Evidence("log", None, f"there is no line of {names(missing)}")]
-        yield verdict(cause, 0.6, missing, waited, text, facts)
-    elif judged.positions and not silent:
-        waited |= joined
-        text = f"all of {names(sorted(waited))} had joined and none got on: {told(one)}"
-        facts = [evidence(one), *_ruled_out(judged, waited)]
-        yield verdict("all-joined-transport", 0.55, (), waited, text, facts)
-    elif went_on := _went_on(judged, waited):
-        text = (
-            f"{who(went_on)}: {told(went_on)}; {names(sorted(waited))} waited in vain. A rank that "
-        )
-        text += "catches an error leaves out the collectives between it and where it goes on"
-        facts = [evidence(went_on), evidence(one)]
-        yield verdict("missing-collective", 0.5, went_on.ranks, waited, text, facts)
-    else:
-        text = f"{who(one)}: {told(one)}; for whom, these logs do not tell"
-        facts = [evidence(one), *_ruled_out(judged, waited)]
-        yield verdict("unknown", 0.3, (), waited, text, facts)
-
-
-def _hole(judged: Judged, one: Fold, waited: set[int]) -> tuple[int, ...]:
-    """Ranks of which there is no line, where all others of the job waited for one operation.
-
-    Within other groups than that of all ranks, those may be of no matter.
-    """
-    group = one.record.fields.get("desc") or one.record.fields.get("pg") or "0"
-    groups = {position.group for position in judged.positions}
-    whole = (groups | {group}) <= WHOLE_JOB and waited >= set(judged.ranks)
-    few = len(judged.unheard) * 2 <= len(judged.unheard) + len(judged.ranks)
-    return judged.unheard if whole and few else ()
-
-
-def _last_lines(judged: Judged, ranks: Sequence[int]) -> list[Evidence]:
-    """What the first few of some ranks have printed last."""
-    return [
-        Evidence("log", rank, f"its last line: {judged.last[rank][0]}")
-        for rank in ranks[:4]
-        if rank in judged.last
-    ]
-
-
-def _ruled_out(judged: Judged, waited: set[int]) -> Iterator[Evidence]:
-    """What does not explain that some waited in vain, as far as logs tell."""
-    if waited and not set(judged.ranks) - waited:
-        yield Evidence("log", None, f"none is silent: all of {names(judged.ranks)} waited in vain")
-    if not judged.survived:
-        yield Evidence("log", None, "no rank has printed an error of its own before")
-    if judged.positions:
-        text = "none is behind: by their watchdogs all had begun as much"
-    else:
-        text = "no watchdog has printed how far its rank was"
-    yield Evidence("log", None, text)
-    waits = [f for f in (judged.first, *judged.follows) if f and f.record.part == "timeout"]
-    places = {f.record.where.text: names(f.ranks) for f in waits if f.record.where and f.ranks}
-    if len(places) == 1:
-        yield Evidence("log", None, f"all of them waited at one place, {next(iter(places))}")
-    elif places:
-        text = "; ".join(f"{ranks} at {place}" for place, ranks in list(places.items())[:4])
-        yield Evidence("log", None, clean(f"they waited at different places: {text}", 600))
-
-
-def _went_on(judged: Judged, waited: set[int]) -> Fold | None:
-    """The error that few ranks have had before others waited in vain."""
-    some = (f for f in judged.survived if 0 < len(f.ranks) * 2 <= max(len(waited), 1))
-    return next(some, None)
-
-
 def _of_survived(one: Fold) -> Iterator[Verdict]:
     """Nothing has ended a rank: what an error tells that some went on after."""
     cause = one.record.cause
@@ -232,31 +130,16 @@ def _of_survived(one: Fold) -> Iterator[Verdict]:
         yield verdict(cause or "", 0.4, guilty, (), text, [evidence(one)])
 
 
-def _numbers(text: str) -> list[int]:
-    words = (one for one in text.replace(",", " ").split() if one.isdecimal())
-    return [int(one) for one in words if len(one) <= MAX_DIGITS][:4096]
-
-
 def _behind(positions: Sequence[Position]) -> Iterator[tuple[list[Position], list[Position]]]:
     """Groups in which some ranks have begun less than others: those behind, and the others."""
     groups: dict[str, list[Position]] = defaultdict(list)
     for one in positions:
         groups[one.group].append(one)
     for some in groups.values():
-        most = max(one.enqueued for one in some)
-        less = [one for one in some if one.enqueued < most]
-        if less and len(less) * 2 <= len(some):
-            least = min(one.enqueued for one in less)
-            yield [one for one in less if one.enqueued == least], some
-
-
-def _joined(positions: Sequence[Position]) -> set[int]:
-    """Ranks that have begun as much as any other of their groups, where several tell."""
-    most: dict[str, list[int]] = defaultdict(list)
-    for one in positions:
-        most[one.group].append(one.enqueued)
-    behind = {one.rank for one in positions if one.enqueued < max(most[one.group])}
-    return {one.rank for one in positions if len(most[one.group]) > 1} - behind
+        least = min(one.enqueued for one in some)
+        less = [one for one in some if one.enqueued == least]
+        if len(less) < len(some) and len(less) * 2 <= len(some):
+            yield less, some
 
 
 def _of_behind(judged: Judged, one: Fold) -> list[Verdict]:
@@ -272,7 +155,7 @@ def _missing(one: Fold, less: Sequence[Position], some: Sequence[Position]) -> V
     seq, op = less[0].enqueued + 1, next((p.op for p in others if p.op), "") or "a collective"
     group = "" if less[0].group == "?" else f" of group {less[0].group}"
     text = f"{names(guilty)} did not issue {op.lower()} #{seq}{group} that "
-    text += f"{names([p.rank for p in others])} wait for"
+    text += f"{names([p.rank for p in others])} {'waits' if len(others) == 1 else 'wait'} for"
     facts = [
         Evidence("log", p.rank, f"had begun #{p.enqueued}{group}, completed #{p.completed}")
         for p in (*less[:3], *others[:3])
@@ -299,7 +182,7 @@ def _of_silence(judged: Judged, one: Fold) -> Iterator[Verdict]:
         return
     silent = sorted(set(judged.ranks) - lost - judged.finished)
     if silent and len(silent) * 2 <= len(judged.ranks):
-        last = _last_lines(judged, silent)
+        last = last_lines(judged, silent)
         text = f"{names(silent)} ended without a word; {names(sorted(lost))} lost the connection"
         if len(silent) > 1:
             text = (
@@ -346,7 +229,7 @@ def _of_exit(judged: Judged, one: Fold) -> Verdict:
     text = f"{who(one)} {told(one)}; why, its own log tells, which is not here"
     if one.ranks:
         text = text.replace(f"{names(one.ranks)} rank", "rank")
-    return verdict("rank-exited", 0.6, one.ranks, _victims(judged), text, [evidence(one)])
+    return verdict("rank-exited", 0.6, one.ranks, judged.victims, text, [evidence(one)])
 
 
 def _of_setup(judged: Judged) -> Iterator[Verdict]:

@@ -15,6 +15,7 @@ from hangtop_core.logs.tangle import MIXED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from hangtop_core.logs.hosts import Hosts
     from hangtop_core.logs.prefix import Origin
     from hangtop_core.logs.whose import FileLog
 
@@ -40,7 +41,8 @@ REPORT = frozenset({"host", "local", "rank"})
 class FirstRanks:
     """Knows the first rank of each node."""
 
-    def __init__(self, files: Sequence[FileLog]) -> None:
+    def __init__(self, files: Sequence[FileLog], hosts: Hosts) -> None:
+        self._hosts = hosts
         self._labels = {key_of(one, o) for one in files for o in _labelled(one)}
         folders = {one.place.node for one in files if one.place.local is not None}
         self._one_node = max(len(self._labels), len(folders)) <= 1
@@ -70,10 +72,21 @@ class FirstRanks:
 
     def _votes(self, files: Sequence[FileLog]) -> dict[Key, Votes]:
         votes: dict[Key, Votes] = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
-        for ballots in (_of_lines(files), self._of_reports(files), _of_watchdogs(files)):
+        for ballots in (self._of_lines(files), self._of_reports(files), _of_watchdogs(files)):
             for key, local, rank, lines in ballots:
                 votes[self._key(*key)][rank - local][local] += lines
         return votes
+
+    def _of_lines(self, files: Sequence[FileLog]) -> Iterator[Ballot]:
+        """What lines say that have both, and those of files that are one local rank's."""
+        for one in files:
+            for stream in one.streams:
+                origin = stream.origin
+                local = origin.local if origin.local is not None else one.place.local
+                rank = origin.label if origin.label is not None else origin.rank
+                foreign = origin.label is None and self._hosts.is_foreign(origin)
+                if local is not None and rank is not None and not foreign:
+                    yield key_of(one, origin), local, rank, stream.lines
 
     def _of_reports(self, files: Sequence[FileLog]) -> Iterator[Ballot]:
         """What reports of torchrun say."""
@@ -170,17 +183,6 @@ def _are_global(files: Sequence[FileLog]) -> bool:
 def _labelled(file: FileLog) -> list[Origin]:
     """Who prints to a file with a label of a local rank."""
     return [stream.origin for stream in file.streams if stream.origin.local is not None]
-
-
-def _of_lines(files: Sequence[FileLog]) -> Iterator[Ballot]:
-    """What lines say that have both, and those of files that are one local rank's."""
-    for one in files:
-        for stream in one.streams:
-            origin = stream.origin
-            local = origin.local if origin.local is not None else one.place.local
-            rank = origin.label if origin.label is not None else origin.rank
-            if local is not None and rank is not None:
-                yield key_of(one, origin), local, rank, stream.lines
 
 
 def _of_watchdogs(files: Sequence[FileLog]) -> list[Ballot]:

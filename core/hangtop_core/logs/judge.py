@@ -28,6 +28,8 @@ HEADING = 20
 """Lines, of other ranks, too, that may be between what a logger says and the traceback after it."""
 NEAR = 5
 """The same where the lines before a traceback do not tell that a logger has printed it."""
+POINT_TO_POINT = frozenset({"SEND", "RECV", "RECVANYSOURCE"})
+"""Operations of two ranks, which every pair counts for itself."""
 _WEIGHT = {"root": 0, "timeout": 1, "cascade": 2, "exit": 3}
 
 
@@ -82,6 +84,11 @@ class Judged(Struct, frozen=True):
     """Ranks that left without an error, as a report of torchrun or what they left shows."""
     earlier: int = 0
     """Records of earlier attempts of torchrun, which are left out."""
+
+    @property
+    def victims(self) -> set[int]:
+        """Ranks that only suffer from what others did."""
+        return {rank for one in self.follows for rank in one.ranks if one.record.part != "exit"}
 
     def folds(self) -> tuple[Fold, ...]:
         """All that happened."""
@@ -354,7 +361,8 @@ def _positions(records: Sequence[Record]) -> tuple[Position, ...]:
     for record in records:
         # Without a recorder's state (torch before 2.5) the number of what it waited for is all.
         seq = record.fields.get("seq")
-        if record.code == "T1" and record.rank is not None and seq is not None:
+        is_wait = record.code == "T1" and record.fields.get("op") not in POINT_TO_POINT
+        if is_wait and record.rank is not None and seq is not None:
             if record.rank in known:
                 continue
             known.add(record.rank)

@@ -7,6 +7,8 @@ Told apart, also nested in one another:
 * torch's own hook for exceptions and its C++ log: `[rank3]: ` and `[rank3]:[W...`
 * mpirun --tag-output: `[1,3]<stdout>:`, with --timestamp-output a date before it; Open MPI 4 and 5
 * kubectl logs --prefix: `[pod/name/container] `, stern: `pod container `
+* docker compose and docker service logs: `train-1  | `, kail: `ns/pod[container]: `, kubetail:
+  `[pod-1] `, journalctl: `Nov 21 12:00:00 n1 train[42]: `; where nearly all lines begin like one
 * times that kubectl --timestamps, stern -t, docker logs -t and CRI put before every line
 * Ray: `(Worker pid=4711, ip=10.0.0.7) `
 * srun --label: `3: `, mpiexec -prepend-rank of MPICH, -l of Intel MPI: `[3] `, pdsh: `node-1: `,
@@ -64,13 +66,24 @@ _TEE = re.compile(
     rf"(?:\S+: |{_POD})?\[(?![\d.:]+\])([^\[\]\s]{{1,120}}?)\d{{1,7}}(?:/\d{{1,7}})?\]:"
 )
 _STERN = re.compile(r"((?=[^ ]*-)[a-z0-9][a-z0-9.-]{0,252} [a-z0-9][a-z0-9-]{0,62}) ")
+_TOOLS = (
+    r"^[\w.@-]{1,250} {1,60}\| ",
+    r"^[a-z0-9-]{1,63}/[a-z0-9.-]{1,253}\[[a-z0-9-]{1,63}\]: ",
+    r"^\[(?=[a-z0-9.-]*-)(?=[a-z0-9.-]*\d)[a-z][a-z0-9.-]{1,253}(?: [a-z0-9-]{1,63})?\] ",
+    r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,253} [\w.@-]{1,100}\[\d{1,9}\]: ",
+)
+"""What tools write that print for several containers or hosts, at the beginning of a line."""
+_TOOL_PARTS = re.compile(
+    r"(?:[A-Z][a-z]{2} [ \d]\d \S+ |[a-z0-9-]+/|\[)?(?P<node>[\w.@-]+)(?P<unit>(?: ?[\w.@[-]+)?)"
+)
 _NUMBER = re.compile(r"\d+")
 _FIXED = rf"{_MPI}|{_POD}|{_RAY}|{_ROLE}|{_NANO}"
 
 _FIXED_HEAD = re.compile(rf"(?:{_FIXED}){{0,{NESTED}}}").match
 
 _PARTS = re.compile(
-    rf"(?P<mpi>{_MPI})|(?P<pod>{_POD})|(?P<ray>{_RAY})|(?P<role>{_ROLE}|{_SHORT}|{_BARE}|{_SHORT_BARE})"
+    rf"(?P<tool>{'|'.join(_TOOLS)})"
+    rf"|(?P<mpi>{_MPI})|(?P<pod>{_POD})|(?P<ray>{_RAY})|(?P<role>{_ROLE}|{_SHORT}|{_BARE}|{_SHORT_BARE})"
     rf"|(?P<label>{_LABEL}|{_BRACKETED})"
     r"|(?P<host>[^\s:]+): "
     r"|(?P<stern>[a-z0-9.-]+ [a-z0-9-]+) "
@@ -84,7 +97,7 @@ _NO_HOST = re.compile(
 )
 _GLUED = re.compile(r"(?<=[^\s\]:\[(])(?=\[rank\d{1,7}\]:)")
 """Where a progress line without an end has torch's prefix behind it."""
-_QUOTE = "]: [rank"
+_QUOTE = re.compile(r"\[rank\d{1,7}\]: (?=\[rank)")
 """In a line of torch's hook, which puts a blank behind its prefix, that begins with another one."""
 _TAGS = re.compile(r"(\[\d{1,9},\d{1,9}\]<std(?:out|err)>:)")
 """mpirun tags whatever it reads at once, which may be a part of a line."""
@@ -138,6 +151,7 @@ class Prefixes:
         pods = _pods(lines)
         if pods:
             kinds += "|(?:" + "|".join(map(re.escape, sorted(pods))) + ") "
+        kinds += "".join(f"|{tool}" for tool in _TOOLS if _most(lines, tool))
         if _are_short(lines):
             kinds += f"|{_SHORT}"
         if _are_bare(lines):
@@ -158,9 +172,9 @@ class Prefixes:
         """Return who printed a line, and the line without its prefixes."""
         found = self._match(line)
         head = found[0] if found else ""
-        quote = head.find(_QUOTE)
-        if quote >= 0:
-            head = head[: quote + 3]
+        quote = _QUOTE.search(head)
+        if quote is not None:
+            head = head[: quote.end()]
         self.head = key = head
         if self._timed:
             at = _TIME.search(head)
@@ -257,6 +271,9 @@ def _fields(kind: str, text: str, origin: Origin, roles: Roles) -> dict[str, Any
         return {"node": text[5:].partition("/")[0], "group": text.strip()}
     if kind == "stern":
         return {"node": text.partition(" ")[0], "group": text.strip()}
+    if kind == "tool":
+        tool = _TOOL_PARTS.match(text)
+        return {"node": tool["node"], "group": tool["node"] + tool["unit"]} if tool else {}
     if kind == "ray":
         ray = _RAY_PARTS.search(text)
         return {"node": (ray[2] if ray else None) or origin.node, "group": text.strip()}

@@ -155,6 +155,22 @@ GONE: tuple[Step, ...] = (
 )
 """Where a rank was lost that has printed nothing."""
 
+_BARRIER = Advice(
+    "Where it hangs, on the next run: torch.distributed.monitored_barrier() of a gloo group names "
+    "the ranks that do not come"
+)
+UNTOLD: tuple[Step, ...] = (
+    _LIVE,
+    Advice("Start it by `hangtop run -- COMMAND`: recorder dumps then tell how far each rank was"),
+    _BARRIER,
+)
+"""Where ranks have waited in vain, and nothing tells for whom."""
+UNTOLD_FEW: tuple[Step, ...] = (
+    Advice("Give the logs of all ranks and nodes: who has not waited may be the one to look at"),
+    *UNTOLD,
+)
+"""The same where most ranks have no line."""
+
 FINISHED: tuple[Step, ...] = (
     Advice("Read where that rank left its last loop: it did a step or a collective less"),
     Advice("Where ranks have unequal data: torch.distributed.algorithms.join, or drop_last=True"),
@@ -162,7 +178,7 @@ FINISHED: tuple[Step, ...] = (
 """Where a rank finished and others still waited for it."""
 BY_TEXT: dict[str, Step] = {
     shown(step).text: step
-    for steps in (*STEPS.values(), NO_PATH, TOLD_TO_END, NOT_ALIKE, GONE)
+    for steps in (*STEPS.values(), NO_PATH, TOLD_TO_END, NOT_ALIKE, GONE, UNTOLD_FEW)
     for step in steps
 }
 """All steps by how a verdict on logs shows them."""

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from hangtop_core.logs.firstranks import MAX_DIGITS, FirstRanks
+from hangtop_core.logs.hosts import Hosts
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.ownwords import in_own_words
 from hangtop_core.logs.prefix import Origin
@@ -108,7 +109,8 @@ class Whose:
         self._pids: dict[tuple[str, str], int] = dict(known or {})
         """Rank by host (empty where not told) and process id."""
         self._launched = [any(o.origin.local is not None for o in one.streams) for one in files]
-        self.first = FirstRanks(files)
+        self._hosts = Hosts(files)
+        self.first = FirstRanks(files, self._hosts)
         self._sure = self._confirmed()
         records = [record for one in files for record in one.records]
         world = max((int(r.fields["nranks"]) for r in records if r.code in _INIT), default=0)
@@ -180,16 +182,18 @@ class Whose:
             return owner
         if origin.own and self.quoted(file, origin) is None:
             return origin.rank
-        return origin.said
+        return self._hosts.only(origin) if origin.own and origin.local is None else origin.said
 
     def quoted(self, file: int, origin: Origin) -> int | None:
         """The rank that torch's prefix names, where another one prints it."""
         if not origin.own:
             return None
         owner, local = self._owner(file, origin), self.local(file, origin)
-        if owner is None and local is not None and origin.rank is not None:
-            node = origin.node or self._files[file].place.node
-            away = self.first.is_elsewhere(node, origin.task, origin.rank)
+        if owner is None and origin.rank is not None:
+            away = self._hosts.is_foreign(origin)
+            if local is not None and not away:
+                node = origin.node or self._files[file].place.node
+                away = self.first.is_elsewhere(node, origin.task, origin.rank)
             return origin.rank if away else None
         return origin.rank if owner not in (None, origin.rank) else None
 

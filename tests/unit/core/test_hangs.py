@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from hangtop_core.diagnosis import Diagnosis, Ended, JobState, Need, PastAttempt, Verdict
 from hangtop_core.hangs import ENDING_S, EVIDENCE_S, LOST_S, WHOLE_S, Hangs
 from hangtop_core.model import Job, Process, Rank, Role, Snapshot
+from hangtop_core.pasthangs import RECOVERED_S
 from hangtop_core.updates import Update
 
 VERDICT = Verdict("io-wait", 0.9, (), (0,), "rank 1 reads", (), ())
@@ -98,8 +99,37 @@ def test_a_hang_is_told_once_its_cause_has_settled_and_only_once() -> None:
     assert hung(story, 104.0) == []
     assert hung(story, 106.0) == ["hang"]
     assert hung(story, 108.0, OTHER) == []
-    assert story.at(110.0, job(1, 2), "progressing") == ["resumed"]
+    assert story.at(110.0, job(1, 2), "progressing") == []
+    assert story.at(110.0 + RECOVERED_S, job(1, 2), "progressing") == ["resumed"]
     assert story.said[-1] == ("resumed", 40.0)
+
+
+def test_progress_of_a_moment_is_none() -> None:
+    story = Story()
+    for at in (100.0, 102.0):
+        hung(story, at)
+    assert story.at(104.0, job(1, 2), "progressing") == []
+    assert [hung(story, at) for at in (106.0, 120.0)] == [[], []]
+    assert story.at(122.0, job(1, 2), "progressing") == []
+
+
+def test_ranks_that_move_as_they_leave_one_by_one_do_not_resume() -> None:
+    story = Story()
+    for at in (100.0, 102.0):
+        hung(story, at)
+    for at in (104.0, 120.0, 140.0):
+        assert story.at(at, job(1), "progressing") == []
+    assert end(story, 150.0, over(149.0, 79.0, "killed")) == ["ended"]
+
+
+def test_a_job_that_goes_on_and_ends_soon_has_resumed() -> None:
+    story = Story()
+    for at in (100.0, 102.0):
+        hung(story, at)
+    assert story.at(104.0, job(1, 2), "progressing") == []
+    assert end(story, 106.0, over(105.0, None), 0) == []
+    assert end(story, 106.0 + ENDING_S, over(105.0, None), 0) == ["resumed", "ended"]
+    assert story.said[-2:] == [("resumed", 34.0), ("ended", None)]
 
 
 def test_without_a_cause_it_is_told_when_no_more_evidence_comes() -> None:
@@ -183,7 +213,9 @@ def test_the_same_hang_is_told_once_though_the_clock_is_set() -> None:
     assert hung(story, 104.0) == ["hang"]
     story.hangs.clock_was_set(-90.0)
     assert hung(story, 16.0, since=-20.0) == []
-    assert story.at(20.0, job(1, 2), "progressing") == ["resumed"]
+    assert story.at(20.0, job(1, 2), "progressing") == []
+    story.hangs.clock_was_set(90.0)
+    assert story.at(120.0, job(1, 2), "progressing") == ["resumed"]
     assert story.said[-1] == ("resumed", 40.0)
 
 
@@ -265,8 +297,7 @@ def test_a_hang_that_was_told_is_not_told_again_at_the_end() -> None:
     story.at(100.0, job(1, 2))
     for at in (102.0, 104.0):
         hung(story, at)
-    story.at(106.0, job(1, 2), "progressing")
-    assert story.said[-1][0] == "resumed"
+    assert story.at(106.0, job(1, 2), "progressing") == []
     assert end(story, 108.0, over(107.5, 37.5, "rank 0 timed out")) == ["ended"]
     assert story.said[-1] == ("ended", 37.5)
 

@@ -179,12 +179,7 @@ def show(cores: Sequence[Core], arguments: argparse.Namespace) -> None:
     one_job = len(cores) > 1 and None not in ranks and len(set(ranks)) == len(ranks)
     columns = width()
     if arguments.each or arguments.locals or arguments.all_threads or not one_job:
-        for number, core in enumerate(cores):
-            print("\n" * (number > 0), end="")
-            for line in lines(
-                core, columns, all_threads=arguments.all_threads, with_locals=arguments.locals
-            ):
-                print(line)
+        _show_each(cores, arguments, columns)
         return
     for core in cores[:MAX_HEADS]:
         for line in head(core, columns):
@@ -192,15 +187,29 @@ def show(cores: Sequence[Core], arguments: argparse.Namespace) -> None:
     if len(cores) > MAX_HEADS:
         print(f"and {len(cores) - MAX_HEADS} more cores (--each)")
     print()
-    why: dict[str, list[int]] = {}
-    for core in cores:
-        for one in core.explanations[:1]:
-            why.setdefault(one.text, []).append(core.rank or 0)
-    for text, which in why.items():
-        print(f"why, {name_ranks(which)}: {text}")
+    for text, explained in _ranks_by_reason(cores).items():
+        print(f"why, {name_ranks(explained)}: {text}")
     print()
     text = merged(cores, columns, libraries=arguments.library, ascii_only=not draws_unicode())
     print(text, end="")
+
+
+def _show_each(cores: Sequence[Core], arguments: argparse.Namespace, columns: int) -> None:
+    for number, core in enumerate(cores):
+        print("\n" * (number > 0), end="")
+        for line in lines(
+            core, columns, all_threads=arguments.all_threads, with_locals=arguments.locals
+        ):
+            print(line)
+
+
+def _ranks_by_reason(cores: Sequence[Core]) -> dict[str, list[int]]:
+    """Return the ranks by the first explanation of why they ended."""
+    ranks: dict[str, list[int]] = {}
+    for core in cores:
+        for explanation in core.explanations[:1]:
+            ranks.setdefault(explanation.text, []).append(core.rank or 0)
+    return ranks
 
 
 def as_data(

@@ -87,26 +87,27 @@ def chosen(job: Job, number: int | None, pids: list[int]) -> Rank:
     """
     if number is None and len(pids) != 1:
         raise UsageError("say which rank: --rank R, or --pid PID")
-    wanted = frozenset() if number is None else frozenset({number})
-    found = [
-        one
-        for one in job.ranks
-        if rankset.contains(wanted, one.rank) or (number is None and one.process.pid in pids)
-    ]
-    named = rank_name(number) if number is not None else f"rank with pid {pids[0]}"
-    if not found:
+    matches = [rank for rank in job.ranks if _is_named(rank, number, pids)]
+    name = rank_name(number) if number is not None else f"rank with pid {pids[0]}"
+    if not matches:
         there = rankset.fold(rank.rank for rank in job.ranks)
-        raise NoJobError(f"there is no {named} in this job", f"There is: {there or 'none'}")
-    running = [rank for rank in found if not rank.ended]
+        raise NoJobError(f"there is no {name} in this job", f"There is: {there or 'none'}")
+    running = [rank for rank in matches if not rank.ended]
     if not running:
-        what = f"{found[0].name} has exited"
+        what = f"{matches[0].name} has exited"
         raise NoJobError(what, "Its core, if it left one: hangtop core.")
     if len(running) > 1:
-        each = (r.place for r in running)
-        other = "--pid PID" if number is not None else "its number"
-        what = f"there is more than one {named}: {'; '.join(each)}"
-        raise UsageError(what, f"Name it by {other} alone.")
+        places = "; ".join(rank.place for rank in running)
+        option = "--pid PID" if number is not None else "its number"
+        raise UsageError(f"there is more than one {name}: {places}", f"Name it by {option} alone.")
     return running[0]
+
+
+def _is_named(rank: Rank, number: int | None, pids: list[int]) -> bool:
+    """Return whether a rank has the number, or one of the pids where no number is given."""
+    if number is None:
+        return rank.process.pid in pids
+    return rankset.contains(frozenset({number}), rank.rank)
 
 
 def agreed() -> bool:

@@ -50,12 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.allow_pause and arguments.readonly:
         raise UsageError("--allow-pause stops ranks for a moment, and --readonly forbids that")
     if arguments.capture is not None:
-        from hangtop.cli.fromfile import diagnosis_of
-
-        if arguments.output is not None:
-            fix = "hangtop capture CAPTURE -o FILE writes a capture to another one"
-            raise UsageError("--output keeps what was observed, and nothing is", fix)
-        return show(*diagnosis_of(arguments), arguments)
+        return captured(arguments)
     if arguments.output is not None:
         check_new(arguments.output)
     options = replace(session_options(arguments), allow_pause=arguments.allow_pause)
@@ -70,25 +65,40 @@ def run(arguments: argparse.Namespace) -> int:
                 show(diagnose(snapshot, None), snapshot, arguments)
             raise
         job = choose(update.snapshot, arguments.job_key)
-        try:
-            if not interrupted:
-                observe(session, job, arguments.observe, arguments.hang_after)
-                wait_for_needs(session, job)
-                if arguments.ras is not None:
-                    ask_ras(session, job, anyway=arguments.ras == "anyway")
-        except KeyboardInterrupt:
-            interrupted = True
-        found = session.latest or update
+        interrupted = interrupted or not observe_to_end(session, job, arguments)
+        latest = session.latest or update
         commands = session.commands
     if arguments.output is not None:
-        history.add(found)
+        history.add(latest)
         keep(arguments, history.pictures, commands, job)
-    diagnosis = conclusion(found, job) or update.diagnoses[job.key]
+    diagnosis = conclusion(latest, job) or update.diagnoses[job.key]
     if interrupted:
-        tell_unseen(found.snapshot)
+        tell_unseen(latest.snapshot)
         print("interrupted: this is what was known by then", file=sys.stderr)
-    status = show(diagnosis, found.snapshot, arguments)
+    status = show(diagnosis, latest.snapshot, arguments)
     return 130 if interrupted else status
+
+
+def captured(arguments: argparse.Namespace) -> int:
+    """Diagnose a capture; returns the exit status."""
+    from hangtop.cli.fromfile import diagnosis_of
+
+    if arguments.output is not None:
+        fix = "hangtop capture CAPTURE -o FILE writes a capture to another one"
+        raise UsageError("--output keeps what was observed, and nothing is", fix)
+    return show(*diagnosis_of(arguments), arguments)
+
+
+def observe_to_end(session: Session, job: Job, arguments: argparse.Namespace) -> bool:
+    """Observe a job until it can be diagnosed; returns False where Ctrl+C ended that."""
+    try:
+        observe(session, job, arguments.observe, arguments.hang_after)
+        wait_for_needs(session, job)
+        if arguments.ras is not None:
+            ask_ras(session, job, anyway=arguments.ras == "anyway")
+    except KeyboardInterrupt:
+        return False
+    return True
 
 
 def keep(

@@ -59,13 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--native pauses the ranks, and --readonly forbids that")
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         try:
-            found, interrupted = find_job(session, arguments.job_key, arguments.pid)
-            job = named(choose(found.snapshot, arguments.job_key), arguments.pid)
-            if not job.members and not job.unnumbered:
-                raise NoJobError(
-                    "no rank is there to take the stack of",
-                    "`hangtop diagnose` says what the launcher waits for.",
-                )
+            update, interrupted = find_job(session, arguments.job_key, arguments.pid)
+            job = job_with_ranks(update.snapshot, arguments)
         except (NoJobError, KeyboardInterrupt):
             if arguments.json and session.latest is not None:
                 snapshot = redacting.of(arguments).picture(session.latest.snapshot, None)[0]
@@ -74,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         answers = sample(session, job, arguments)
         if arguments.json:
             session.wait(gpus_read, GPUS_S)
-        snapshot = (session.latest or found).snapshot
+        snapshot = (session.latest or update).snapshot
     job = answers.of(named(follow(job, snapshot) or job, arguments.pid))
     tell_unseen(snapshot)
     say_stale(snapshot, job, answers.failed)
@@ -85,6 +80,21 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted or answers.missing:
         return 130
     return 0 if has_stacks(job) else 13
+
+
+def job_with_ranks(snapshot: Snapshot, arguments: argparse.Namespace) -> Job:
+    """Return the job asked for.
+
+    Raises:
+        NoJobError: there is none, or none of its ranks is there.
+    """
+    job = named(choose(snapshot, arguments.job_key), arguments.pid)
+    if not job.members and not job.unnumbered:
+        raise NoJobError(
+            "no rank is there to take the stack of",
+            "`hangtop diagnose` says what the launcher waits for.",
+        )
+    return job
 
 
 def captured(arguments: argparse.Namespace) -> int:

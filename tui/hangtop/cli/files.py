@@ -29,8 +29,9 @@ from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
-    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.descriptors import Descriptor, Socket
     from hangtop_core.model import DescriptorTable, Rank, Snapshot
 
 SCHEMA = "hangtop.files/1"
@@ -140,24 +141,30 @@ def show(
 
 def state_of(item: Descriptor, *, moves: bool | None) -> str:
     """`4.0 KiB of 64 MiB, moves`, `128000 bytes not read`; empty where there is nothing to tell."""
-    told = []
+    states = []
     if item.position is not None and (item.position or item.size):
         whole = f" of {size(item.size)}" if item.size is not None else ""
         motion = "" if moves is None else ", moves" if moves else ", does not move"
-        told.append(f"at {size(item.position)}{whole}{motion}")
+        states.append(f"at {size(item.position)}{whole}{motion}")
     if item.locked:
-        told.append(f"lock {clean(item.locked, 40)}")
+        states.append(f"lock {clean(item.locked, 40)}")
     if item.full:
-        told.append(f"no {item.full} left on {clean(item.mount or '?', 100)}")
+        states.append(f"no {item.full} left on {clean(item.mount or '?', 100)}")
     if item.server:
         far = f"{item.mount or '?'}: {item.fstype or '?'} of {item.server}"
-        told.append(f"on {clean(far, 200)}")
-    if one := item.socket:
-        waiting = f"{plural(one.recv_queue, 'byte')} not read"
-        if one.state == "LISTEN":
-            waiting = f"{plural(one.recv_queue, 'connection')} not accepted"
-        told += [waiting] if one.recv_queue else []
-        sent = f"{plural(one.send_queue, 'byte')} written and not acknowledged"
-        told += [sent] if one.send_queue else []
-        told += [f"sent again {plural(one.retransmits, 'time')}"] if one.retransmits else []
-    return ", ".join(told)
+        states.append(f"on {clean(far, 200)}")
+    if item.socket:
+        states += _queues(item.socket)
+    return ", ".join(states)
+
+
+def _queues(socket: Socket) -> Iterator[str]:
+    """Yield what waits in the queues of a socket."""
+    if socket.recv_queue and socket.state == "LISTEN":
+        yield f"{plural(socket.recv_queue, 'connection')} not accepted"
+    elif socket.recv_queue:
+        yield f"{plural(socket.recv_queue, 'byte')} not read"
+    if socket.send_queue:
+        yield f"{plural(socket.send_queue, 'byte')} written and not acknowledged"
+    if socket.retransmits:
+        yield f"sent again {plural(socket.retransmits, 'time')}"

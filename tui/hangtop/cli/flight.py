@@ -53,45 +53,62 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.output, arguments.json = None, True
     if arguments.output is not None:
         check_file(arguments.output)
-    if not arguments.entries and (ranks is not None or arguments.pg_filters or arguments.stacks):
-        raise UsageError(
-            "--selected-ranks, --pg-filters and --stacks choose what -j prints",
-            "The verdict is always on all ranks; add -j for a table of entries.",
-        )
-    if arguments.path and (arguments.trigger or arguments.allow_inject):
-        raise UsageError(
-            "--trigger and --allow-inject are for running ranks", "Leave the PATH out."
-        )
+    _check_selection(arguments, ranks)
     capture = fromfile.only(arguments.path)
-    given = _for_live(arguments) if arguments.path else None
-    if given and not (capture is not None and given == "--job-key"):
-        raise UsageError(
-            f"{given} is for running ranks, and {clean(arguments.path[0], 100)} is a path of dumps",
-            "Leave out one of the two; dumps are read on this machine.",
-        )
-    if arguments.transform_ft and not arguments.group_world_size:
-        raise UsageError("--transform-ft needs --group-world-size")
-    if arguments.tui and not arguments.path:
-        raise UsageError(
-            "--tui shows dump files: name them", "`hangtop` shows running ranks, on Recorder."
-        )
+    _check_running_options(arguments, capture)
+    _check_file_options(arguments)
     if capture is not None:
         return fromfile.flight(arguments, ranks)
     if arguments.tui:
         prepare()  # before files are read: without a terminal there is nothing to read them for
     if not arguments.path and (status := flightlive.run(arguments, ranks)) is not None:
         return status
+    return _judge_files(arguments, ranks)
+
+
+def _check_selection(arguments: argparse.Namespace, ranks: frozenset[int] | None) -> None:
+    """Refuse options that choose entries where no entries are printed."""
+    selects = ranks is not None or arguments.pg_filters or arguments.stacks
+    if selects and not arguments.entries:
+        raise UsageError(
+            "--selected-ranks, --pg-filters and --stacks choose what -j prints",
+            "The verdict is always on all ranks; add -j for a table of entries.",
+        )
+
+
+def _check_running_options(arguments: argparse.Namespace, capture: str | None) -> None:
+    """Refuse options for running ranks beside a path of dumps or a capture."""
+    if not arguments.path:
+        return
+    if arguments.trigger or arguments.allow_inject:
+        raise UsageError(
+            "--trigger and --allow-inject are for running ranks", "Leave the PATH out."
+        )
+    flag = _for_live(arguments)
+    if flag and not (capture is not None and flag == "--job-key"):
+        raise UsageError(
+            f"{flag} is for running ranks, and {clean(arguments.path[0], 100)} is a path of dumps",
+            "Leave out one of the two; dumps are read on this machine.",
+        )
+
+
+def _check_file_options(arguments: argparse.Namespace) -> None:
+    """Refuse options for dump files that lack what they need."""
+    if arguments.transform_ft and not arguments.group_world_size:
+        raise UsageError("--transform-ft needs --group-world-size")
+    if arguments.tui and not arguments.path:
+        raise UsageError(
+            "--tui shows dump files: name them", "`hangtop` shows running ranks, on Recorder."
+        )
+
+
+def _judge_files(arguments: argparse.Namespace, ranks: frozenset[int] | None) -> int:
+    """Read dump files, show what they say, and return the exit status."""
     replica = arguments.group_world_size if arguments.transform_ft else None
     loaded = read(arguments, replica)
-    problems = [FileProblem(one.path, one.kind, one.why, one.rank) for one in loaded.problems]
-    traces = loaded.traces
-    renamer = redacting.of(arguments)
-    if renamer.names:
-        traces = renamer.several(traces, Trace)
-        problems = renamer.several(problems, FileProblem)
-    picture = examine(traces, problems, loaded.files)
+    picture = _examine(loaded, arguments)
     diagnosis = picture.diagnosis
-    if not loaded.files and all(one.rank is None for one in loaded.problems):
+    if not loaded.files and all(problem.rank is None for problem in loaded.problems):
         if arguments.json:
             print(to_json(diagnosis).decode())
         raise NoDumpError(nothing_found(arguments.path, arguments.prefix, loaded))
@@ -103,6 +120,17 @@ def run(arguments: argparse.Namespace) -> int:
     if not any(trace.length or trace.statuses for trace in loaded.traces):
         return 13
     return 0 if diagnosis.state == "unknown" else exit_status(diagnosis)
+
+
+def _examine(loaded: Loaded, arguments: argparse.Namespace) -> Picture:
+    """Examine loaded dumps, with names replaced first where that was asked for."""
+    problems = [FileProblem(file.path, file.kind, file.why, file.rank) for file in loaded.problems]
+    traces = loaded.traces
+    renamer = redacting.of(arguments)
+    if renamer.names:
+        traces = renamer.several(traces, Trace)
+        problems = renamer.several(problems, FileProblem)
+    return examine(traces, problems, loaded.files)
 
 
 def read(arguments: argparse.Namespace, replica: int | None) -> Loaded:

@@ -68,13 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
         from hangtop.cli.joblogs import captured
 
         return captured(arguments, choice)
-    found, nothing = find(arguments.path)
-    for one in nothing:
-        why = refused(one)
-        said = f"{clean(one, 200)} is not read: {why}" if why else f"no log in {clean(one, 200)}"
-        if arguments.follow and why is None:
-            said += " yet; it is read as soon as there is one"
-        print(f"hangtop: {said}", file=sys.stderr)
+    logs, unread = find(arguments.path)
+    tell_unread(unread, follow=arguments.follow)
     if arguments.follow:
         if not set(arguments.path) - {"-"}:
             raise UsageError(
@@ -82,26 +77,41 @@ def run(arguments: argparse.Namespace) -> int:
                 "The screen Logs (8) follows the logs of a job that is there.",
             )
         return follow(arguments, choice)
-    if not found:
+    if not logs:
         raise NoLogError("there is no log to read")
     if arguments.around:
-        return print_around(found, arguments, choice)
+        return print_around(logs, arguments, choice)
     if choice != Choice():
         kept = Kept()
-        files = read_all(found, everything=arguments.all, keep=kept.add)
+        files = read_all(logs, everything=arguments.all, keep=kept.add)
         tell_problems(files)
         return print_kept(kept, files, choice, renamer(arguments, files))
-    with StatusLine() as status:
-        total = len(found)
+    files = read_with_status(logs, everything=arguments.all)
+    runs = [path for path in arguments.path if any(Path(path).glob("flight/ended_rank_*"))]
+    tell_recorders(runs)
+    return report(files, arguments, finished=finished_in(runs))
 
-        def told(count: int) -> None:
+
+def tell_unread(paths: Iterable[str], *, follow: bool) -> None:
+    """Say on stderr which paths have no log, and why."""
+    for path in paths:
+        why, name = refused(path), clean(path, 200)
+        text = f"{name} is not read: {why}" if why else f"no log in {name}"
+        if follow and why is None:
+            text += " yet; it is read as soon as there is one"
+        print(f"hangtop: {text}", file=sys.stderr)
+
+
+def read_with_status(logs: Sequence[Found], *, everything: bool) -> list[FileLog]:
+    """Read logs; shows how many are read where there are many."""
+    with StatusLine() as status:
+        total = len(logs)
+
+        def show_progress(count: int) -> None:
             if total >= SLOW_FILES:
                 status.show(f"reading logs: {count} of {total}")
 
-        files = read_all(found, everything=arguments.all, told=told)
-    runs = [one for one in arguments.path if any(Path(one).glob("flight/ended_rank_*"))]
-    tell_recorders(runs)
-    return report(files, arguments, finished=finished_in(runs))
+        return read_all(logs, everything=everything, told=show_progress)
 
 
 def tell_recorders(runs: Iterable[str]) -> None:

@@ -34,31 +34,39 @@ ANSWER_S = 25.0
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    path = fromfile.only([str(one) for one in arguments.path])
-    if path is not None:
-        found = fromfile.numerics(arguments, path)
-    elif arguments.path:
-        found = [
-            read(path, lambda batch: traced(arguments, batch)) for path in find(arguments.path)
-        ]
-        if all(one.failure and not one.pid for one in found):
-            raise NoLogError(f"{clean(found[0].path, 200)} {found[0].failure}", "")
-    elif arguments.batch:
-        raise UsageError("--batch needs the folder of a run: only files hold traced batches")
-    else:
-        found = live(arguments)
-    found = [one for one in found if arguments.rank in (None, one.rank)]
-    if not found:
+    records = [record for record in collect(arguments) if arguments.rank in (None, record.rank)]
+    if not records:
         raise NoLogError(f"nothing was written by rank {arguments.rank}", "")
     renamer = redacting.of(arguments)
-    renamer.learn_hosts(one.node for one in found)
-    found = renamer.several(found, Numerics)
-    found.sort(key=lambda one: (one.rank is None, one.rank or 0, one.attempt, one.pid))
+    renamer.learn_hosts(record.node for record in records)
+    records = renamer.several(records, Numerics)
+    records.sort(key=lambda r: (r.rank is None, r.rank or 0, r.attempt, r.pid))
     if arguments.json:
-        print(to_json(document(found)).decode())
+        print(to_json(document(records)).decode())
     else:
-        print(numerics_text(found, min(width(), 140), arguments.calls), end="")
-    return 0 if earliest(found) is None else 10
+        print(numerics_text(records, min(width(), 140), arguments.calls), end="")
+    return 0 if earliest(records) is None else 10
+
+
+def collect(arguments: argparse.Namespace) -> list[Numerics]:
+    """Return what ranks have recorded: in a capture, in files, or in running ranks.
+
+    Raises:
+        NoLogError: no file can be read.
+        UsageError: a batch of running ranks is asked for.
+    """
+    path = fromfile.only([str(path) for path in arguments.path])
+    if path is not None:
+        return fromfile.numerics(arguments, path)
+    if arguments.path:
+        files = find(arguments.path)
+        records = [read(file, lambda batch: traced(arguments, batch)) for file in files]
+        if all(record.failure and not record.pid for record in records):
+            raise NoLogError(f"{clean(records[0].path, 200)} {records[0].failure}", "")
+        return records
+    if arguments.batch:
+        raise UsageError("--batch needs the folder of a run: only files hold traced batches")
+    return live(arguments)
 
 
 def traced(arguments: argparse.Namespace, batch: int) -> bool:

@@ -32,7 +32,7 @@ from hangtop_core.text import AS_ROOT, clean, name_pids, plural
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Collection, Container, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from hangtop_core.model import Job, Node, Rank, Snapshot
@@ -193,26 +193,29 @@ def chosen_ranks(session: Session, arguments: argparse.Namespace, text: str) -> 
         return rankset.contains(by, rank.rank) if text else rank.process.pid in by
 
     def absent(ranks: Sequence[Rank]) -> set[int]:
-        return {one for one in wanted if not any(is_named(rank, {one}) for rank in ranks)}
+        return {key for key in wanted if not any(is_named(rank, {key}) for rank in ranks)}
 
-    def all_there(update: Update) -> bool:
+    def is_complete(update: Update) -> bool:
         now = follow(job, update.snapshot)
         return now is not None and not absent(now.members)
 
-    update = session.wait(all_there, SETTLE_S) or session.latest or update
+    update = session.wait(is_complete, SETTLE_S) or session.latest or update
     job = follow(job, update.snapshot) or job
-    found = [rank for rank in job.members if is_named(rank)]
     if missing := absent(job.members):
-        unread = [one for one in job.unnumbered if not text and one.pid in missing and one.denied]
-        if unread:
-            whose = name_pids([one.pid for one in unread])
-            raise NoJobError(f"{whose} cannot be read", clean(unread[0].denied or ""))
-        seen = rankset.fold(rank.rank for rank in job.members)
-        verb = "is" if len(missing) == 1 else "are"
-        names = rankset.names(missing) if text else f"rank of {name_pids(sorted(missing))}"
-        what = f"there {verb} no {names} in this job"
-        raise NoJobError(what, f"There is: {seen or 'none'}")
-    return found
+        raise _lacks(job, missing, by_pid=not text)
+    return [rank for rank in job.members if is_named(rank)]
+
+
+def _lacks(job: Job, missing: Collection[int], *, by_pid: bool) -> NoJobError:
+    """Return why ranks are not there that were named, by numbers or by pids."""
+    unread = [one for one in job.unnumbered if by_pid and one.pid in missing and one.denied]
+    if unread:
+        pids = name_pids([one.pid for one in unread])
+        return NoJobError(f"{pids} cannot be read", clean(unread[0].denied or ""))
+    names = f"rank of {name_pids(sorted(missing))}" if by_pid else rankset.names(missing)
+    members = rankset.fold(rank.rank for rank in job.members)
+    what = f"there {'is' if len(missing) == 1 else 'are'} no {names} in this job"
+    return NoJobError(what, f"There is: {members or 'none'}")
 
 
 def _named_ranks(text: str) -> frozenset[int]:
@@ -230,42 +233,51 @@ def ranks_of(job: Job) -> str:
 def no_job(snapshot: Snapshot, key: str | None, pids: Sequence[int] = ()) -> NoJobError:
     """Say what was looked for and what was found instead."""
     silent = [line for node in snapshot.nodes for line in _silence(node)]
-    if not any(node.state in OBSERVED for node in snapshot.nodes):
-        count = len(snapshot.nodes)
-        what = "the node does not answer" if count == 1 else f"none of the {count} nodes answers"
-        last = "`hangtop doctor` with the same options tries it step by step."
-        return NoNodeError(what, "\n".join([*silent, last]))
+    observed = sum(node.state in OBSERVED for node in snapshot.nodes)
+    if not observed:
+        return _no_node(len(snapshot.nodes), silent)
     jobs = training(snapshot)
     if pids and not jobs:
         return _no_ranks(snapshot, pids)
     if key is not None and jobs:
-        keys = ", ".join(spelt_or_why((job.key,)) for job in jobs)
-        there = f"There is: {keys}"
-        if any(one.denied for job in jobs for one in job.unnumbered):
-            there += "\nOf ranks that may not be read neither port nor run id is known: "
-            there += f"{AS_ROOT}, or --sudo for other nodes"
-        return NoJobError(f"no job goes by {key!r}", there)
+        return _no_such_job(jobs, key)
     lines = [NoJobError.HELP, *silent]
     for node in snapshot.nodes:
-        name = clean(node.name)
-        if node.processes:
-            lines.append(f"Looked at {plural(node.processes, 'process', 'processes')} on {name}.")
+        lines += _processes_seen(node)
         lines += [
-            f"Left out: {plural(count, 'rank')} of user {clean(user)} (--all-users shows them)."
-            for user, count in node.other_users.items()
+            f"The kernel log of {clean(node.name)}: {clean(death, 200)}"
+            for death in deaths(node, snapshot.at, pids)
         ]
-        if node.python_processes:
-            lines.append("Python programs that are no ranks:")
-        lines += [f"    {clean(command, 120)}" for command in node.python_processes]
-        lines += [
-            f"The kernel log of {name}: {clean(one, 200)}"
-            for one in deaths(node, snapshot.at, pids)
-        ]
-    seen = sum(node.state in OBSERVED for node in snapshot.nodes)
-    where = (
-        "" if seen == len(snapshot.nodes) else f" on the {plural(seen, 'node')} that can be seen"
-    )
+    where = f" on the {plural(observed, 'node')} that can be seen"
+    where = "" if observed == len(snapshot.nodes) else where
     return NoJobError(f"no training job found{where}", "\n".join(lines))
+
+
+def _no_node(count: int, silent: Sequence[str]) -> NoNodeError:
+    what = "the node does not answer" if count == 1 else f"none of the {count} nodes answers"
+    last = "`hangtop doctor` with the same options tries it step by step."
+    return NoNodeError(what, "\n".join([*silent, last]))
+
+
+def _no_such_job(jobs: Sequence[Job], key: str) -> NoJobError:
+    keys = ", ".join(spelt_or_why((job.key,)) for job in jobs)
+    there = f"There is: {keys}"
+    if any(process.denied for job in jobs for process in job.unnumbered):
+        there += "\nOf ranks that may not be read neither port nor run id is known: "
+        there += f"{AS_ROOT}, or --sudo for other nodes"
+    return NoJobError(f"no job goes by {key!r}", there)
+
+
+def _processes_seen(node: Node) -> Iterator[str]:
+    """Yield what was seen on a node instead of ranks."""
+    if node.processes:
+        yield f"Looked at {plural(node.processes, 'process', 'processes')} on {clean(node.name)}."
+    for user, count in node.other_users.items():
+        yield f"Left out: {plural(count, 'rank')} of user {clean(user)} (--all-users shows them)."
+    if node.python_processes:
+        yield "Python programs that are no ranks:"
+    for command in node.python_processes:
+        yield f"    {clean(command, 120)}"
 
 
 def _no_ranks(snapshot: Snapshot, pids: Sequence[int]) -> NoJobError:

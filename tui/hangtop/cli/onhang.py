@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.diagnosis import Diagnosis, Verdict
     from hangtop_core.model import Job
 
 LONGEST = 4000
@@ -41,38 +41,63 @@ def variables(job: Job, diagnosis: Diagnosis, written: Path | None) -> dict[str,
         diagnosis: of it.
         written: the directory with what was written of it; None if nothing was.
     """
-    verdict = diagnosis.verdicts[0] if diagnosis.verdicts else None
-    culprits = verdict.culprits if verdict is not None else ()
-    ended = diagnosis.ended
-    hung_for = ended.after_hanging_s if ended is not None else diagnosis.hung_for_s
-    told: dict[str, object] = {
+    values: dict[str, object] = {
         "STATE": diagnosis.state,
         "STATUS": exit_status(diagnosis),
-        "CAUSE": verdict.cause if verdict is not None else "unknown",
-        "CONFIDENCE": verdict.confidence if verdict is not None else "",
-        "SUMMARY": verdict.summary if verdict is not None else "",
-        "RANKS": fold(sorted({one.rank for one in culprits if one.rank is not None})),
-        "VICTIMS": fold(verdict.victims) if verdict is not None else "",
-        "NODES": nodesets.fold(one.node for one in culprits),
+        **_of_verdict(diagnosis.verdicts[0] if diagnosis.verdicts else None),
+        **_of_job(job),
+        "HUNG_FOR": _hung_for(diagnosis),
+    }
+    words = {name: clean(str(value), LONGEST) for name, value in values.items()}
+    words |= {name: str(path) for name, path in _paths(written).items()}
+    return {f"HANGTOP_{name}": value for name, value in words.items()}
+
+
+def _of_verdict(verdict: Verdict | None) -> dict[str, object]:
+    if verdict is None:
+        empty = dict.fromkeys(("CONFIDENCE", "SUMMARY", "RANKS", "VICTIMS", "NODES"), "")
+        return {"CAUSE": "unknown", **empty}
+    ranks = {culprit.rank for culprit in verdict.culprits if culprit.rank is not None}
+    return {
+        "CAUSE": verdict.cause,
+        "CONFIDENCE": verdict.confidence,
+        "SUMMARY": verdict.summary,
+        "RANKS": fold(sorted(ranks)),
+        "VICTIMS": fold(verdict.victims),
+        "NODES": nodesets.fold(culprit.node for culprit in verdict.culprits),
+    }
+
+
+def _of_job(job: Job) -> dict[str, object]:
+    return {
         "JOB_NODES": nodesets.fold(job.nodes),
         "JOB": job.key,
         "JOB_ID": job.id or "",
         "LAUNCHER": job.launcher or "",
         "WORLD_SIZE": job.world_size or "",
-        "HUNG_FOR": "" if hung_for is None else int(hung_for),
     }
-    # It may have had no room, though the texts are there.
-    has_capture = written is not None and os.path.isfile(written / CAPTURE)
-    paths = {
-        "DIRECTORY": written or "",
-        "JSON": written / "diagnosis.json" if written else "",
-        "TEXT": written / "diagnosis.txt" if written else "",
-        "CAPTURE": written / CAPTURE if written and has_capture else "",
-        "STACKS": written / "stacks.txt" if written else "",
+
+
+def _hung_for(diagnosis: Diagnosis) -> int | str:
+    """Return the whole seconds the job has hung, or hung until it ended; empty if not known."""
+    ended = diagnosis.ended
+    seconds = ended.after_hanging_s if ended is not None else diagnosis.hung_for_s
+    return "" if seconds is None else int(seconds)
+
+
+def _paths(written: Path | None) -> dict[str, Path | str]:
+    """Return what was written by variable; empty texts for what was not."""
+    if written is None:
+        return dict.fromkeys(("DIRECTORY", "JSON", "TEXT", "CAPTURE", "STACKS"), "")
+    # The disk may have had no space for the capture, though the texts are there.
+    has_capture = os.path.isfile(written / CAPTURE)
+    return {
+        "DIRECTORY": written,
+        "JSON": written / "diagnosis.json",
+        "TEXT": written / "diagnosis.txt",
+        "CAPTURE": written / CAPTURE if has_capture else "",
+        "STACKS": written / "stacks.txt",
     }
-    words = {name: clean(str(value), LONGEST) for name, value in told.items()}
-    words |= {name: str(path) for name, path in paths.items()}
-    return {f"HANGTOP_{name}": value for name, value in words.items()}
 
 
 def run_command(

@@ -156,24 +156,29 @@ class Teller:
                 print(f"hangtop: {count} could not be printed at once", file=sys.stderr)
 
 
-def sentence(one: Happened) -> str:
+def sentence(event: Happened) -> str:
     """What has happened to a job, to go on after its name."""
-    hung = f" after it hung for {duration(one.after_s)}" if one.after_s is not None else ""
-    if one.kind == "job":
-        of = f" of {one.job.world_size}" if one.job.world_size and one.job.ranks else ""
-        count = f"{len(one.job.ranks)}{of} ranks" if of else ranks_of(one.job)
-        by = f", started by {clean(one.job.launcher)}" if one.job.launcher else ""
-        return f"is watched: {count} on {nodesets.fold(one.job.nodes)}{by}"
-    if one.kind == "hang":
-        over = one.diagnosis is not None and one.diagnosis.hung_until_end
+    if event.kind == "job":
+        return _watched(event.job)
+    if event.kind == "hang":
+        over = event.diagnosis is not None and event.diagnosis.hung_until_end
         return "hung until it ended" if over else "hangs"
-    if one.kind == "resumed":
-        return f"moves again after {duration(one.after_s)}"
-    if one.kind == "ended":
-        is_lost = one.diagnosis is not None and one.diagnosis.state == "unknown" and hung
+    if event.kind == "resumed":
+        return f"moves again after {duration(event.after_s)}"
+    hung = f" after it hung for {duration(event.after_s)}" if event.after_s is not None else ""
+    if event.kind == "ended":
+        is_lost = event.diagnosis is not None and event.diagnosis.state == "unknown" and hung
         return f"{'was lost from sight' if is_lost else 'has ended'}{hung}"
-    attempt = one.diagnosis.attempt if one.diagnosis is not None else None
+    attempt = event.diagnosis.attempt if event.diagnosis is not None else None
     return f"was started again{hung}{f' ({attempt_text(attempt)})' if attempt else ''}"
+
+
+def _watched(job: Job) -> str:
+    """Return `is watched: 4 of 8 ranks on gpu[01-02], started by torchrun`."""
+    expected = f" of {job.world_size}" if job.world_size and job.ranks else ""
+    count = f"{len(job.ranks)}{expected} ranks" if expected else ranks_of(job)
+    launcher = f", started by {clean(job.launcher)}" if job.launcher else ""
+    return f"is watched: {count} on {nodesets.fold(job.nodes)}{launcher}"
 
 
 def tells_why(one: Happened) -> bool:

@@ -104,26 +104,31 @@ class RecorderPage(OutlierPage):
     def lay_out(self) -> None:
         """Stacks side by side where there is room; the source in their place when it is chosen."""
         super().lay_out()
-        alone, size = self.narrow or self.zoomed, self.app.size
+        alone, height = self.narrow or self.zoomed, self.app.size.height
         groups = self.pane("groups")
         rows = len(self.table("groups").items)
-        both = self.narrow and not self.zoomed and self.active == "groups"
-        if both and self.wanted("numbers") and size.height >= PIN_FROM:
+        if self._pins_groups() and self.wanted("numbers") and height >= PIN_FROM:
             # There is room below few groups: better for the numbers of the one under the cursor.
             self.pane("numbers").display = True
         elif (alone and self.active == "groups") or not self.wanted("numbers"):
             groups.styles.height = "1fr"
             return
-        most = PINNED_ROWS if alone else max(size.height // 6, 3)
+        most = PINNED_ROWS if alone else max(height // 6, 3)
         groups.styles.height = max(min(rows, most), 1) + 3
-        if alone or not self.wanted("source"):
-            return
-        source = self.active == "source"
+        if not alone and self.wanted("source"):
+            self._lay_out_source()
+
+    def _pins_groups(self) -> bool:
+        return self.narrow and not self.zoomed and self.active == "groups"
+
+    def _lay_out_source(self) -> None:
+        """Show the source below the stacks on a tall screen, else in their place when chosen."""
+        size, active = self.app.size, self.active
         tall, wide = size.height >= TALL, size.width >= WIDE
-        self.pane("source").display = source or tall
-        self.pane("waiting").display = (wide or self.active == "waiting") and (tall or not source)
-        stack = wide or self.active != "waiting"
-        self.pane("stack").display = stack and (tall or not source)
+        stacks = tall or active != "source"
+        self.pane("source").display = tall or active == "source"
+        self.pane("waiting").display = stacks and (wide or active == "waiting")
+        self.pane("stack").display = stacks and (wide or active != "waiting")
 
     # Filling
 

@@ -14,7 +14,7 @@ from hangtop_core.text import size
 
 if TYPE_CHECKING:
     from hangtop_core.descriptors import Descriptor
-    from hangtop_core.model import Rank, Snapshot
+    from hangtop_core.model import Process, Rank, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,40 +38,46 @@ def file_rows(rank: Rank, snapshot: Snapshot | None) -> list[FileRow]:
     table = rank.descriptors
     if table is None:
         return []
-    # That libraries poll in their own threads says nothing: it would only move rows about.
-    used = {
-        thread.fd
-        for thread in rank.process.threads
-        if thread.fd is not None and (thread.tid == rank.process.pid or not _polls(thread.syscall))
-    }
+    used = _used_descriptors(rank.process)
     names = process_names(snapshot, rank.node) if snapshot is not None else {}
 
     def holders(item: Descriptor) -> str:
-        return ", ".join(holder_text(names, one) for one in item.holders)
+        return ", ".join(holder_text(names, holder) for holder in item.holders)
 
     rows = [
         FileRow(f"lock:{item.target}", item, True, True, holders=holders(item))
         for item in table.waiting_locks
     ]
-    others = peers(snapshot) if snapshot is not None else {}
-    waits = {(one.fd, one.target) for one in table.waiting_locks}
+    ends = peers(snapshot) if snapshot is not None else {}
+    waits = {(item.fd, item.target) for item in table.waiting_locks}
     for item in table.descriptors:
         if item.locked == "waiting" and (item.fd, item.target) in waits:
             continue
-        other = others.get(End(rank.node, rank.process.pid, item.fd))
-        # A program that is none of the job is named with its pid below.
-        told = other.text if other is not None and (other.rank is not None or not other.pid) else ""
+        peer = ends.get(End(rank.node, rank.process.pid, item.fd))
         row = FileRow(
             key=f"fd:{item.fd}",
             item=item,
             used=item.fd in used,
-            peer=told,
+            # A program that is none of the job is named with its pid below.
+            peer=peer.text if peer and (peer.rank is not None or not peer.pid) else "",
             holders=holders(item),
             moves=table.moves(item) is True,
         )
         rows.append(row)
     rows.sort(key=lambda row: (not row.waiting, not row.used, _weight(row.item), row.item.fd))
     return rows
+
+
+def _used_descriptors(process: Process) -> set[int]:
+    """Return the descriptors that threads of a process are in a system call with.
+
+    That libraries poll in their own threads says nothing: it would only move rows about.
+    """
+    return {
+        thread.fd
+        for thread in process.threads
+        if thread.fd is not None and (thread.tid == process.pid or not _polls(thread.syscall))
+    }
 
 
 def _polls(syscall: str | None) -> bool:

@@ -75,25 +75,42 @@ def goal_of(seen: Evidence, verdict: Verdict, nodes: Collection[str]) -> Goal:
     control = _controller(seen, verdict)
     if control is not None:
         return Goal("rank", control, "stack")
-    told = _RANK.search(seen.text) if seen.rank is None else None
-    rank = int(told[1]) if told else seen.rank
+    rank = _first_rank(seen)
     screen = _SCREENS.get(seen.source)
     if rank is not None and seen.text.startswith(_CHILDREN):
         return Goal("rank", rank, "children")
     if screen is not None:
-        # What is told of several names them: the first of them stands for all.
         return Goal(screen, rank)
     if seen.source == "network" and verdict.cause in _PORTS:
         return Goal("gpus", rank, "ports")
     if seen.source == "environment" and rank is not None:
-        # Whose is odd stands first.
+        # The rank with the unusual environment stands first.
         return Goal("rank", rank, ENVIRONMENT if _VARIABLE.search(seen.text) else "process")
-    words = [word.strip(_AROUND_NAMES) for word in seen.text.split(" ")]
-    named = next((word for word in words if word in nodes), None)
-    of_node = seen.source == "kernel" or (named is not None and seen.text.startswith(f"{named}: "))
-    if rank is None or of_node:
-        where = {one.rank: one.node for one in reversed(verdict.culprits)}
-        last = verdict.culprits[0].node if verdict.culprits else None
-        return Goal("nodes", rank, "node", named or where.get(rank, last))
+    node = _first_node(seen, nodes)
+    if rank is None or _is_of_node(seen, node):
+        return Goal("nodes", rank, "node", node or _node_of(rank, verdict))
     pane = "files" if seen.text.startswith("fd ") else _RANK_PANES.get(seen.source)
     return Goal("rank", rank, pane)
+
+
+def _first_rank(seen: Evidence) -> int | None:
+    """Return the rank of a piece of evidence; the first that its text names stands for several."""
+    if seen.rank is not None:
+        return seen.rank
+    match = _RANK.search(seen.text)
+    return int(match[1]) if match else None
+
+
+def _first_node(seen: Evidence, nodes: Collection[str]) -> str | None:
+    words = (word.strip(_AROUND_NAMES) for word in seen.text.split(" "))
+    return next((word for word in words if word in nodes), None)
+
+
+def _is_of_node(seen: Evidence, node: str | None) -> bool:
+    return seen.source == "kernel" or (node is not None and seen.text.startswith(f"{node}: "))
+
+
+def _node_of(rank: int | None, verdict: Verdict) -> str | None:
+    """Return the node of the culprit with this rank, or else of the first culprit."""
+    by_rank = {culprit.rank: culprit.node for culprit in reversed(verdict.culprits)}
+    return by_rank.get(rank, verdict.culprits[0].node if verdict.culprits else None)

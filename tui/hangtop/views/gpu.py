@@ -49,7 +49,7 @@ def _lines(row: GpuRow, now: float) -> Iterator[tuple[str, Line | str]]:
         for gpu in row.gpus:
             yield f"GPU {gpu.index}", _brief(gpu)
     else:
-        yield from _one(row, row.gpus[0], now)
+        yield from _whole(row, row.gpus[0], now)
     if nvml is not None:
         cuda = f", CUDA {nvml.cuda}" if nvml.cuda else ""
         told = f"{nvml.driver}{cuda}" if nvml.driver else "unknown"
@@ -66,7 +66,26 @@ def _brief(gpu: Gpu) -> Line:
     return line((word, DOES_ROLES[does]), f"  {util}  {power}")
 
 
-def _one(row: GpuRow, gpu: Gpu, now: float) -> Iterator[tuple[str, Line | str]]:
+def _whole(row: GpuRow, gpu: Gpu, now: float) -> Iterator[tuple[str, Line | str]]:
+    yield from _work(row, gpu, now)
+    if row.ranks:
+        yield "rank", fold(row.ranks)
+    yield "is", "  ".join(part for part in (gpu.name, gpu.bus_id) if part) or "unknown"
+    if gpu.uuid or gpu.serial:
+        yield "", line((f"{gpu.uuid or ''}  serial {gpu.serial or '?'}", "dim"))
+    if gpu.state == "ok":
+        yield from _meters(gpu)
+        yield from _links(gpu)
+        yield from _memory_errors(gpu)
+    for event in events(row.node).get(gpu.index, ())[-XIDS_SHOWN:]:
+        yield "xid", line((f"{clock(event.at)} {event.text}", "bad"))
+    yield from _users(gpu)
+    for name, reason in sorted(gpu.missing.items()):
+        yield "not read", line((f"{name}: {reason}", "dim"))
+
+
+def _work(row: GpuRow, gpu: Gpu, now: float) -> Iterator[tuple[str, Line | str]]:
+    """Yield what the GPU does, what is wrong with it, and when it last worked."""
     does = doing(gpu)
     word = gpu.state if does == "broken" else does
     why = gpu.error or "" if does == "broken" else SAID[does]
@@ -76,23 +95,15 @@ def _one(row: GpuRow, gpu: Gpu, now: float) -> Iterator[tuple[str, Line | str]]:
     if gpu.worked_at is not None:
         when = ago(gpu.worked_at, now)
         yield "worked", f"{'does' if when == 'now' else 'last seen to do'} more than wait {when}"
-    if row.ranks:
-        yield "rank", fold(row.ranks)
-    yield "is", "  ".join(part for part in (gpu.name, gpu.bus_id) if part) or "unknown"
-    if gpu.uuid or gpu.serial:
-        yield "", line((f"{gpu.uuid or ''}  serial {gpu.serial or '?'}", "dim"))
-    if gpu.state == "ok":
-        yield from _meters(gpu)
-        yield from _health(gpu)
-    for one in events(row.node).get(gpu.index, ())[-XIDS_SHOWN:]:
-        yield "xid", line((f"{clock(one.at)} {one.text}", "bad"))
+
+
+def _users(gpu: Gpu) -> Iterator[tuple[str, str]]:
+    """Yield the processes on the GPU, and its MIG devices with theirs."""
     for process in gpu.processes or ():
         yield "process", _process(process)
     for part in gpu.mig_devices:
         pids = ", ".join(f"pid {process.pid}" for process in part.processes or ()) or "no process"
         yield "MIG", f"{part.slot}  {part.uuid or ''}  {size(part.memory_used)}  {pids}"
-    for name, reason in sorted(gpu.missing.items()):
-        yield "not read", line((f"{name}: {reason}", "dim"))
 
 
 def _meters(gpu: Gpu) -> Iterator[tuple[str, Line | str]]:
@@ -123,26 +134,30 @@ def _joules(count: int) -> str:
     return f"{count / 1e6:.1f} MJ" if count >= 1_000_000 else f"{count / 1e3:.1f} kJ"
 
 
-def _health(gpu: Gpu) -> Iterator[tuple[str, Line | str]]:
+def _links(gpu: Gpu) -> Iterator[tuple[str, Line | str]]:
     if gpu.links:
-        up = sum(one.up is True for one in gpu.links)
-        version = next((f"version {one.version}" for one in gpu.links if one.version), "")
+        up = sum(link.up is True for link in gpu.links)
+        version = next((f"version {link.version}" for link in gpu.links if link.version), "")
         lost = down(gpu)
         bad = f"  down: {', '.join(map(str, lost))}" if lost else ""
         flow = f"  {size(gpu.nvlink_kb * 1024)} in all" if gpu.nvlink_kb is not None else ""
         yield "NVLink", line(f"{up} of {len(gpu.links)} up  {version}", (flow, "dim"), (bad, "bad"))
-    for one in gpu.links:
-        if one.errors:
-            told = ", ".join(f"{count} {name}" for name, count in sorted(one.errors.items()))
-            yield "", line((f"link {one.number}: {clean(told, 200)} since the driver came", "warn"))
+    for link in gpu.links:
+        if link.errors:
+            counts = ", ".join(f"{count} {name}" for name, count in sorted(link.errors.items()))
+            text = f"link {link.number}: {clean(counts, 200)} since the driver came"
+            yield "", line((text, "warn"))
     if gpu.fabric is not None:
         yield "fabric", line((gpu.fabric, "" if gpu.fabric == "completed" else "bad"))
+
+
+def _memory_errors(gpu: Gpu) -> Iterator[tuple[str, Line | str]]:
     if gpu.ecc_now is not None:
         role = "bad" if gpu.ecc_now else ""
         ever = "" if gpu.ecc_ever is None else f", {gpu.ecc_ever} ever"
-        told = f"{gpu.ecc_now} not corrected since the driver came{ever}"
-        right = f", {gpu.ecc_corrected} corrected" if gpu.ecc_corrected is not None else ""
-        yield "ECC", line((told, role), (right, "dim"))
+        uncorrected = f"{gpu.ecc_now} not corrected since the driver came{ever}"
+        corrected = f", {gpu.ecc_corrected} corrected" if gpu.ecc_corrected is not None else ""
+        yield "ECC", line((uncorrected, role), (corrected, "dim"))
     rows = gpu.remapped
     if rows is not None and (rows.uncorrected or rows.pending or rows.failed):
         more = ", more wait for a reset" if rows.pending else ""

@@ -16,10 +16,10 @@ from hangtop_core.rankset import fold
 from hangtop_core.text import plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from hangtop_core.hardware import Gpu
-    from hangtop_core.model import Job, Node, Snapshot
+    from hangtop_core.model import Job, Node, Rank, Snapshot
 
 DOES_ROLES: dict[Doing, str] = {
     "computes": "good",
@@ -73,33 +73,44 @@ def gpu_rows(snapshot: Snapshot, job: Job | None, *, folded: bool) -> list[GpuRo
     whose = owners(job, snapshot.nodes)
     usual = _usual(snapshot, whose)
     for node in snapshot.nodes:
-        xids = events(node) if node.gpus else {}
-        quiet = silence(node, snapshot.at)
-        old = (seen(node.state, quiet),) if quiet is not None else ()
-        mine = []
-        for gpu in node.gpus:
-            ranks = whose.get((node.name, gpu.index), ())
-            does, wrong = doing(gpu), (*troubles(gpu), *old)
-            odd = bool(ranks) and usual is not None and does != usual
-            numbers = tuple(dict.fromkeys(one.number for one in xids.get(gpu.index, ())))
-            mine.append(
-                GpuRow(
-                    key=f"{node.name}:{gpu.index}",
-                    node=node,
-                    gpus=(gpu,),
-                    ranks=tuple(sorted(rank.rank for rank in ranks)),
-                    rank_key=rank_key(ranks[0]) if len(ranks) == 1 else None,
-                    does=Counter([does]),
-                    trouble="; ".join(wrong),
-                    xids=numbers,
-                    level=0 if wrong else 1 if odd or numbers else 2,
-                )
-            )
         failure = node.nvml.error or node.nvml.missing if node.nvml is not None else None
         if failure and not node.gpus:
             rows.append(GpuRow(node.name, node, (), (), None, Counter(), failure, (), 0))
-        rows += [_joined(node, mine)] if folded and len(mine) > 1 else mine
+        own = _node_rows(node, whose, usual, snapshot.at)
+        rows += [_joined(node, own)] if folded and len(own) > 1 else own
     rows.sort(key=lambda row: (row.level, 0 if row.level else _gravity(row)))
+    return rows
+
+
+def _node_rows(
+    node: Node,
+    whose: Mapping[tuple[str, int], Sequence[Rank]],
+    usual: Doing | None,
+    now: float,
+) -> list[GpuRow]:
+    """Return a row for each GPU of a node."""
+    xids = events(node) if node.gpus else {}
+    quiet = silence(node, now)
+    old = (seen(node.state, quiet),) if quiet is not None else ()
+    rows = []
+    for gpu in node.gpus:
+        ranks = whose.get((node.name, gpu.index), ())
+        does, wrong = doing(gpu), (*troubles(gpu), *old)
+        unusual = bool(ranks) and usual is not None and does != usual
+        numbers = tuple(dict.fromkeys(event.number for event in xids.get(gpu.index, ())))
+        rows.append(
+            GpuRow(
+                key=f"{node.name}:{gpu.index}",
+                node=node,
+                gpus=(gpu,),
+                ranks=tuple(sorted(rank.rank for rank in ranks)),
+                rank_key=rank_key(ranks[0]) if len(ranks) == 1 else None,
+                does=Counter([does]),
+                trouble="; ".join(wrong),
+                xids=numbers,
+                level=0 if wrong else 1 if unusual or numbers else 2,
+            )
+        )
     return rows
 
 

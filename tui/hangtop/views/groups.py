@@ -53,33 +53,40 @@ def grouped(
     """
     if not by:
         return list(rows)
+    silent = _silent_nodes(snapshot) if by == "node" else {}
     members: dict[str, list[RankRow]] = {}
     for row in rows:
         members.setdefault(row.rank.node if by == "node" else row.stack, []).append(row)
-    known = {node.name: node for node in snapshot.nodes}
-    silent: set[str] = set()
-    if by == "node":
-        silent = {node.name for node in snapshot.nodes if node.state not in OBSERVED}
-        for node in snapshot.nodes:
-            if node.name in silent:
-                members.setdefault(node.name, [])
+    for name in silent:
+        members.setdefault(name, [])
 
     def urgency(item: tuple[str, list[RankRow]]) -> int:
         return min([row.level for row in item[1]] + [1] * (item[0] in silent))
 
+    nodes = {node.name: node for node in snapshot.nodes}
     entries: list[Entry] = []
-    for name, some in sorted(members.items(), key=urgency):
+    for name, ranks in sorted(members.items(), key=urgency):
         key = f"{by}:{name}"
-        starts_open = len(rows) <= OPEN_RANKS or any(row.level < CALM for row in some)
+        starts_open = len(rows) <= OPEN_RANKS or any(row.level < CALM for row in ranks)
         is_open = whole or starts_open != (key in toggled)
-        told = _node(known.get(name), name, some, now) if by == "node" else _class(some)
-        sign = "  " if not some else "▾ " if is_open else "▸ "
-        heading = line(sign, told)
-        group = Group(key, name if by == "node" else None, tuple(some), is_open, heading)
-        entries.append(group)
+        title = _node(nodes.get(name), name, ranks, now) if by == "node" else _class(ranks)
+        heading = line(_fold_sign(ranks, is_open=is_open), title)
+        node = name if by == "node" else None
+        entries.append(Group(key, node, tuple(ranks), is_open, heading))
         if is_open:
-            entries += some
+            entries += ranks
     return entries
+
+
+def _silent_nodes(snapshot: Snapshot) -> dict[str, None]:
+    """Return the names of nodes that are not observed, in the order of the snapshot."""
+    return dict.fromkeys(node.name for node in snapshot.nodes if node.state not in OBSERVED)
+
+
+def _fold_sign(rows: Sequence[RankRow], *, is_open: bool) -> str:
+    if not rows:
+        return "  "
+    return "▾ " if is_open else "▸ "
 
 
 def _node(node: Node | None, name: str, rows: Sequence[RankRow], now: float) -> Line:

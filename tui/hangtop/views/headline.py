@@ -20,7 +20,7 @@ from hangtop_core.report import attempt_text
 from hangtop_core.text import plural, shorten_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hangtop.keymap import Keymap
     from hangtop_core.diagnosis import Diagnosis
@@ -63,14 +63,21 @@ def headline(
         behind = now - snapshot.at if live and not paused else 0.0
         since = behind if behind > 1.0 else 0.0  # nothing is drawn anew for less
         left.append((0, state_line(diagnosis, job, since) if job or answers else silent))
-        if diagnosis is not None and diagnosis.attempt is not None:
-            again = diagnosis.attempt.number > 1
-            told = (attempt_text(diagnosis.attempt), "warn" if again else "label")
-            left.append((2 if again else 5, line(told)))
-        if diagnosis is not None and diagnosis.watchdog_in_s is not None:
-            left.append((2, _timeout(diagnosis.watchdog_in_s - since)))
+        if diagnosis is not None:
+            left += _attempt_and_timeout(diagnosis, since)
         right += _right(snapshot, now, paused, live, captured, pause)
     return _fitted(left, right, width)
+
+
+def _attempt_and_timeout(diagnosis: Diagnosis, since: float) -> Iterator[Piece]:
+    """Yield which attempt runs, and when the first operation times out."""
+    attempt = diagnosis.attempt
+    if attempt is not None:
+        again = attempt.number > 1
+        text = (attempt_text(attempt), "warn" if again else "label")
+        yield 2 if again else 5, line(text)
+    if diagnosis.watchdog_in_s is not None:
+        yield 2, _timeout(diagnosis.watchdog_in_s - since)
 
 
 def _timeout(seconds: float) -> Line:

@@ -20,7 +20,7 @@ from hangtop_core.text import plural, size
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
 
-    from hangtop_core.model import Job, Node, Snapshot
+    from hangtop_core.model import Job, Node, Rank, Snapshot
 
 NEEDED = frozenset({"py-spy", "strace", "ptrace"})
 """Capabilities whose lack is worth a line; a node without GPUs lacks nothing."""
@@ -73,17 +73,9 @@ def _rank_health(
     """In which state ranks are; of those on silent nodes (`quiet`) that is not known."""
     heard = [rank for rank in job.ranks if rank.node not in quiet]
     yield
-    states = counted((rank.state for rank in heard), STATE_ROLES.__getitem__)
-    if len(heard) < len(job.ranks):
-        silent = (f"{len(job.ranks) - len(heard)} on silent nodes", "warn")
-        states = line(states, "  " if states else "", silent)
-    lines = [labelled("ranks", states or "none yet")]
+    lines = [labelled("ranks", _rank_states(heard, len(job.ranks) - len(heard)) or "none yet")]
     yield
-    if lost := absent(job):
-        lines.append(labelled("", line((f"{name_ranks(lost)} not found", "bad"))))
-    if job.unnumbered:
-        count = plural(len(job.unnumbered), "process", "processes")
-        lines.append(labelled("", line((f"{count} whose rank could not be read", "warn"))))
+    lines += _unseen_ranks(job)
     yield
     children = Counter(child.role for rank in job.ranks for child in rank.children)
     if children:
@@ -93,13 +85,33 @@ def _rank_health(
     times = [rank.sample.at for rank in job.ranks if rank.sample and rank.sample.threads]
     yield
     failed = sum(1 for rank in job.ranks if rank.sample and not rank.sample.threads)
-    if times:
-        told = f"{len(times)} of {len(job.ranks)}, newest {ago(max(times), now)}"
-        extra = (f"  {failed} gave none", "warn") if failed else ("", "")
-        lines.append(labelled("stacks", line(told, extra)))
-    else:
-        lines.append(labelled("stacks", line((f"none  {failed or ''}", "dim"))))
+    lines.append(labelled("stacks", _stacks_taken(times, len(job.ranks), failed, now)))
     return lines
+
+
+def _rank_states(ranks: Sequence[Rank], silent: int) -> Line:
+    """Return `3 running  1 blocked`, and the number of ranks on silent nodes."""
+    states = counted((rank.state for rank in ranks), STATE_ROLES.__getitem__)
+    if not silent:
+        return states
+    return line(states, "  " if states else "", (f"{silent} on silent nodes", "warn"))
+
+
+def _unseen_ranks(job: Job) -> Iterator[Line]:
+    """Yield the ranks that are missing, and how many processes may be ranks."""
+    if missing := absent(job):
+        yield labelled("", line((f"{name_ranks(missing)} not found", "bad")))
+    if job.unnumbered:
+        count = plural(len(job.unnumbered), "process", "processes")
+        yield labelled("", line((f"{count} whose rank could not be read", "warn")))
+
+
+def _stacks_taken(times: Sequence[float], ranks: int, failed: int, now: float) -> Line:
+    """Return how many ranks gave a stack, how long ago, and how many gave none."""
+    if not times:
+        return line((f"none  {failed or ''}", "dim"))
+    text = f"{len(times)} of {ranks}, newest {ago(max(times), now)}"
+    return line(text, (f"  {failed} gave none", "warn") if failed else ("", ""))
 
 
 def _lacking(nodes: Sequence[Node], alone: bool) -> Iterator[Line]:

@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis, Verdict
     from hangtop_core.model import Job, Rank
 
+_STATES = {
+    "slow": ("● SLOW", "warn"),
+    "progressing": ("● PROGRESSING", "good"),
+    "idle": ("○ IDLE", "good"),
+    "starting": ("○ STARTING", "info"),
+    "exited": ("○ EXITED", "bold"),
+}
+"""Text and role of a state that needs no more words."""
+
 
 def worst_first(jobs: Iterable[Job], diagnoses: Mapping[str, Diagnosis]) -> list[Job]:
     """Jobs that hang, that stall, others that live, that hung until they ended, and the others."""
@@ -82,29 +91,26 @@ def state_line(diagnosis: Diagnosis | None, job: Job | None, since: float = 0.0)
     if job is None or diagnosis is None:
         return line(("○ NO JOB" if job is None else "○ WATCHING", "bold"))
     if diagnosis.hung_until_end and diagnosis.ended is not None:
-        seen = "ENDED" if diagnosis.state == "exited" else "LOST"
-        return line((f"● {seen} after hanging {span(diagnosis.ended.after_hanging_s)}", "bad"))
+        end = "ENDED" if diagnosis.state == "exited" else "LOST"
+        return line((f"● {end} after hanging {span(diagnosis.ended.after_hanging_s)}", "bad"))
     if diagnosis.state == "hung":
         lasting = "" if diagnosis.hung_for_s is None else f" {span(diagnosis.hung_for_s + since)}"
         return line((f"● HUNG{lasting}", "hung"))
-    stalled = diagnosis.stalled_for_s
-    if (
-        diagnosis.state in ("progressing", "unknown")
-        and stalled is not None
-        and stalled >= STALLED_AFTER_S
-        and not (diagnosis.state == "unknown" and unread(diagnosis, job))
-    ):
-        return line((f"● STALLED {span(stalled)}", "warn"))
-    if diagnosis.state == "slow":
-        return line(("● SLOW", "warn"))
-    if diagnosis.state == "progressing":
-        return line(("● PROGRESSING", "good"))
-    if diagnosis.state == "idle":
-        return line(("○ IDLE", "good"))
-    if diagnosis.state == "starting":
-        return line(("○ STARTING", "info"))
-    if diagnosis.state == "exited":
-        return line(("○ EXITED", "bold"))
+    stalled_s = _stalled_for(diagnosis, job)
+    if stalled_s is not None:
+        return line((f"● STALLED {span(stalled_s)}", "warn"))
+    if diagnosis.state in _STATES:
+        return line(_STATES[diagnosis.state])
     if isinstance(diagnosis, FlightDiagnosis):
         return line(("○ NOTHING UNDER WAY", "good"))
     return line(("○ WATCHING", "info"))
+
+
+def _stalled_for(diagnosis: Diagnosis, job: Job) -> float | None:
+    """Return for how many seconds a job that is called stalled has made no progress."""
+    seconds = diagnosis.stalled_for_s
+    if diagnosis.state not in ("progressing", "unknown"):
+        return None
+    if seconds is None or seconds < STALLED_AFTER_S:
+        return None
+    return None if diagnosis.state == "unknown" and unread(diagnosis, job) else seconds

@@ -25,13 +25,13 @@ from hangtop_core.rankset import names, rank_label, rank_name
 from hangtop_core.text import plural, shorten, shorten_path, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from hangtop_core.logs.ambiguous import Ambiguity
     from hangtop_core.logs.judge import Fold
     from hangtop_core.logs.record import Record
     from hangtop_core.logs.whose import FileLog
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model import Job, Rank, Snapshot
 
 ROLES = {"root": "bad", "timeout": "warn", "survived": "warn", "cascade": "dim", "exit": "dim",
          "error": "warn"}  # fmt: skip
@@ -80,6 +80,25 @@ class Shown:
     """Whether an error begins here."""
 
 
+class _Outputs(NamedTuple):
+    """The outputs of a job, by the rank that alone prints there, or else by node."""
+
+    owned: dict[int, list[Output]]
+    shared: dict[str, list[Output]]
+
+    def newest(self, rank: Rank) -> Output | None:
+        """Return where a rank printed last: what it printed matters, not in which of its files."""
+        outputs = self.owned.get(rank.rank) or self.shared.get(rank.node, [])
+        return max(outputs, key=lambda output: (output.size > 0, output.changed), default=None)
+
+    def shared_streams(self) -> Iterator[Stream]:
+        """Yield a row for each shared file that is not empty."""
+        shared = (output for outputs in self.shared.values() for output in outputs)
+        for file in (output for output in shared if output.size):
+            key = f"file {file.node} {file.inode}"
+            yield Stream(key, None, file.node, file.path, "", False, file.size, file.changed, "")
+
+
 class Logs:
     """The logs of a job at one moment, worked out once."""
 
@@ -92,50 +111,51 @@ class Logs:
         self._lines: dict[str, list[Shown]] = {}
 
     def _streams(self, job: Job) -> Iterator[Stream]:
+        outputs = self._outputs_by_owner()
         why = {rank: lack.why for lack in self.lacking for rank in lack.ranks}
         parts = self._parts()
-        first = self.judged.first
-        shared: dict[str, list[Output]] = {}
-        owned: dict[int, list[Output]] = {}
-        for one, file in zip(self.outputs, self.files, strict=True):
-            if file.place.rank is None:
-                shared.setdefault(one.node, []).append(one)
-            else:
-                owned.setdefault(file.place.rank, []).append(one)
-        sharing = Counter(rank.node for rank in job.ranks if rank.rank not in owned)
-        # Of a file of several ranks only their lines tell when each printed, if the times in them
-        # are those of the file, and not of another time zone.
-        newest_at: dict[str, float] = {}
+        first = self.judged.first.record.rank if self.judged.first is not None else None
+        counts, printed_at = self._sharing(job, outputs.owned)
         for rank in job.ranks:
-            at = self.judged.last.get(rank.rank, ("", None))[1]
-            if at is not None and rank.rank not in owned:
-                newest_at[rank.node] = max(at, newest_at.get(rank.node, 0.0))
-        for rank in job.ranks:
-            own = owned.get(rank.rank, [])
-            # What it printed last matters, not which of its files that is.
-            some = own or shared.get(rank.node, [])
-            newest = max(some, key=lambda one: (one.size > 0, one.changed), default=None)
+            own = outputs.owned.get(rank.rank, [])
+            newest = outputs.newest(rank)
             last, at = self.judged.last.get(rank.rank, ("", None))
             changed = newest.changed if newest is not None else None
             if not own and at is not None and changed is not None:
-                same = abs(changed - newest_at[rank.node]) < SAME_CLOCK_S
-                changed = at if same else changed
+                changed = _line_or_file_time(at, changed, printed_at[rank.node])
             yield Stream(
                 rank_key(rank),
                 rank.rank,
                 rank.node,
                 newest.path if newest is not None else "",
                 parts.get(rank.rank, ""),
-                first is not None and first.record.rank == rank.rank,
+                rank.rank == first,
                 sum(file.size for file in own),
                 changed,
                 last,
                 why.get(rank.rank, "") if newest is None else "",
-                0 if own or newest is None or last else sharing[rank.node],
+                0 if own or newest is None or last else counts[rank.node],
             )
-        for one in (one for some in shared.values() for one in some if one.size):
-            key = f"file {one.node} {one.inode}"
-            yield Stream(key, None, one.node, one.path, "", False, one.size, one.changed, "")
+        yield from outputs.shared_streams()
+
+    def _outputs_by_owner(self) -> _Outputs:
+        outputs = _Outputs({}, {})
+        for output, file in zip(self.outputs, self.files, strict=True):
+            if file.place.rank is None:
+                outputs.shared.setdefault(output.node, []).append(output)
+            else:
+                outputs.owned.setdefault(file.place.rank, []).append(output)
+        return outputs
+
+    def _sharing(self, job: Job, owned: Container[int]) -> tuple[Counter[str], dict[str, float]]:
+        """Return how many ranks have no file of their own, and when they printed last, by node."""
+        ranks = [rank for rank in job.ranks if rank.rank not in owned]
+        printed_at: dict[str, float] = {}
+        for rank in ranks:
+            at = self.judged.last.get(rank.rank, ("", None))[1]
+            if at is not None:
+                printed_at[rank.node] = max(at, printed_at.get(rank.node, 0.0))
+        return Counter(rank.node for rank in ranks), printed_at
 
     def _parts(self) -> dict[int, str]:
         """The worst of every rank."""
@@ -159,31 +179,44 @@ class Logs:
         return self._lines[stream.key]
 
     def _marked(self, stream: Stream) -> Iterator[Shown]:
+        texts, records = self._texts(stream), self._records_by_first_line()
+        at = 0
+        while at < len(texts):
+            fits = ((r, lines_at(r, texts, at)) for r in records.get(texts[at], ()))
+            record, count = next((fit for fit in fits if fit[1]), (None, 1))
+            if record is None:
+                yield Shown(line((texts[at], "")))
+            else:
+                yield from self._explained(record, texts[at : at + count])
+            at += count
+
+    def _texts(self, stream: Stream) -> list[str]:
+        """Return the lines of a stream; those of a shared file without what ranks printed."""
         kept = Kept()
         for number in self._numbers(stream):
             lines_of(self.outputs[number], partial(kept.add, number))
         choice = Choice() if stream.rank is None else Choice(ranks=frozenset({stream.rank}))
-        texts = [
+        return [
             shown.text
             for shown in kept.shown(self.files, choice)
             if stream.rank is not None or shown.rank is None
         ]
-        begins: dict[str, list[Record]] = {}
+
+    def _records_by_first_line(self) -> dict[str, list[Record]]:
+        records: dict[str, list[Record]] = {}
         for file in self.files:
-            for one in file.records:
-                if one.lines:
-                    begins.setdefault(one.lines[0], []).append(one)
-        at = 0
-        while at < len(texts):
-            fits = ((r, lines_at(r, texts, at)) for r in begins.get(texts[at], ()))
-            record, count = next((one for one in fits if one[1]), (None, 1))
-            role = self._role(record) if record is not None else ""
-            for index in range(at, at + count):
-                error = index == at and record is not None and record.part != "info"
-                yield Shown(line((texts[index], role)), error)
-            if record is not None and record.means:
-                yield Shown(line(("   ↑ ", "dim"), (record.means, "info")))
-            at += count
+            for record in file.records:
+                if record.lines:
+                    records.setdefault(record.lines[0], []).append(record)
+        return records
+
+    def _explained(self, record: Record, texts: Sequence[str]) -> Iterator[Shown]:
+        """Yield the lines of a record, and what it means below them."""
+        role = self._role(record)
+        for index, text in enumerate(texts):
+            yield Shown(line((text, role)), error=index == 0 and record.part != "info")
+        if record.means:
+            yield Shown(line(("   ↑ ", "dim"), (record.means, "info")))
 
     def _numbers(self, stream: Stream) -> list[int]:
         """Which files hold the lines of a stream: its own, or those that several ranks print to."""
@@ -201,6 +234,11 @@ class Logs:
         survived = (one for fold in self.judged.survived for one in fold.members)
         part = "survived" if any(one.lines == record.lines for one in survived) else record.part
         return ROLES.get(part, "")
+
+
+def _line_or_file_time(line_at: float, file_at: float, newest_line_at: float) -> float:
+    """Return the time in a line of a shared file, or the file's if its lines have another clock."""
+    return line_at if abs(file_at - newest_line_at) < SAME_CLOCK_S else file_at
 
 
 def error_items(logs: Logs, now: float) -> list[Item]:
@@ -301,15 +339,7 @@ def columns(now: float) -> tuple[Column[Stream], ...]:
             align="right",
             drop=5,
         ),
-        Column(
-            "last",
-            "LAST LINE",
-            _last,
-            flex=True,
-            minimum=10,
-            maximum=400,
-            drop=1,
-        ),
+        Column("last", "LAST LINE", _last, flex=True, minimum=10, maximum=400, drop=1),
     )
 
 

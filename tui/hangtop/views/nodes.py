@@ -117,12 +117,8 @@ def _row(
     now: float,
 ) -> NodeRow:
     trouble, role, guilty = _trouble(ranks, blamed, victims)
-    reason, reason_role = node.reason or "", node_role(node.state)
     lacking = _lacking(node)
-    if not reason and lacking:
-        reason, reason_role = lacking, "warn"
-    if not reason and " (" in (node.via or ""):
-        reason, reason_role = f"by {node.via}", "dim"  # and why not by what comes first
+    reason, reason_role = _reason(node, lacking)
     level = 2
     if guilty or node.state not in (*OBSERVED, "connecting"):
         level = 0
@@ -145,6 +141,17 @@ def _row(
         reason_role=reason_role,
         level=level,
     )
+
+
+def _reason(node: Node, lacking: str) -> tuple[str, str]:
+    """Return why a node is in its state, or else what it lacks, and the role to show that in."""
+    if node.reason:
+        return node.reason, node_role(node.state)
+    if lacking:
+        return lacking, "warn"
+    if " (" in (node.via or ""):
+        return f"by {node.via}", "dim"  # and why not by what comes first
+    return "", node_role(node.state)
 
 
 def _lacking(node: Node) -> str:

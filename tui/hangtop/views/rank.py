@@ -159,32 +159,40 @@ def _identity(rank: Rank, now: float) -> list[Line]:
     process = rank.process
     up = span(now - process.started_at)
     who = line(str(process.pid), ("  user ", "label"), process.user, ("  up ", "label"), up)
+    versions = process.versions
+    software = "  ".join(f"{NAMES[key]} {versions[key]}" for key in SOFTWARE if key in versions)
+    launcher = f"{process.launcher} (pid {process.launcher_pid or '?'})" if process.launcher else ""
+    return [
+        labelled("pid", who),
+        labelled("rank", _number(rank)),
+        *_if_known("groups", "  ".join(f"{name} {at}" for name, at in process.axes.items())),
+        labelled("cmd", " ".join(process.cmdline) or process.comm),
+        *_if_known("software", software),
+        *_if_known("launcher", launcher),
+        *_if_known("cwd", process.cwd),
+        *_output_paths(process),
+        *_if_known("cgroup", process.cgroup if process.cgroup != "/" else None),
+    ]
+
+
+def _number(rank: Rank) -> Line:
+    """Return the number of a rank, where it was read, and what disputes it."""
+    process = rank.process
     source = f"  from {process.rank_source}" if process.rank_source else ""
     local = "" if rank.local_rank is None else f"  local rank {rank.local_rank}"
-    odd = (f"  but its {process.rank_disputed}" if process.rank_disputed else "", "warn")
-    groups = "  ".join(f"{name} {place}" for name, place in process.axes.items())
-    lines = [
-        labelled("pid", who),
-        labelled("rank", line(rank.name.removeprefix("rank "), (source, "dim"), local, odd)),
-        *([labelled("groups", groups)] if groups else []),
-        labelled("cmd", " ".join(process.cmdline) or process.comm),
-    ]
-    told = [f"{NAMES[key]} {process.versions[key]}" for key in SOFTWARE if key in process.versions]
-    if told:
-        lines.append(labelled("software", "  ".join(told)))
-    if process.launcher:
-        by = f"{process.launcher} (pid {process.launcher_pid or '?'})"
-        lines.append(labelled("launcher", by))
-    if process.cwd:
-        lines.append(labelled("cwd", process.cwd))
+    dispute = f"  but its {process.rank_disputed}" if process.rank_disputed else ""
+    return line(rank.name.removeprefix("rank "), (source, "dim"), local, (dispute, "warn"))
+
+
+def _output_paths(process: Process) -> list[Line]:
     if len(set(process.outputs)) == 1:
-        lines.append(labelled("output", process.outputs[0]))
-    else:
-        names = zip(("stdout", "stderr"), process.outputs, strict=False)
-        lines += [labelled(name, target) for name, target in names]
-    if process.cgroup and process.cgroup != "/":
-        lines.append(labelled("cgroup", process.cgroup))
-    return lines
+        return [labelled("output", process.outputs[0])]
+    names = zip(("stdout", "stderr"), process.outputs, strict=False)
+    return [labelled(name, target) for name, target in names]
+
+
+def _if_known(label: str, value: str | None) -> list[Line]:
+    return [labelled(label, value)] if value else []
 
 
 def _share(share: float | None) -> str:

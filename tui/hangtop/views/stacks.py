@@ -79,34 +79,41 @@ def _without(none: NoStack) -> TreeRow:
 def _frame_row(row: Row, now: float) -> TreeRow:
     frame = row.frame
     role = "dim" if is_library(frame) and frame.file else "bold" if row.fewest else ""
-    rails = "".join("│ " if more else "  " for more in row.more[:-1])
-    if row.more:
-        last = row.more[-1]
-        rails += ("├ " if last else "└ ") if row.first else ("│ " if last else "  ")
     sign = "▸ " if row.folded else ""
     where = place(frame) if frame.file else ""
-    extra = []
-    if row.hidden and row.joined:
-        extra.append(f"⋯ {row.hidden} cut, {row.joined} joined")
-    elif row.hidden:
-        extra.append(f"⋯ {plural(row.hidden, 'frame')} cut")
-    elif row.joined:
-        extra.append(f"⋯ {plural(row.joined, 'frame')} joined")
     native = ("<C> ", "info") if frame.native else ("", "")
     return TreeRow(
         key=row.key,
         count=row.count,
         share=row.share,
         age=None if row.since is None else now - row.since,
-        name=line((rails, "dim"), sign, native, (plain_name(frame.name), role)),
+        name=line((_rails(row), "dim"), sign, native, (plain_name(frame.name), role)),
         place=line((where, "dim" if role == "dim" else "")),
         ranks=row.members,
         who=row.ranks,
         mark=line(("◀ fewest" if row.fewest else "", "culprit")),
-        note=line((", ".join(extra), "dim")),
+        note=line((_frames_left_out(row), "dim")),
         row=row,
         frame=frame,
     )
+
+
+def _rails(row: Row) -> str:
+    """Return the lines that lead to a row from those it is below."""
+    if not row.more:
+        return ""
+    rails = "".join("│ " if more else "  " for more in row.more[:-1])
+    if row.more[-1]:
+        return rails + ("├ " if row.first else "│ ")
+    return rails + ("└ " if row.first else "  ")
+
+
+def _frames_left_out(row: Row) -> str:
+    if row.hidden and row.joined:
+        return f"⋯ {row.hidden} cut, {row.joined} joined"
+    if row.hidden:
+        return f"⋯ {plural(row.hidden, 'frame')} cut"
+    return f"⋯ {plural(row.joined, 'frame')} joined" if row.joined else ""
 
 
 OPEN_BELOW = 9

@@ -22,7 +22,7 @@ from hangtop_core.flightreport import last_entries
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hangtop.situation import Situation
     from hangtop_core.commandlog import CommandRecord
@@ -42,32 +42,45 @@ def help_lines(now: Situation, actions: Sequence[Action]) -> list[Line]:
     What is of running jobs alone is only named where none is looked at.
     """
     never = [action for action in actions if not action.offered(now)]
-    actions = [action for action in actions if action.offered(now)]
-    lines = [line(("On this screen", "title"))]
-    here = [a for a in actions if now.screen in a.screens and a.id not in PLAIN_MOVES]
-    lines += [_help_line(action, now) for action in here]
-    for group in GROUPS:
-        rest = [a for a in actions if a.group == group and not a.screens]
-        if rest:
-            lines += [EMPTY, line((group, "title"))]
-            lines += [_help_line(action, now) for action in rest]
-    others = (a for a in actions if a.screens and now.screen not in a.screens)
-    elsewhere = [a for a in others if a.id not in PLAIN_MOVES]
-    lines += [EMPTY, line(("On other screens", "title"))]
-    lines += [_help_line(action, None) for action in elsewhere]
-    if never:
-        told = ", ".join(f"{keys_of(action)} {action.label}" for action in never)
-        why = needs_live(now) or ""
-        lines += [EMPTY, line(("Keys of running jobs", "title"), (f"  {why}", "dim")), line(told)]
-    lines += [
+    offered = [action for action in actions if action.offered(now)]
+    screen = [a for a in offered if now.screen in a.screens and a.id not in PLAIN_MOVES]
+    filters = (
+        "words are joined by and; 3-7 is a rank set; "
+        "field=value, field!=value, field~part, field>number; !text excludes."
+    )
+    return [
+        line(("On this screen", "title")),
+        *(_help_line(action, now) for action in screen),
+        *_general_keys(now, offered),
+        *_keys_elsewhere(now, offered),
+        *_keys_of_running_jobs(now, never),
         EMPTY,
-        line(
-            ("Filters: ", "title"),
-            "words are joined by and; 3-7 is a rank set; "
-            "field=value, field!=value, field~part, field>number; !text excludes.",
-        ),
+        line(("Filters: ", "title"), filters),
     ]
-    return lines
+
+
+def _general_keys(now: Situation, actions: Sequence[Action]) -> Iterator[Line]:
+    """Yield the keys of all screens, group by group."""
+    for group in GROUPS:
+        members = [a for a in actions if a.group == group and not a.screens]
+        if members:
+            yield from (EMPTY, line((group, "title")))
+            yield from (_help_line(action, now) for action in members)
+
+
+def _keys_elsewhere(now: Situation, actions: Sequence[Action]) -> Iterator[Line]:
+    yield from (EMPTY, line(("On other screens", "title")))
+    for action in actions:
+        if action.screens and now.screen not in action.screens and action.id not in PLAIN_MOVES:
+            yield _help_line(action, None)
+
+
+def _keys_of_running_jobs(now: Situation, actions: Sequence[Action]) -> Iterator[Line]:
+    """Yield the names of keys that no screen offers now, because no running job is observed."""
+    if actions:
+        yield EMPTY
+        yield line(("Keys of running jobs", "title"), (f"  {needs_live(now) or ''}", "dim"))
+        yield line(", ".join(f"{keys_of(action)} {action.label}" for action in actions))
 
 
 def _help_line(action: Action, now: Situation | None) -> Line:

@@ -19,9 +19,9 @@ from hangtop_core.report import need_state, need_text, past_attempt_text
 from hangtop_core.text import duration, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hangtop_core.diagnosis import Diagnosis, Verdict
+    from hangtop_core.diagnosis import Culprit, Diagnosis, Verdict
     from hangtop_core.model import Job, Snapshot
 
 SHOWN_CULPRITS = 6
@@ -65,34 +65,46 @@ def full_lines(
     lines = [line((best.summary, "bold"))]
     if best in diagnosis.verdicts:
         lines += [*end_lines(diagnosis), *past_lines(diagnosis)]
-    apart = [one for one in diagnosis.verdicts if one.apart and one is not best]
-    if apart and diagnosis.verdicts and best is diagnosis.verdicts[0]:
-        told = ", ".join(f"{one.cause} ({_named(one)})" for one in apart[:3])
-        lines.append(
-            labelled(
-                "and",
-                line(
-                    (told, "culprit"),
-                    ("  faults of their own" if len(apart) > 1 else "  a fault of its own", "dim"),
-                ),
-            )
-        )
-    for culprit in best.culprits[:SHOWN_CULPRITS]:
-        rank = culprit.role or "rank ?"
-        if culprit.rank is not None:
-            rank = rank_name(culprit.rank, culprit.about)
-        pid = "" if culprit.pid is None or is_key(culprit.rank or 0) else f"  pid {culprit.pid}"
-        where = f"  on {culprit.node}{pid}" if culprit.node else ""
-        text = line((rank, "culprit"), where)
-        lines.append(labelled("culprit" if best.confidence >= SUSPECTED else "suspect", text))
-    if len(best.culprits) > SHOWN_CULPRITS:
-        rest = [c.rank for c in best.culprits[SHOWN_CULPRITS:] if c.rank is not None]
-        lines.append(labelled("", f"and {plural(len(rest), 'rank')}: {fold(rest)}"))
-    if best.victims:
-        verb = "only waits" if len(best.victims) == 1 else "only wait"
-        text = line(f"{plural(len(best.victims), 'rank')} {verb}: {fold(best.victims)}")
-        lines.append(labelled("victims", text))
+    if diagnosis.verdicts and best is diagnosis.verdicts[0]:
+        lines += _separate_faults(diagnosis.verdicts, best)
+    return [*lines, *_culprit_lines(best), *_victim_lines(best)]
+
+
+def _separate_faults(verdicts: Sequence[Verdict], best: Verdict) -> list[Line]:
+    """Return the line of faults that are not a consequence of the best verdict's."""
+    apart = [verdict for verdict in verdicts if verdict.apart and verdict is not best]
+    if not apart:
+        return []
+    causes = ", ".join(f"{verdict.cause} ({_named(verdict)})" for verdict in apart[:3])
+    note = "  faults of their own" if len(apart) > 1 else "  a fault of its own"
+    return [labelled("and", line((causes, "culprit"), (note, "dim")))]
+
+
+def _culprit_lines(verdict: Verdict) -> list[Line]:
+    label = "culprit" if verdict.confidence >= SUSPECTED else "suspect"
+    lines = [labelled(label, _culprit(who)) for who in verdict.culprits[:SHOWN_CULPRITS]]
+    hidden = verdict.culprits[SHOWN_CULPRITS:]
+    if hidden:
+        ranks = [culprit.rank for culprit in hidden if culprit.rank is not None]
+        lines.append(labelled("", f"and {plural(len(ranks), 'rank')}: {fold(ranks)}"))
     return lines
+
+
+def _culprit(culprit: Culprit) -> Line:
+    """Return `rank 2  on gpu03  pid 3430`."""
+    rank = culprit.role or "rank ?"
+    if culprit.rank is not None:
+        rank = rank_name(culprit.rank, culprit.about)
+    pid = "" if culprit.pid is None or is_key(culprit.rank or 0) else f"  pid {culprit.pid}"
+    return line((rank, "culprit"), f"  on {culprit.node}{pid}" if culprit.node else "")
+
+
+def _victim_lines(verdict: Verdict) -> list[Line]:
+    if not verdict.victims:
+        return []
+    verb = "only waits" if len(verdict.victims) == 1 else "only wait"
+    text = f"{plural(len(verdict.victims), 'rank')} {verb}: {fold(verdict.victims)}"
+    return [labelled("victims", line(text))]
 
 
 def _named(verdict: Verdict) -> str:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis.flight.trace import STARTED, STATE
 from hangtop_core.diagnosis import NO_FIX, BlindSpot
+from hangtop_core.recorder import CLOCK_SET
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -170,7 +171,16 @@ _COMMON: Mapping[str, tuple[str, str]] = {
         "what {what} holds from before the rank's start is of an earlier run, and left out",
         "",
     ),
-    "earlier": ("{what} is of an earlier run: all in it is from before the rank's start", ""),
+    "earlier": (
+        "{what} is of an earlier run, or the clock was set: all in it is from before the rank's "
+        "start",
+        "",
+    ),
+    CLOCK_SET: (
+        "{count} entries of {what} have times before the rank's start, or to come: its clock was "
+        "set. Their order counts, their times do not",
+        "",
+    ),
     "refused": ("{what} was {why}", "look who wrote it"),
     "memory": ("{what} was refused: it takes far more memory than its size explains", ""),
     "deep": ("{what} was refused: it is nested too deeply", ""),
@@ -179,7 +189,8 @@ _COMMON: Mapping[str, tuple[str, str]] = {
     "broke": ("{what} was refused: the process that read it broke down ({why})", ""),
     "error": ("{what}: {why}", ""),
 }
-_UNREADABLE = frozenset(_COMMON) | {"owner", "link"}
+_ODD_TIMES = frozenset({"partly-earlier", CLOCK_SET})
+_UNREADABLE = (frozenset(_COMMON) - _ODD_TIMES) | {"owner", "link"}
 """Codes of ways by which a recorder is there, and could not be read."""
 _WHAT = {
     "file": "its dump file {path}",
@@ -269,7 +280,7 @@ def cautions(recorder: Recorder) -> tuple[str, ...]:
 
 
 def _cautions(trace: Trace, recorder: Recorder) -> Iterable[str]:
-    yield from (explain(one)[0] for one in recorder.ways if one.code == "partly-earlier")
+    yield from (explain(one)[0] for one in recorder.ways if one.code in _ODD_TIMES)
     if recorder.source == "file":
         yield "written by the rank earlier: it may have gone on since"
     backends = {call.backend for call in trace.calls}

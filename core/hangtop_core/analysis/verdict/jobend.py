@@ -33,7 +33,7 @@ def job_end(case: Case) -> Ended:
     A zombie is only known to have left after it last ran.
     """
     ends = [case.ended_at(one) or case.at for one in case.subjects]
-    by = _by_logs(case) or _by_launchers(case.job.launchers)
+    by = case.job.slurm_end or _by_logs(case) or _by_launchers(case.job.launchers)
     by = by or by_statuses(_left(case, one) for one in case.subjects)
     return Ended(round(max(ends, default=case.at), 3), clean(by, 300))
 

@@ -33,6 +33,10 @@ LEFT = "srun: error: n{0}: task {0}: Exited with exit code 1\n"
 CAME_UP = (
     "n{0}:{0}:{0} [0] NCCL INFO comm 0x1 rank {0} nranks 9 cudaDev 0 busId 1 - Init COMPLETE\n"
 )
+QUOTED = """[pod/train-{0}/main] [rank{0}]:[W1121 x
+[pod/train-{0}/main] [rank1]:[W1121 x
+[pod/train-1/main] [rank{0}]:[W1121 x
+"""
 NO_ANSWER = (
     "n{0}:12:13 [0] NCCL WARN NET/IB: Got completion from peer 10.0.0.{0}<4> with status=12 "
     "opcode=0 len=0 vendor err 129\n"
@@ -48,6 +52,7 @@ NO_ANSWER = (
         (LOGGED, SIZE),
         (LEFT, SIZE),
         (CAME_UP, SIZE),
+        (QUOTED, SIZE),
     ],
 )
 def test_cost_is_linear(part: str, size: int) -> None:
