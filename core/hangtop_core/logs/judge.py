@@ -340,6 +340,10 @@ def _same(first: Fold | None, other: Fold) -> bool:
     return bool(about) and "T16" in (first.record.code, other.record.code)
 
 
+def _is_collective_timeout(record: Record) -> bool:
+    return record.code == "T1" and record.fields.get("op") not in POINT_TO_POINT
+
+
 def _positions(records: Sequence[Record]) -> tuple[Position, ...]:
     """The newest position of every rank in every group: what a flight recorder would tell."""
     ops = {
@@ -361,8 +365,7 @@ def _positions(records: Sequence[Record]) -> tuple[Position, ...]:
     for record in records:
         # Without a recorder's state (torch before 2.5) the number of what it waited for is all.
         seq = record.fields.get("seq")
-        is_wait = record.code == "T1" and record.fields.get("op") not in POINT_TO_POINT
-        if is_wait and record.rank is not None and seq is not None:
+        if _is_collective_timeout(record) and record.rank is not None and seq is not None:
             if record.rank in known:
                 continue
             known.add(record.rank)
