@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core.model import ENDED
+
 if TYPE_CHECKING:
     from hangtop_core.model import Job, Snapshot
 
@@ -31,8 +33,8 @@ def pids_of(job: Job) -> set[Identity]:
 
 def live_pids(job: Job) -> frozenset[Identity]:
     """Identities of its ranks that have not left."""
-    ranks = (rank.process for rank in job.ranks if not rank.ended)
-    return frozenset(one.identity for one in (*ranks, *job.unnumbered))
+    ranks = [rank.process for rank in job.ranks if rank.state not in ENDED]
+    return frozenset([(one.node, one.pid, one.start) for one in (*ranks, *job.unnumbered)])
 
 
 def attempt_pids(job: Job) -> frozenset[Identity]:

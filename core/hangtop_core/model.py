@@ -49,6 +49,9 @@ RankState = Literal[
     "running", "sleeping", "disk-wait", "stopped", "traced", "zombie", "exited", "unknown"
 ]
 
+ENDED = frozenset({"exited", "zombie"})
+"""States of a process that has left, or of which only the exit status is left."""
+
 
 class Fact(Struct, frozen=True, gc=False):
     """Whether something can be used on a node, and if not, why and how to change that."""
@@ -226,7 +229,7 @@ class Rank(Struct, frozen=True, gc=False):
     @property
     def ended(self) -> bool:
         """Whether its process has left, or is a zombie."""
-        return self.state in ("exited", "zombie")
+        return self.state in ENDED
 
     @property
     def opened(self) -> tuple[Descriptor, ...]:

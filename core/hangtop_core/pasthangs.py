@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from hangtop_core.diagnosis import MAKES_PROGRESS, STALLED_AFTER_S, Ended, PastAttempt
 from hangtop_core.following import attempt_pids, follow
 from hangtop_core.lastverdict import Hang, outlived
+from hangtop_core.model import ENDED
 from hangtop_core.nodestates import UNSEEN
 from hangtop_core.statuses import by_statuses, with_printed
 
@@ -166,7 +167,7 @@ def _judged(one: _Followed, snapshot: Snapshot, diagnosis: Diagnosis) -> Diagnos
     hang, ended = one.hang, _end(one.job, snapshot, diagnosis)
     if hang is not None and ended is not None and _lasted(one, hang, diagnosis):
         diagnosis = outlived(hang, diagnosis, ended)
-    if ended is not None or any(rank.ended for rank in one.job.ranks):
+    if ended is not None or any(rank.state in ENDED for rank in one.job.ranks):
         one.last, one.last_at = diagnosis, snapshot.at
     return diagnosis
 
@@ -179,7 +180,7 @@ def _note_hang(followed: _Followed, snapshot: Snapshot, diagnosis: Diagnosis) ->
         _note_progress(followed, followed.hang, diagnosis, snapshot.at)
     if diagnosis.state != "hung":
         return
-    gone = frozenset(rank.process.identity for rank in followed.job.ranks if rank.ended)
+    gone = frozenset(rank.process.identity for rank in followed.job.ranks if rank.state in ENDED)
     hang = followed.hang
     if hang is None or gone <= hang.gone or not _explained(hang.diagnosis):
         since = snapshot.at - (diagnosis.hung_for_s or 0.0)
@@ -191,7 +192,7 @@ def _note_progress(followed: _Followed, hang: Hang, diagnosis: Diagnosis, at: fl
     """Note progress after a hang, which is over once the job hangs anew or has recovered."""
     since = at if followed.progress_since is None else followed.progress_since
     followed.progress_since = since
-    is_whole = not any(rank.ended for rank in followed.job.ranks)
+    is_whole = not any(rank.state in ENDED for rank in followed.job.ranks)
     followed.freed = followed.freed or (is_whole and _freed(hang, followed.job.ranks, 0.0))
     if diagnosis.state == "hung" or at - since >= RECOVERED_S:
         followed.hang = None

@@ -32,9 +32,10 @@ def rejudge(pictures: Sequence[Update], hang_after: float) -> tuple[Update, ...]
     """
     *earlier, newest = pictures
     pictures = (*earlier, judge(newest, hang_after))
-    _, sources = _followed(pictures)
-    fresh = (_fresh(one, hang_after) if one.snapshot.at in sources else one for one in earlier)
-    told, _ = _followed((*fresh, pictures[-1]))
+    told, sources = _followed(pictures)
+    if any(one.snapshot.at in sources for one in earlier):
+        fresh = (_fresh(one, hang_after) if one.snapshot.at in sources else one for one in earlier)
+        told, _ = _followed((*fresh, pictures[-1]))
     return (*told[:-1], _agreed(told[-1], pictures[-1], newest))
 
 

@@ -80,7 +80,7 @@ def version(tools: Tools, name: str, options: List[str], cancel: threading.Event
         done = tools.run([path, *options], _SECONDS, cancel)
     except OSError as error:
         return {"ok": False, "path": path, "why": "%s does not start: %s" % (path, error.strerror)}
-    words = procfs.text(done.out).partition("\n")[0].split()
+    words = procfs.text(done.out[:4096]).partition("\n")[0].split()
     if done.code != 0 or not words:
         why = "%s does not run: it %s" % (
             path,

@@ -168,5 +168,5 @@ def _why(done: Any, limit: float) -> str:
         return "it took more than %g s and was given up" % limit
     if done.cancelled:
         return "it was given up"
-    said = procfs.text(done.err).strip().splitlines()
+    said = procfs.text(done.err[-4096:]).strip().splitlines()
     return "gdb wrote no core: %s" % (said[-1][:300] if said else "it ended with %s" % done.code)

@@ -96,11 +96,11 @@ class Gpus:
             if done.timed_out:
                 told = {"error": "NVML gave no answer in %g s" % SILENCE}
             else:
-                for line in done.out.splitlines():
+                for line in done.out[: 1 << 20].splitlines():
                     self._take(line)
                 told = dict(self.about)
                 if not told:
-                    last = procfs.text(done.err).strip().rpartition("\n")[2][:200]
+                    last = procfs.text(done.err[-4096:]).strip().rpartition("\n")[2][:200]
                     told = {"error": "NVML ended with %s: %s" % (done.code, last)}
         except OSError as error:
             told = {"error": "NVML could not be asked: %s" % str(error)[:200]}

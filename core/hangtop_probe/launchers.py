@@ -144,7 +144,7 @@ TABLE = (
         "Monarch",
         ranks="RANK",
         nodes="GROUP_RANK",
-        title=r"\S*python\S* .*-m monarch\.",
+        title=r"(?=\S*python)\S* .*-m monarch\.",
         starts="one by one",
         logs="monarch_log.log in /tmp/USER",
     ),

@@ -83,9 +83,9 @@ def with_torch(paths: Sequence[str], tools: Tools, request: Request) -> List[Dic
             found.append({"path": full, "why": "it does not start: %s" % error.strerror})
             continue
         request.check()
-        words = procfs.text(done.out).split()
+        words = procfs.text(done.out[:4096]).split()
         if done.code != 0 or len(words) != 2:
-            last = procfs.text(done.err).strip().rpartition("\n")[2]
+            last = procfs.text(done.err[-4096:]).strip().rpartition("\n")[2]
             why = "no answer in %g s" % _LOOK_S if done.timed_out else last or "it fails"
             found.append({"path": full, "why": why[:200]})
             continue

@@ -123,7 +123,7 @@ def _asked_version(path: str) -> Optional[str]:
         done = tools.Tools().run([path, "--version"], 2.0, threading.Event())
     except OSError:
         return None
-    said = procfs.text(done.out).split()
+    said = procfs.text(done.out[:4096]).split()
     return said[-1][:40] if done.code == 0 and said else None
 
 

@@ -163,7 +163,7 @@ def explain(pid: int, done: Done, seconds: float) -> Message:
         return failure("error", "py-spy wrote more than %d MiB and was ended" % (MAX_OUTPUT >> 20))
     if done.cancelled:
         return failure("error", "cancelled")
-    said = procfs.text(done.err).strip().split("\nStack backtrace")[0]
+    said = procfs.text(done.err[: 1 << 16]).strip().split("\nStack backtrace")[0]
     line = " ".join(said.split())[:300] or "py-spy %s and said nothing" % ended(done.code)
     if not os.path.exists("/proc/%d" % pid) or "No such process" in said:
         return failure("gone", "the process is gone")

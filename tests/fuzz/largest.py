@@ -65,7 +65,7 @@ SIZES = {
     "numerics_on_the_node": 64 * MIB,  # numerics.MAX_READ
     "servers_in_ranks": 1 << 16,
     "sysfs_of_ports": 4096,
-    "capture": 64 * MIB,  # form.MAX_LINE
+    "capture": 32 * MIB,  # form.MAX_LINE
     "packed_capture": 16 * MIB,
     "log": 4 * MIB,  # of a live job; files are read to their end, in time that grows with them
     "packed_log": 4 * MIB,
@@ -94,7 +94,7 @@ ROWS = {
     "other_answers": "other answers of a node",
     "network_test": "what nodes answer to a test of the network",
     "strace_lines": "system calls of one trace",
-    "proc": "files of /proc, by 17 parsers together",
+    "proc": "files of /proc, by 17 parsers together: of empty lines, which the kernel never writes",
     "proc_where_it_is_used": "the same where they are used, with those of control groups",
     "masking": "a line that is masked",
     "kernel_record": "a record of the kernel log",

@@ -8,6 +8,7 @@ too, which takes some minutes, and prints those that are slow.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import itertools
 import pkgutil
@@ -66,7 +67,7 @@ class Slow(NamedTuple):
 
 
 def patterns() -> list[Pattern]:
-    """Return all that modules compile when they are imported: in a process that has none of them yet."""
+    """Return all of the packages: in a process that has imported none of them yet."""
     found: dict[tuple[Any, int], Pattern] = {}
     compile_ = re.compile
 
@@ -96,7 +97,28 @@ def patterns() -> list[Pattern]:
     ways = _ways()
     for key, one in found.items():
         found[key] = one._replace(ways=ways[one.where] or ("search",))
-    return list(found.values())
+    return [*found.values(), *_not_compiled(), *_titles()]
+
+
+def _titles() -> Iterator[Pattern]:
+    """Yield those of the table of launchers."""
+    for one in importlib.import_module("hangtop_probe.launchers").TABLE:
+        if one.title:
+            yield Pattern("hangtop_probe.launchers:title", one.title, 0, ("match",))
+
+
+def _not_compiled() -> Iterator[Pattern]:
+    """Yield those that are written where they are used."""
+    sources = {module: text for module, text in _sources().items() if ".demo" not in module}
+    for module, text in sources.items():
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.Call(
+                    ast.Attribute(ast.Name("re"), used),
+                    [ast.Constant(str() | bytes() as written), *_],
+                ) if used != "compile":
+                    way = used if used in WAYS else "search"
+                    yield Pattern(f"{module}:{node.lineno}", written, 0, (way,))
 
 
 def _modules(folder: Path) -> Iterator[str]:
@@ -112,13 +134,7 @@ _USED = re.compile(r"\b(\w+)\.(search|match|fullmatch|findall|finditer|sub|split
 
 def _ways() -> Any:
     """By module and line, in which ways what is compiled there is used anywhere."""
-    sources = {}
-    for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            module = ".".join(
-                path.relative_to(ROOT / package.partition("/")[0]).with_suffix("").parts
-            )
-            sources[module.removesuffix(".__init__")] = path.read_text("utf-8")
+    sources = _sources()
     used = defaultdict(set)
     for text in sources.values():
         for match in _USED.finditer(text):
@@ -129,6 +145,16 @@ def _ways() -> Any:
         for match in _ASSIGNED.finditer(text):
             line = text.count("\n", 0, match.start(1)) + 1
             found[f"{module}:{line}"] = tuple(sorted(used[match[1]]))
+    return found
+
+
+def _sources() -> dict[str, str]:
+    """Return the text of each module."""
+    found = {}
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            parts = path.relative_to(ROOT / package.partition("/")[0]).with_suffix("").parts
+            found[".".join(parts).removesuffix(".__init__")] = path.read_text("utf-8")
     return found
 
 

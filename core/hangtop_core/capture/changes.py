@@ -41,8 +41,9 @@ _SCALARS = frozenset({str, int, float, bool})
 _QUICK: dict[Any, type] = {int: int, float: float, int | None: int, float | None: float}
 MAX_ITEMS = 1 << 18
 """Items of one tuple or mapping."""
-MAX_MADE = 20_000_000
-"""Places in all tuples of a file together: what a few bytes there can grow to has a bound."""
+MAX_MADE = 4_000_000
+"""Places in all tuples of a file together: what a few bytes there can grow to has a bound, as each
+is looked at. A history has a million ranks at most (`History`)."""
 
 _APART = frozenset({Update, Snapshot, Job, Rank, Recorder})
 """What may hold a trace, and so cannot be decoded in one go."""
@@ -347,8 +348,10 @@ class Maker:
 
     def _count(self, count: int) -> None:
         self._made += count
-        if count > MAX_ITEMS or self._made > MAX_MADE:
-            raise Damaged("it has more items than hangtop reads")
+        if count > MAX_ITEMS:
+            raise Damaged(f"it has more than {MAX_ITEMS:,} items of one kind, the limit")
+        if self._made > MAX_MADE:
+            raise Damaged(f"it has more than {MAX_MADE:,} items in all pictures, the limit")
 
 
 def _type(one: Any) -> type[Struct]:

@@ -30,8 +30,12 @@ HEADER_BYTES = 8192
 
 MAX_LINE = 32 << 20
 """Bytes of one line."""
-MAX_BYTES = 1 << 30
-"""Of all lines together, without compression."""
+MAX_BYTES = 512 << 20
+"""Of all lines together, without compression. By estimate 8,192 ranks with recorders, and what they
+were for ten minutes, are 200 MiB."""
+MAX_HOLDERS = 8 << 20
+"""Lists and objects of all lines together: each takes more time and room than its few bytes, and
+has fifty in real captures."""
 MAX_LINES = 2_000_000
 MAX_PICTURES = 4_000
 MAX_STACKS = 200_000

@@ -22,6 +22,7 @@ from hangtop_core.capture.form import (
     FAMILY,
     LAST_TIME,
     MAX_BYTES,
+    MAX_HOLDERS,
     MAX_LINE,
     MAX_LINES,
     MAX_PICTURES,
@@ -146,7 +147,7 @@ class Lines:
 
     def __init__(self, file: gzip.GzipFile) -> None:
         self._file = file
-        self._bytes = 0
+        self._bytes = self._holders = 0
         self.count = 0
         self.wrong: str | None = None
         """Why there are no more."""
@@ -164,10 +165,14 @@ class Lines:
             if not line:
                 return
             self._bytes += len(line)
+            self._holders += line.count(b"[") + line.count(b"{")
             self.count += 1
             if len(line) > MAX_LINE or self._bytes > MAX_BYTES:
                 limits = f"{size(MAX_LINE)} in a line, {size(MAX_BYTES)} in all"
                 self.wrong = f"it has more than hangtop reads: {limits}"
+                return
+            if self._holders > MAX_HOLDERS:
+                self.wrong = f"it has more than {MAX_HOLDERS:,} lists and objects, the limit"
                 return
             if not line.endswith(b"\n"):
                 self.wrong = "it is cut off"
@@ -360,7 +365,7 @@ def _check_time(update: Update) -> None:
 
 def _bound(some: Any, most: int) -> None:
     if len(some) >= most:
-        raise Damaged("it has more items than hangtop reads")
+        raise Damaged(f"it has more than {most:,} items of one kind, the limit")
 
 
 def _text(raw: Any, most: int = 4096) -> str:

@@ -23,6 +23,7 @@ import msgspec
 from hangtop_core.logs.names import places
 from hangtop_core.logs.parse import Line, Parser
 from hangtop_core.logs.whose import FileLog, Place
+from hangtop_core.text import size as size_told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,6 +40,8 @@ QUIET = 128 << 20
 SEARCHED = 4 << 30
 SEARCH_S = 10.0
 """Bytes and seconds that one search backwards may take."""
+UNPACKED = 16 << 30
+"""Bytes of a packed file that are unpacked, in half a minute: a few megabytes can be any number."""
 MARKED = 8
 """Pieces with errors in them that are read beside the head and the tail: those furthest back."""
 MAX_FILES = 20_000
@@ -176,9 +179,13 @@ def _of_stream(
             parser.finish()
         parser.feed(decode(piece))
 
+    bounded = found.path.endswith(".gz") and not everything
     for piece, why in _pieces(stream):
         problem = why
         size += len(piece)
+        if bounded and size > UNPACKED:
+            problem = f"it unpacks to more than {size_told(UNPACKED)}, which --all reads"
+            break
         if everything or size <= WHOLE - TAIL:
             feed(piece)
             continue

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import errno
 import os
-import resource
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -148,8 +147,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 OPENS = "`hangtop open {file}` looks through it when it is a capture"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-CRAMPED = 64 << 20
-"""Bytes of address space within which not even all modules can be loaded."""
 _NO_RESULT = (None, "run", "open", "demo", "debug")
 """Commands that do what they are there for also where nothing can be printed."""
 
@@ -188,9 +185,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Requests end by themselves before this: hangtop itself had no time, or was asleep.
         print("hangtop: no answer in time", file=sys.stderr)
         return 1
-    except (MemoryError, SystemError, ImportError) as error:
-        if not isinstance(error, MemoryError) and not _is_cramped():
-            raise
+    except MemoryError:
         print("hangtop: there is too little memory here (ulimit -v)", file=sys.stderr)
         return 1
     except OSError as error:
@@ -246,11 +241,6 @@ def _print_schema(name: str) -> int:
     except UsageError as error:
         print(f"hangtop: {error}", file=sys.stderr)
         return 2
-
-
-def _is_cramped() -> bool:
-    """Whether so little memory is allowed that importing fails by it, as which error ever."""
-    return 0 <= resource.getrlimit(resource.RLIMIT_AS)[0] < CRAMPED
 
 
 def _only_prints(arguments: argparse.Namespace) -> bool:

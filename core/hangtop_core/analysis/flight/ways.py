@@ -242,7 +242,7 @@ def explain(way: RecorderWay) -> tuple[str, str]:
         return "", ""
     args = _Blanks({key: clean(value, 200) for key, value in way.args.items()})
     # Ranks that stand alike are told together, so their own numbers are left out.
-    args["path"] = re.sub(r"\d+(\.pipe)?$", r"<rank>\1", args.get("path", ""))
+    args["path"] = re.sub(r"(?<!\d)\d+(\.pipe)?$", r"<rank>\1", args.get("path", ""))
     texts = _TEXTS.get((way.way, way.code))
     if texts is None:
         what = _WHAT.get(way.way)

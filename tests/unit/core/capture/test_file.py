@@ -19,7 +19,17 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.capture import Facts, Redaction, form, is_capture, load, memory, read, save
+from hangtop_core.capture import (
+    Facts,
+    Redaction,
+    changes,
+    form,
+    is_capture,
+    load,
+    memory,
+    read,
+    save,
+)
 from hangtop_core.capture.boundary import harmless
 from hangtop_core.capture.redact import Redactor
 from hangtop_core.columns import ENTRY, MAX_LENGTH
@@ -394,13 +404,33 @@ def test_what_unpacks_to_too_much_memory_is_cut_off(
 def test_limits_hold(whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (
         ("MAX_LINES", 20), ("MAX_BYTES", 20_000), ("MAX_PICTURES", 2), ("MAX_STACKS", 1),
-        ("MAX_RANKS", 2), ("MAX_NODES", 0),
+        ("MAX_RANKS", 2), ("MAX_NODES", 0), ("MAX_HOLDERS", 40),
     ):  # fmt: skip
         with monkeypatch.context() as patch:
             patch.setattr(read, name, value)
             found = load_bytes(whole, tmp_path / "x")
             assert found.cut is not None, name
             assert "more" in found.cut, name
+
+
+def test_items_of_all_pictures_together_have_a_limit(
+    whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line of fifty bytes can be another picture of all ranks, each of which is looked at."""
+    *lines, end = lines_of(whole)
+    lines = [line for line in lines if "earlier" not in line]
+    base = next(line["base"]["snapshot"] for line in lines if "base" in line)
+    changed = {"set": {"0": {"ranks": {"set": {"0": {"moved_at": 7.0}}}}}}
+    pictures = [
+        {"earlier": {"snapshot": {"at": base["at"] - number, "jobs": changed}}}
+        for number in range(1, 9)
+    ]
+    data = zipped([*lines, *pictures, end])
+    assert load_bytes(data, tmp_path / "x").cut is None
+    monkeypatch.setattr(changes, "MAX_MADE", 20)
+    found = load_bytes(data, tmp_path / "x")
+    assert "more than 20 items in all pictures, the limit" in (found.cut or "")
+    assert 1 < len(found.pictures) < 9
 
 
 def test_what_a_later_version_adds_is_left_out(whole: bytes, tmp_path: Path) -> None:

@@ -115,6 +115,19 @@ def test_packed_files_are_read(tmp_path: Path) -> None:
     assert read(found, 0).problem
 
 
+def test_what_a_packed_file_unpacks_to_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "train.log.gz"
+    path.write_bytes(gzip.compress(b"step 1\n" + bytes(64 << 20)))
+    monkeypatch.setattr(files, "UNPACKED", 32 << 20)
+    (found,), _ = files.find([str(path)])
+    log = files.read(found, 0)
+    assert log.problem == "it unpacks to more than 32.0 MiB, which --all reads"
+    assert log.size < 40 << 20
+    assert files.read(found, 0, everything=True).problem is None
+
+
 def test_of_a_packed_file_that_was_cut_all_that_there_is_is_read(tmp_path: Path) -> None:
     path = tmp_path / "train.log.gz"
     more = "".join(f"step {number} {hash(str(number))}\n" for number in range(300_000))
