@@ -64,26 +64,40 @@ class Devices:
                 changed["nvml"] = messages.decode(piece.nvml, Nvml)
             except messages.BadPieceError as error:
                 complain(f"nvml: {error}")
-        for key, raw in piece.gpus.items():
-            number = int(key) if key.isdecimal() and len(key) < 5 else None
-            if number is None or (number not in self.gpus and len(self.gpus) >= MAX_DEVICES):
-                complain("gpus: not a GPU, or too many")
-                continue
-            fields = _read(raw, _GPU, f"GPU {number}", complain)
-            self.gpus[number] = self._gpu(number, fields, at, skew)
-        for said, raw in piece.nics.items():
-            name = clean(said, MAX_NAME)
-            if name not in self.nics and len(self.nics) >= MAX_DEVICES:
-                complain("nics: too many")
-                continue
-            fields = _read(raw, _NIC, f"port {name}", complain)
-            self.nics[name] = self._nic(name, fields, at)
+        self._fold_gpus(piece.gpus, at, skew, complain)
+        self._fold_nics(piece.nics, at, complain)
         if piece.gpus:
             changed["gpus"] = tuple(self.gpus[index] for index in sorted(self.gpus))
         if piece.nics:
             changed["nics"] = tuple(self.nics[name] for name in sorted(self.nics))
         self._at = at
         return changed
+
+    def _fold_gpus(
+        self,
+        gpus: Mapping[str, object],
+        at: float,
+        skew: float,
+        complain: Callable[[str], None],
+    ) -> None:
+        for key, raw in gpus.items():
+            index = int(key) if key.isdecimal() and len(key) < 5 else None
+            if index is None or (index not in self.gpus and len(self.gpus) >= MAX_DEVICES):
+                complain("gpus: not a GPU, or too many")
+                continue
+            fields = _read(raw, _GPU, f"GPU {index}", complain)
+            self.gpus[index] = self._gpu(index, fields, at, skew)
+
+    def _fold_nics(
+        self, nics: Mapping[str, object], at: float, complain: Callable[[str], None]
+    ) -> None:
+        for key, raw in nics.items():
+            name = clean(key, MAX_NAME)
+            if name not in self.nics and len(self.nics) >= MAX_DEVICES:
+                complain("nics: too many")
+                continue
+            fields = _read(raw, _NIC, f"port {name}", complain)
+            self.nics[name] = self._nic(name, fields, at)
 
     def _gpu(self, index: int, fields: dict[str, Any], at: float, skew: float) -> Gpu:
         old = self.gpus.get(index)
@@ -134,26 +148,33 @@ def _worked(old: Gpu, new: Gpu) -> bool:
     A communication kernel that waits for a peer polls a flag: it keeps the GPU busy by 100 %, draws
     far less power than training, evenly, and moves no data.
     """
-    limit, span = new.power_limit_w, new.at - old.at
-    power, before = new.power_w, old.power_w
-    if limit and power is not None:
-        if max(power, grown(old.energy_j, new.energy_j) / span if span > 0 else 0) > (
-            BUSY_SHARE * limit
-        ):
-            return True
-        if before is not None and abs(power - before) >= SWING * limit:
-            return True
+    span = new.at - old.at
+    if _draws_working_power(old, new, span):
+        return True
     if new.util is not None and old.util is not None and abs(new.util - old.util) >= UTIL_SWING:
         return True
-    if (new.memory_util or 0) >= BUSY_MEMORY:
+    if (new.memory_util or 0) >= BUSY_MEMORY or _pcie_traffic_changed(old, new):
         return True
-    over, before_kb = _over_pcie(new), _over_pcie(old)
-    if over is not None and before_kb is not None:
-        change = abs(over - before_kb)
-        if change >= PCIE_CHANGE_KB and change >= PCIE_SWING * max(over, before_kb):
-            return True
     # Links are read less often than the rest, at most every ten seconds or so.
     return span > 0 and grown(old.nvlink_kb, new.nvlink_kb) > LINK_RATE_KB * max(span, 10.0)
+
+
+def _draws_working_power(old: Gpu, new: Gpu, span: float) -> bool:
+    """Whether a GPU drew much of its power limit, or the power changed by a phase of work."""
+    limit, power = new.power_limit_w, new.power_w
+    if not limit or power is None:
+        return False
+    mean = grown(old.energy_j, new.energy_j) / span if span > 0 else 0
+    if max(power, mean) > BUSY_SHARE * limit:
+        return True
+    return old.power_w is not None and abs(power - old.power_w) >= SWING * limit
+
+
+def _pcie_traffic_changed(old: Gpu, new: Gpu) -> bool:
+    rate, before = _over_pcie(new), _over_pcie(old)
+    if rate is None or before is None:
+        return False
+    return abs(rate - before) >= max(PCIE_CHANGE_KB, PCIE_SWING * max(rate, before))
 
 
 def _over_pcie(gpu: Gpu) -> int | None:

@@ -9,6 +9,10 @@ if TYPE_CHECKING:
 
 IO_NOISE = 512.0
 """Bytes a second that mean nothing: a heartbeat, a log line, a metrics socket."""
+MUCH = 65536.0
+"""Bytes a second that a program writes which saves something, however slowly."""
+MUCH_READ = 16384.0
+"""Likewise of one that reads."""
 _WINDOW = 10.0
 """Seconds over which a rate is taken."""
 _MAX_POINTS = 32

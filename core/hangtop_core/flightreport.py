@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from hangtop_core.analysis.flight.trace import Trace
     from hangtop_core.analysis.flight.ways import Source
+    from hangtop_core.analysis.flight.world import World
     from hangtop_core.model import Frame
 
 SHOWN_ROWS = 24
@@ -80,25 +81,28 @@ def _head(diagnosis: FlightDiagnosis) -> str:
     flight, job = diagnosis.flight, diagnosis.job
     seen = len(job.ranks_seen) if job is not None else 0
     size = job.world_size if job is not None else None
-    state = "NOTHING IN FLIGHT"
-    if diagnosis.state == "hung":
-        waited = diagnosis.hung_for_s
-        state = f"HUNG for {duration(waited)} or more" if waited is not None else "HUNG"
-        if seen and seen == sum(len(one.ranks) for one in flight.ended):
-            state = "ENDED while ranks waited"
+    if flight.recorders and not seen:
+        return f"NOT KNOWN: no recorder of {size} ranks could be read"
+    if flight.unreadable and not seen:
+        return f"NOT KNOWN: no dump of {plural(size or 0, 'rank')} could be read"
     of = f" of {size}" if size is not None else ""
     versions = ", ".join(flight.versions) or "?"
     libraries = "".join(f", library {name}" for name in list(flight.libraries)[:2])
     entries = plural(flight.entries, "entry", "entries")
-    if flight.recorders:
-        if diagnosis.state == "progressing":
-            state = "PROGRESSING"
-        if not seen:
-            return f"NOT KNOWN: no recorder of {size} ranks could be read"
-    elif flight.unreadable and not seen:
-        return f"NOT KNOWN: no dump of {plural(size or 0, 'rank')} could be read"
-    what = "recorders" if flight.recorders else "dumps"
-    return f"{state}: {what} of {seen}{of} ranks, {entries} (format {versions}{libraries})"
+    source = "recorders" if flight.recorders else "dumps"
+    state = _state_text(diagnosis, seen)
+    return f"{state}: {source} of {seen}{of} ranks, {entries} (format {versions}{libraries})"
+
+
+def _state_text(diagnosis: FlightDiagnosis, seen: int) -> str:
+    """Return the state in capitals; ``seen``: how many ranks have been read."""
+    if diagnosis.state == "hung":
+        if seen and seen == sum(len(ends.ranks) for ends in diagnosis.flight.ended):
+            return "ENDED while ranks waited"
+        waited = diagnosis.hung_for_s
+        return f"HUNG for {duration(waited)} or more" if waited is not None else "HUNG"
+    running = diagnosis.flight.recorders and diagnosis.state == "progressing"
+    return "PROGRESSING" if running else "NOTHING IN FLIGHT"
 
 
 class _Row(Struct):
@@ -235,6 +239,18 @@ def _read(recorders: Sequence[Source], width: int) -> Iterator[str]:
             )
 
 
+_EntryKey = tuple[int, int, int, int, int]
+"""Group, sequence number, call, flags and site: equal for ranks with the same entry."""
+
+
+class _SharedEntry(NamedTuple):
+    """An entry, in the trace of the first rank that has it."""
+
+    trace: Trace
+    at: int
+    ranks: list[int]
+
+
 def entries_text(
     picture: Picture,
     width: int,
@@ -251,43 +267,46 @@ def entries_text(
         groups: only groups with one of these names or descriptions.
         stacks: print the stack below each line.
     """
-    rows: dict[tuple[int, int, int, int, int], list[int]] = {}
-    place: dict[tuple[int, int, int, int, int], tuple[Trace, int]] = {}
     world = picture.world
+    shared: dict[_EntryKey, _SharedEntry] = {}
     for rank, trace in world.traces.items():
         if ranks is not None and rank not in ranks:
             continue
-        indices = [world.group_of(rank, n) for n in range(len(trace.groups))]
-        numbers = [
-            n if groups is None or {world.groups[n].uid, world.groups[n].desc} & set(groups) else -1
-            for n in indices
-        ]
-        calls = [hash(one) for one in trace.calls]
-        columns = zip(trace.group, trace.seq, trace.call, trace.flag, trace.site, strict=True)
-        sites = [hash(stack) if stacks else 0 for stack in trace.sites]
-        for at, (group, seq, call, flag, site) in enumerate(columns):
-            if numbers[group] < 0:
-                continue
-            key = (numbers[group], seq, calls[call], flag, sites[site])
-            if key in rows:
-                rows[key].append(rank)
-            else:
-                rows[key] = [rank]
-                place[key] = (trace, at)
+        for at, key in _entry_keys(world, rank, groups, stacks):
+            if key not in shared:
+                shared[key] = _SharedEntry(trace, at, [])
+            shared[key].ranks.append(rank)
     yield f"{'TIME':<8}  {'#':>8}  {'STATE':<9}  {'RANKS':<14}  GROUP, OPERATION"
-    ordered = sorted(rows, key=lambda key: (place[key][0].created[place[key][1]], key))
     last: tuple[Frame, ...] = ()
-    for key in ordered:
-        trace, at = place[key]
-        yield _entry_line(trace, at, rows[key], world.groups[key[0]].label, width)
+    for key, entry in sorted(shared.items(), key=lambda i: (i[1].trace.created[i[1].at], i[0])):
+        trace, at = entry.trace, entry.at
+        yield _entry_line(trace, at, entry.ranks, world.groups[key[0]].label, width)
         stack = trace.sites[trace.site[at]]
         if stacks and stack and stack != last:
             yield from (
                 f"{'':>10}{shorten(frame_text(frame), max(width - 10, 20))}" for frame in stack
             )
             last = stack
-    if not ordered:
+    if not shared:
         yield "no entries" + (" of these ranks and groups" if ranks or groups else "")
+
+
+def _entry_keys(
+    world: World, rank: int, groups: Collection[str] | None, stacks: bool
+) -> Iterator[tuple[int, _EntryKey]]:
+    """Yield the place and the key of each entry of a rank in these groups."""
+    trace = world.traces[rank]
+    indices = [world.group_of(rank, n) for n in range(len(trace.groups))]
+    chosen = [
+        groups is None or bool({world.groups[n].uid, world.groups[n].desc} & set(groups))
+        for n in indices
+    ]
+    calls = [hash(call) for call in trace.calls]
+    sites = [hash(stack) if stacks else 0 for stack in trace.sites]
+    columns = zip(trace.group, trace.seq, trace.call, trace.flag, trace.site, strict=True)
+    for at, (group, seq, call, flag, site) in enumerate(columns):
+        if chosen[group]:
+            yield at, (indices[group], seq, calls[call], flag, sites[site])
 
 
 def last_entries(trace: Trace, count: int) -> list[str]:

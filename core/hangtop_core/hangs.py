@@ -151,31 +151,44 @@ class Hangs:
         job, at = known.job, update.snapshot.at
         diagnosis = update.diagnoses.get(job.key)
         alive = live_pids(job)
-        found: list[Happened] = []
+        news: list[Happened] = []
         if alive and diagnosis is not None and _is_lost(job, diagnosis, at):
-            found += [] if known.over else _ended(known, diagnosis, at)
+            news += [] if known.over else _ended(known, diagnosis, at)
             known.over = True
         elif alive:
-            if known.over and known.ranks & alive:
-                known.over = False  # its nodes have come back
-            if known.over or (known.ranks and not known.ranks & alive):
-                after = known.forget_hang(at)
-                past = diagnosis.past_attempts if diagnosis is not None else ()
-                after = past[-1].ended.after_hanging_s if past else after
-                found.append(Happened("restarted", at, job, diagnosis, after))
-                known.over = False
-            known.ranks = alive
-            known.ending = None
-        elif known.ranks and all(one.ended for one in job.launchers):
-            if not known.over and _may_tell_why(known, diagnosis, at):
-                return []
-            if not known.over:
-                known.over = True
-                found += _ended(known, diagnosis, at)
-            return [*_introduced(known, diagnosis, at, anyway=True), *found]
+            news += _restarted(known, alive, diagnosis, at)
+        elif known.ranks and all(launcher.ended for launcher in job.launchers):
+            return _all_left(known, diagnosis, at)
         if diagnosis is not None:
-            found += _judged(known, diagnosis, at)
-        return [*_introduced(known, diagnosis, at, anyway=bool(found)), *found]
+            news += _judged(known, diagnosis, at)
+        return [*_introduced(known, diagnosis, at, anyway=bool(news)), *news]
+
+
+def _restarted(
+    known: _Known, alive: frozenset[Identity], diagnosis: Diagnosis | None, at: float
+) -> list[Happened]:
+    """Note the ranks that are alive; return that the job was restarted, where none of them was."""
+    if known.over and known.ranks & alive:
+        known.over = False  # its nodes have come back
+    news: list[Happened] = []
+    if known.over or (known.ranks and not known.ranks & alive):
+        after = known.forget_hang(at)
+        past = diagnosis.past_attempts if diagnosis is not None else ()
+        after = past[-1].ended.after_hanging_s if past else after
+        news.append(Happened("restarted", at, known.job, diagnosis, after))
+        known.over = False
+    known.ranks = alive
+    known.ending = None
+    return news
+
+
+def _all_left(known: _Known, diagnosis: Diagnosis | None, at: float) -> list[Happened]:
+    """Return that a job has ended, once its cause is known or nothing more comes."""
+    if not known.over and _may_tell_why(known, diagnosis, at):
+        return []
+    news = [] if known.over else _ended(known, diagnosis, at)
+    known.over = True
+    return [*_introduced(known, diagnosis, at, anyway=True), *news]
 
 
 def _ended(known: _Known, diagnosis: Diagnosis | None, at: float) -> list[Happened]:

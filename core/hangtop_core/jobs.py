@@ -201,6 +201,32 @@ def _attach(
     launchers: Sequence[Member], ranks: dict[str, list[Member]], places: Places
 ) -> tuple[dict[str, list[Member]], dict[str, list[Member]]]:
     """Give launchers to the jobs of their ranks; return those, and jobs of launchers alone."""
+    by_pid = _started_by(launchers, ranks)
+    told: dict[str, str] = {}
+    for job, members in ranks.items():
+        told.update((name, job) for name in _told_names(members[0], places))
+    attached: dict[str, list[Member]] = defaultdict(list)
+    alone: dict[str, list[Member]] = defaultdict(list)
+    for member in launchers:
+        process, meets = member.process, _meets(member, places)
+        names = (_run(launchline.launch_options(process.cmdline).get("rdzv_id")), meets)
+        key = by_pid.get((member.node, process.pid))
+        key = key or next((told[name] for name in names if name in told), None)
+        key = key or _step_of(member, ranks)
+        if key is None and process.launcher in BESIDE:
+            key = by_pid.get((member.node, member.starter))
+        if key is not None:
+            attached[key].append(member)
+        elif process.gone_at is None and process.state[:1] not in ("Z", "X"):
+            # One that has ended may be listed for as long as its parent lives.
+            alone[_key_alone(member, meets)].append(member)
+    return attached, alone
+
+
+def _started_by(
+    launchers: Sequence[Member], ranks: dict[str, list[Member]]
+) -> dict[tuple[str, int], str]:
+    """Return by node and pid the job of what has started a rank, or a launcher of one."""
     by_pid = _parents(ranks, {})
     # From the innermost out: a launcher that only started another launcher belongs to its job.
     for member in sorted(launchers, key=lambda m: -m.process.started_at):
@@ -208,25 +234,7 @@ def _attach(
         if key is not None:
             by_pid.setdefault((member.node, member.starter), key)
             by_pid.setdefault((member.node, member.process.ppid), key)
-    told: dict[str, str] = {}
-    for key, members in ranks.items():
-        told.update((name, key) for name in _told_names(members[0], places))
-    attached: dict[str, list[Member]] = defaultdict(list)
-    alone: dict[str, list[Member]] = defaultdict(list)
-    for member in launchers:
-        meets = _meets(member, places)
-        names = (_run(launchline.launch_options(member.process.cmdline).get("rdzv_id")), meets)
-        key = by_pid.get((member.node, member.process.pid))
-        key = key or next((told[name] for name in names if name in told), None)
-        key = key or _step_of(member, ranks)
-        if key is None and member.process.launcher in BESIDE:
-            key = by_pid.get((member.node, member.starter))
-        if key is not None:
-            attached[key].append(member)
-        elif member.process.gone_at is None and member.process.state[:1] not in ("Z", "X"):
-            # One that has ended may be listed for as long as its parent lives.
-            alone[_key_alone(member, meets)].append(member)
-    return attached, alone
+    return by_pid
 
 
 def _step_of(member: Member, ranks: dict[str, list[Member]]) -> str | None:
@@ -285,27 +293,41 @@ def _newest(members: list[Member]) -> list[Member]:
 
 
 def _group(key: str, parts: Parts, former: Sequence[Member] = ()) -> Group:
-    ranks, launchers, unnumbered = parts.ranks, parts.launchers, parts.unnumbered
-    everybody = parts.everybody
-    some = [m.process for m in everybody]
-    run_id = _most([m.told.run_id for m in everybody])
-    slurm = _most([m.told.slurm for m in everybody])
-    master = _most([m.told.store for m in everybody])
-    rank_processes = [m.process for m in ranks]
+    ranks, launchers = parts.ranks, parts.launchers
+    members = parts.everybody
+    processes = _processes(members)
+    rank_processes = _processes(ranks)
+    master = _most([m.told.store for m in members])
     return Group(
         key=key,
-        name=_name(rank_processes, [m.process for m in launchers], some),
+        name=_name(rank_processes, _processes(launchers), processes),
         launcher=launchline.most_specific(p.launcher for p in rank_processes)
-        or launchline.most_specific(p.launcher for p in some),
-        id=run_id if run_id and run_id not in _NO_RUN_ID else slurm,
+        or launchline.most_specific(p.launcher for p in processes),
+        id=_job_id(members),
         world_size=_most([m.size for m in ranks]) or (None if ranks else _announced(launchers)),
         master=None if master is None else ":".join(master),
         ranks=tuple(sorted(ranks, key=lambda m: (m.process.number, m.node, m.process.pid))),
-        launchers=tuple(sorted(launchers, key=lambda m: (m.node, m.process.pid))),
-        unnumbered=tuple(sorted(unnumbered, key=lambda m: (m.node, m.process.pid))),
-        hosts=_hosts(some),
+        launchers=_by_pid(launchers),
+        unnumbered=_by_pid(parts.unnumbered),
+        hosts=_hosts(processes),
         former=tuple(sorted(former, key=lambda m: m.process.gone_at or 0.0))[-MOST_FORMER:],
     )
+
+
+def _processes(members: Sequence[Member]) -> list[Process]:
+    return [m.process for m in members]
+
+
+def _by_pid(members: Sequence[Member]) -> tuple[Member, ...]:
+    return tuple(sorted(members, key=lambda m: (m.node, m.process.pid)))
+
+
+def _job_id(members: Sequence[Member]) -> str | None:
+    """Return the run id that most were given, else the id of the Slurm job."""
+    run_id = _most([m.told.run_id for m in members])
+    if run_id and run_id not in _NO_RUN_ID:
+        return run_id
+    return _most([m.told.slurm for m in members])
 
 
 def _hosts(some: Sequence[Process]) -> tuple[str, ...]:

@@ -334,39 +334,56 @@ class _Cluster:
         return all(_are_one(part, one) for one in self.parts)
 
 
-def _part(key: str, some: Parts, places: Places) -> tuple[object, _Part | None]:
-    live = [m for m in some.ranks if m.process.gone_at is None]
-    heads = live or [
-        m
-        for m in some.launchers
-        if not some.ranks
-        and m.process.gone_at is None
-        and launchline.spans_nodes(m.process.cmdline)
-    ]
-    if not heads:
+def _part(key: str, parts: Parts, places: Places) -> tuple[object, _Part | None]:
+    live = [m for m in parts.ranks if m.process.gone_at is None]
+    heads = live or _node_launchers(parts)
+    launch = _launch(heads[0], bool(live)) if heads else None
+    if launch is None:
         return None, None
-    first, told = heads[0].process, heads[0].told
-    what = launchline.program(first.cmdline)
+    program, size, (address, port) = launch
     numbers = frozenset(m.process.rank for m in live if m.process.rank is not None)
-    size = heads[0].size if live else launchline.announced_world_size(first.cmdline)
-    meets = told.store if live else launchline.endpoint(first.cmdline)
-    local = first.env.get("LOCAL_WORLD_SIZE") or first.env.get("LOCAL_SIZE")
-    if what is None or size is None or meets is None or len(numbers) >= size:
+    if len(numbers) >= size:
         return None, None
-    ids = {told.slurm, told.run_id} - {None, "", "none"}
+    head = heads[0]
     nodes = frozenset(m.node for m in heads)
-    own = is_loopback(meets[0]) or places.node_of(meets[0], heads[0].node) in nodes
-    return (bool(live), first.uid, what, size), _Part(
+    own = is_loopback(address) or places.node_of(address, head.node) in nodes
+    return (bool(live), head.process.uid, program, size), _Part(
         key=key,
         numbers=numbers,
         nodes=nodes,
         starters=frozenset((m.node, m.starter) for m in heads if m.is_started),
-        ids=frozenset(one for one in ids if one),
-        slurm=told.slurm,
+        ids=frozenset(filter(None, (head.told.slurm, head.told.run_id))) - {"none"},
+        slurm=head.told.slurm,
         started_at=min(m.process.started_at for m in heads),
-        own_port=meets[1] if own else None,
-        one_node=local == str(size),
+        own_port=port if own else None,
+        one_node=_local_size(head.process) == str(size),
     )
+
+
+def _launch(head: Member, is_rank: bool) -> tuple[tuple[str, ...], int, tuple[str, str]] | None:
+    """Return program, world size and store of a job; None where any of them is not known."""
+    cmdline = head.process.cmdline
+    program = launchline.program(cmdline)
+    size = head.size if is_rank else launchline.announced_world_size(cmdline)
+    store = head.told.store if is_rank else launchline.endpoint(cmdline)
+    if program is None or size is None or store is None:
+        return None
+    return program, size, store
+
+
+def _local_size(process: Process) -> str | None:
+    return process.env.get("LOCAL_WORLD_SIZE") or process.env.get("LOCAL_SIZE")
+
+
+def _node_launchers(parts: Parts) -> list[Member]:
+    """Return the live launchers that span nodes, of a job that has no ranks yet."""
+    return [
+        m
+        for m in parts.launchers
+        if not parts.ranks
+        and m.process.gone_at is None
+        and launchline.spans_nodes(m.process.cmdline)
+    ]
 
 
 def _are_one(one: _Part, other: _Part) -> bool:

@@ -141,28 +141,37 @@ def _positions(judged: Judged, width: int) -> Iterator[str]:
 
 
 def _files(judged: Judged, files: Sequence[FileLog], width: int, more: str) -> Iterator[str]:
-    lines = sum(one.lines for one in files)
-    total = sum(one.size for one in files)
+    lines = sum(file.lines for file in files)
+    total = sum(file.size for file in files)
     ranks = f" of {names(judged.ranks)}" if judged.ranks else ""
     yield shorten(
         f"Read {plural(lines, 'line')}{ranks} from {plural(len(files), 'file')} ({size(total)}).",
         width,
     )
-    for one in [one for one in files if one.left][:SHOWN_FILES]:
-        for start, end in one.left:
-            path = shorten_path(clean(one.path, 400), 50)
-            text = f"  not read: {path} from {size(start)} to {size(end)} ({more})"
-            yield shorten(text, width)
-    for one in [one for one in files if one.problem][:SHOWN_FILES]:
-        path = shorten_path(clean(one.path, 400), 60)
-        what = "not read to its end" if one.lines else "not read"
-        yield shorten(f"  {what}: {path}: {clean(one.problem or '', 200)}", width)
-    for one in [one for one in files if one.left_out][:SHOWN_FILES]:
-        path = shorten_path(clean(one.path, 400), 50)
-        count = plural(one.left_out, "more line")
-        yield shorten(f"  not told apart: {count} of note in {path}", width)
+    for line in (*_gaps(files, more), *_problems(files), *_left_out(files)):
+        yield shorten(line, width)
     if judged.earlier:
         yield f"  {plural(judged.earlier, 'line')} of note of earlier attempts left out"
+
+
+def _gaps(files: Sequence[FileLog], more: str) -> Iterator[str]:
+    for file in [file for file in files if file.left][:SHOWN_FILES]:
+        path = shorten_path(clean(file.path, 400), 50)
+        for start, end in file.left:
+            yield f"  not read: {path} from {size(start)} to {size(end)} ({more})"
+
+
+def _problems(files: Sequence[FileLog]) -> Iterator[str]:
+    for file in [file for file in files if file.problem][:SHOWN_FILES]:
+        path = shorten_path(clean(file.path, 400), 60)
+        what = "not read to its end" if file.lines else "not read"
+        yield f"  {what}: {path}: {clean(file.problem or '', 200)}"
+
+
+def _left_out(files: Sequence[FileLog]) -> Iterator[str]:
+    for file in [file for file in files if file.left_out][:SHOWN_FILES]:
+        path = shorten_path(clean(file.path, 400), 50)
+        yield f"  not told apart: {plural(file.left_out, 'more line')} of note in {path}"
 
 
 def document(

@@ -82,6 +82,16 @@ def grown(old: int | None, new: int | None) -> int:
     return max(new - old, 0) if old is not None and new is not None else 0
 
 
+def io_bytes(old: Meters, new: Meters) -> tuple[int, int]:
+    """Return the bytes read and written between two readings, without what was printed.
+
+    What a spinner or a heartbeat prints is no progress, however much it is.
+    """
+    written = grown(old.write_bytes, new.write_bytes)
+    printed = grown(old.printed_bytes, new.printed_bytes)
+    return grown(old.read_bytes, new.read_bytes), max(written - printed, 0)
+
+
 def latest(times: Iterable[float | None]) -> float | None:
     """The latest time that is known."""
     return max((time for time in times if time is not None), default=None)

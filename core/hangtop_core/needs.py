@@ -56,36 +56,42 @@ class Needs:
         self._begun = {k: one for k, one in self._begun.items() if now - one.at < AGAIN_S}
         return {
             key: msgspec.structs.replace(
-                one, needs=tuple(self._one(need, now) for need in one.needs)
+                one, needs=tuple(self._pursue(need, now) for need in one.needs)
             )
             if one.needs
             else one
             for key, one in diagnoses.items()
         }
 
-    def _one(self, need: Need, now: float) -> Need:
-        native = need.kind == "native stacks" and need.state == "needs consent"
-        if need.pid is None or not (need.state == "wanted" or native):
+    def _pursue(self, need: Need, now: float) -> Need:
+        """Ask for a need where it is due and allowed; return how it stands then."""
+        pauses = need.kind == "native stacks" and need.state == "needs consent"
+        if need.pid is None or not (need.state == "wanted" or pauses):
             return need
         key = (need.kind, need.node, need.pid)
         begun = self._begun.get(key)
         if begun is not None:
             return self._stands(need, begun, now)
-        if self._readonly and (native or need.kind == "recorder"):
+        if self._readonly and (pauses or need.kind == "recorder"):
             return _with(need, "not possible", "--readonly: nothing is asked of a rank")
-        if native and not self._may_pause(key):
+        if pauses and not self._may_pause(key):
             return need
-        link = self._collector.links.get(need.node)
+        return self._begin(need, key, now, pauses=pauses)
+
+    def _begin(self, need: Need, key: Key, now: float, *, pauses: bool) -> Need:
+        """Send the request where its node can take one; return how the need stands then."""
+        _, node, pid = key
+        link = self._collector.links.get(node)
         if link is None or not link.can_ask:
             return _with(need, "not possible", "its node does not answer")
-        ask = self._ask(need, need.pid)
+        ask = self._ask(need, pid)
         if ask.op in link.unsupported:
             return _with(need, "not possible", "it cannot be asked for the way its node is reached")
-        gone = self._collector.store.live(need.node, need.pid) is None
-        if gone or not self._has_room(need.node):
+        gone = self._collector.store.live(node, pid) is None
+        if gone or not self._has_capacity(node):
             return need  # the files of who has left are read anyway
-        self._begun[key] = _Begun(now, link, ask, PAUSE_LIMIT_S if native else LIMIT_S)
-        if native:
+        self._begun[key] = _Begun(now, link, ask, PAUSE_LIMIT_S if pauses else LIMIT_S)
+        if pauses:
             self._paused.add(key)
         if ask.op == "log":
             self._collector.read_log(link, ask)
@@ -106,7 +112,7 @@ class Needs:
     def _may_pause(self, key: Key) -> bool:
         return self._allow_pause and key not in self._paused and len(self._paused) < PAUSED
 
-    def _has_room(self, node: str) -> bool:
+    def _has_capacity(self, node: str) -> bool:
         """Whether its node has nothing to do for us, and few others have."""
         begun = self._begun.values()
         return (

@@ -174,11 +174,18 @@ def lacking(update: Update, job: Job, elapsed: float, at_least: float) -> Lack |
     if not _has_processes(job, update):
         return None
     if decided(diagnosis, elapsed) and not (diagnosis.state == "starting" and _meet(job, update)):
-        # Who is slow is known; how long steps take, only once some have passed.
-        known = any(one.cause != "straggler" for one in diagnosis.verdicts)
-        open_ = diagnosis.state == "progressing" and not known and elapsed < STEPS_S
-        return "certainty" if open_ and _unevenly(job, update) else None
+        return "certainty" if _may_be_slow(diagnosis, job, update, elapsed) else None
     return "stacks" if lacks_stacks(job, update) else "certainty"
+
+
+def _may_be_slow(diagnosis: Diagnosis, job: Job, update: Update, elapsed: float) -> bool:
+    """Whether ranks work unevenly, and a few steps more may show that some are slow.
+
+    Who is slow is known; how long steps take, only once some have passed.
+    """
+    known = any(verdict.cause != "straggler" for verdict in diagnosis.verdicts)
+    undecided = diagnosis.state == "progressing" and not known and elapsed < STEPS_S
+    return undecided and _unevenly(job, update)
 
 
 def limit_s(at_least: float, hang_after: float) -> float:
@@ -233,16 +240,20 @@ def _unevenly(job: Job, update: Update) -> bool:
     before: a few steps more show whether some ranks make all of them long.
     """
     now, reader = follow(job, update.snapshot), Reader(update.snapshot.stacks)
-    ranks = [one for one in now.ranks if not one.ended] if now is not None else []
+    ranks = [rank for rank in now.ranks if not rank.ended] if now is not None else []
     if slow_one(ranks) is not None or _all_save(ranks, reader):
         return True
-    if any(one.for_ranks for rank in ranks for one in rank.waits):
+    if any(wait.for_ranks for rank in ranks for wait in rank.waits):
         return True
-    waits, at = [reader.rank(one).kind in COMMUNICATION for one in ranks], update.snapshot.at
-    rest = [one for one, waiting in zip(ranks, waits, strict=True) if not waiting]
-    since = [one.left_at or at for one, waiting in zip(ranks, waits, strict=True) if waiting]
-    waited = at - max(since, default=at)
-    return bool(rest) and (waited >= STALLED_AFTER_S or all(map(by_children, rest)))
+    waiting: list[Rank] = []
+    working: list[Rank] = []
+    for rank in ranks:
+        (waiting if reader.rank(rank).kind in COMMUNICATION else working).append(rank)
+    if not working:
+        return False
+    at = update.snapshot.at
+    waited = at - max((rank.left_at or at for rank in waiting), default=at)
+    return waited >= STALLED_AFTER_S or all(map(by_children, working))
 
 
 def _all_save(ranks: list[Rank], reader: Reader) -> bool:

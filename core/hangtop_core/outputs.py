@@ -19,7 +19,7 @@ from hangtop_core.logs.output import Output, parsed
 from hangtop_core.logs.siblings import siblings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from hangtop_core.attach.reports import LogPiece
     from hangtop_core.diagnosis import Diagnosis
@@ -108,25 +108,33 @@ class Outputs:
         self, snapshot: Snapshot, diagnoses: Mapping[str, Diagnosis], now: float
     ) -> list[Wanted]:
         """Whose logs are to be read now: of jobs that stall, or of which a process has left."""
-        found: list[Wanted] = []
+        due: list[Wanted] = []
         for job in snapshot.jobs:
             diagnosis = diagnoses.get(job.key)
             gone = _gone(job)
-            asked, before = self._asked.get(job.key, (0.0, frozenset()))
-            stalls = diagnosis is not None and (
-                diagnosis.state in ("hung", "exited")
-                or (diagnosis.state not in MAKES_PROGRESS and diagnosis.observed_for_s >= STALLED)
-            )
-            # What ranks have printed that are not there any more may tell of those that are.
-            seen = diagnosis is not None and diagnosis.observed_for_s >= STALLED
-            stalls = stalls or (seen and not asked and _lacks(job))
-            again = now - asked >= AGAIN and (diagnosis is None or diagnosis.state != "exited")
-            if (stalls and (again or not asked)) or gone - before:
+            if self._is_due(job, diagnosis, gone, now):
                 self._asked[job.key] = (now, gone)
-                found += wanted(job, ALL, _blamed(diagnosis))
+                due += wanted(job, ALL, _blamed(diagnosis))
         keys = {job.key for job in snapshot.jobs}
-        self._asked = {key: one for key, one in self._asked.items() if key in keys}
-        return found
+        self._asked = {key: asked for key, asked in self._asked.items() if key in keys}
+        return due
+
+    def _is_due(
+        self, job: Job, diagnosis: Diagnosis | None, gone: frozenset[int], now: float
+    ) -> bool:
+        asked, before = self._asked.get(job.key, (0.0, frozenset()))
+        if gone - before:
+            return True
+        if diagnosis is None:
+            return False
+        again = now - asked >= AGAIN and diagnosis.state != "exited"
+        if asked and not again:
+            return False
+        if diagnosis.state in ("hung", "exited"):
+            return True
+        # What ranks have printed that are not there any more may tell of those that are.
+        lacks = diagnosis.state not in MAKES_PROGRESS or (not asked and _lacks(job))
+        return diagnosis.observed_for_s >= STALLED and lacks
 
 
 def wanted(job: Job, most: int | None = None, blamed: Collection[int | None] = ()) -> list[Wanted]:
@@ -137,26 +145,35 @@ def wanted(job: Job, most: int | None = None, blamed: Collection[int | None] = (
         most: so many processes at most: those that say most.
         blamed: ranks that are to blame.
     """
-    places = {rank.node for rank in job.ranks if rank.rank in blamed}
-    # Whoever has left says most; then who is to blame, rank 0, launchers.
-    everyone = [(one.node in places, 1, one.node, one) for one in job.launchers]
-    everyone += [
-        (one.rank in blamed, 2 if one.rank else 0, one.node, one.process) for one in job.ranks
-    ]
-    everyone.sort(key=lambda one: (one[3].gone_at is None, not one[0], one[1]))
     nodes: dict[str, list[Process]] = {}
-    for _, _, node, process in everyone[:most]:
+    for node, process in _most_telling(job, blamed)[:most]:
         nodes.setdefault(node, []).append(process)
-    found = []
     beside = siblings(job)
-    for node, some in nodes.items():
-        here = [one.pid for one in some if one.gone_at is None][:AT_ONCE]
-        left = (one for one in some if one.gone_at is not None)
-        paths = dict.fromkeys(path for one in left for path in one.outputs if path[:1] == "/")
+    outputs = []
+    for node, processes in nodes.items():
+        pids = [process.pid for process in processes if process.gone_at is None][:AT_ONCE]
+        paths = _paths_of_gone(processes)
         paths |= dict.fromkeys(path for at, path in beside if at == node)
-        if here or paths:
-            found.append(Wanted(node, tuple(here), tuple(paths)[:AT_ONCE]))
-    return found
+        if pids or paths:
+            outputs.append(Wanted(node, tuple(pids), tuple(paths)[:AT_ONCE]))
+    return outputs
+
+
+def _most_telling(job: Job, blamed: Collection[int | None]) -> list[tuple[str, Process]]:
+    """Return node and process of all: whoever has left, then culprits, rank 0, launchers."""
+    places = {rank.node for rank in job.ranks if rank.rank in blamed}
+    members = [(p.node in places, 1, p.node, p) for p in job.launchers]
+    members += [
+        (rank.rank in blamed, 2 if rank.rank else 0, rank.node, rank.process) for rank in job.ranks
+    ]
+    members.sort(key=lambda m: (m[3].gone_at is None, not m[0], m[1]))
+    return [(node, process) for _, _, node, process in members]
+
+
+def _paths_of_gone(processes: Sequence[Process]) -> dict[str, None]:
+    """Return the output files of processes that have left, each once."""
+    gone = (process for process in processes if process.gone_at is not None)
+    return dict.fromkeys(path for process in gone for path in process.outputs if path[:1] == "/")
 
 
 def _blamed(diagnosis: Diagnosis | None) -> frozenset[int | None]:

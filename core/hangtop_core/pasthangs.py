@@ -172,24 +172,30 @@ def _judged(one: _Followed, snapshot: Snapshot, diagnosis: Diagnosis) -> Diagnos
     return diagnosis
 
 
-def _note_hang(one: _Followed, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
+def _note_hang(followed: _Followed, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
     """Keep the newest verdict on a hang; let go of one that is over."""
-    at, hang = snapshot.at, one.hang
-    if diagnosis.state == "exited" or _out_of_sight(one.job, snapshot):
+    if diagnosis.state == "exited" or _out_of_sight(followed.job, snapshot):
         return
-    if hang is not None and _moved(hang, diagnosis, at):
-        one.progress_since = at if one.progress_since is None else one.progress_since
-        is_whole = not any(rank.state in ENDED for rank in one.job.ranks)
-        one.freed = one.freed or (is_whole and _freed(hang, one.job.ranks, 0.0))
-        if diagnosis.state == "hung" or at - one.progress_since >= RECOVERED_S:
-            hang = one.hang = None
+    if followed.hang is not None and _moved(followed.hang, diagnosis, snapshot.at):
+        _note_progress(followed, followed.hang, diagnosis, snapshot.at)
     if diagnosis.state != "hung":
         return
-    gone = frozenset(rank.process.identity for rank in one.job.ranks if rank.state in ENDED)
+    gone = frozenset(rank.process.identity for rank in followed.job.ranks if rank.state in ENDED)
+    hang = followed.hang
     if hang is None or gone <= hang.gone or not _explained(hang.diagnosis):
-        since = at - (diagnosis.hung_for_s or 0.0)
-        one.hang = Hang(diagnosis, at, since, gone)
-        one.progress_since, one.freed = None, False
+        since = snapshot.at - (diagnosis.hung_for_s or 0.0)
+        followed.hang = Hang(diagnosis, snapshot.at, since, gone)
+        followed.progress_since, followed.freed = None, False
+
+
+def _note_progress(followed: _Followed, hang: Hang, diagnosis: Diagnosis, at: float) -> None:
+    """Note progress after a hang, which is over once the job hangs anew or has recovered."""
+    since = at if followed.progress_since is None else followed.progress_since
+    followed.progress_since = since
+    is_whole = not any(rank.state in ENDED for rank in followed.job.ranks)
+    followed.freed = followed.freed or (is_whole and _freed(hang, followed.job.ranks, 0.0))
+    if diagnosis.state == "hung" or at - since >= RECOVERED_S:
+        followed.hang = None
 
 
 def _moved(hang: Hang, diagnosis: Diagnosis, at: float) -> bool:

@@ -17,7 +17,7 @@ from hangtop_core.rankset import fold, is_program, names, rank_name
 from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hangtop_core.diagnosis import (
         Attempt,
@@ -59,44 +59,66 @@ def headline(diagnosis: Diagnosis) -> str:
 def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     """The whole diagnosis, wrapped to a width in characters."""
     width = max(width, MIN_WIDTH)
-    lines = list(wrap(f"{headline(diagnosis)}{_job_text(diagnosis.job)}", width))
-    if diagnosis.attempt is not None:
-        lines += wrap(f"This is {attempt_text(diagnosis.attempt)}.", width)
-    if diagnosis.hung_until_end:
-        lines += wrap(end_text(diagnosis), width)
-    lines += wrap(_watchdog(diagnosis.watchdog_in_s), width)
-    if diagnosis.numbers is not None:
-        lines += wrap(f"Numbers: {numbers_text(diagnosis.numbers)}.", width)
-    if diagnosis.request_waits:
-        lines += idle_lines(diagnosis.request_waits, width)
-    for number, verdict in enumerate(diagnosis.verdicts, 1):
-        lines += ["", *verdict_lines(verdict, number, len(diagnosis.verdicts), width)]
-    if (diagnosis.state == "hung" or diagnosis.hung_until_end) and not diagnosis.verdicts:
-        lines += ["", "No cause could be told."]
-    for past in reversed(diagnosis.past_attempts):
-        lines += ["", *wrap(f"Before: {past_attempt_text(past)}.", width)]
-        for number, verdict in enumerate(past.verdicts, 1):
-            lines += verdict_lines(verdict, number, len(past.verdicts), width)
-    lines += wrap(unseen_attempts(diagnosis), width)
-    if diagnosis.needs:
-        lines += ["", "Asked for"]
-        for need in diagnosis.needs:
-            lines += wrap(f"{need_text(need)}: {need_state(need)}", width, "  ", "    ")
-    if diagnosis.ruled_out:
-        lines += ["", "Ruled out"]
-        for out in diagnosis.ruled_out:
-            lines += wrap(f"{out.text}: {out.looked_at}", width, "  ", "    ")
-    if diagnosis.timeline:
-        lines += ["", "Timeline"]
-        for text in timeline_lines(diagnosis.timeline):
-            lines += wrap(text, width, "  ", " " * 21)
-    if diagnosis.blind_spots:
-        lines += ["", "Blind spots"]
-        for spot in diagnosis.blind_spots:
-            lines += blind_lines(spot, width)
+    lines = [
+        *_state_lines(diagnosis, width),
+        *_cause_lines(diagnosis, width),
+        *_past_lines(diagnosis, width),
+    ]
+    for title, section in _sections(diagnosis, width):
+        lines += ["", title, *section]
     seconds = duration(diagnosis.observed_for_s)
     lines += ["", f"Observed for {seconds} until {diagnosis.observed_at}."]
     return "\n".join(lines) + "\n"
+
+
+def _state_lines(diagnosis: Diagnosis, width: int) -> Iterator[str]:
+    yield from wrap(f"{headline(diagnosis)}{_job_text(diagnosis.job)}", width)
+    if diagnosis.attempt is not None:
+        yield from wrap(f"This is {attempt_text(diagnosis.attempt)}.", width)
+    if diagnosis.hung_until_end:
+        yield from wrap(end_text(diagnosis), width)
+    yield from wrap(_watchdog(diagnosis.watchdog_in_s), width)
+    if diagnosis.numbers is not None:
+        yield from wrap(f"Numbers: {numbers_text(diagnosis.numbers)}.", width)
+    if diagnosis.request_waits:
+        yield from idle_lines(diagnosis.request_waits, width)
+
+
+def _cause_lines(diagnosis: Diagnosis, width: int) -> Iterator[str]:
+    verdicts = diagnosis.verdicts
+    for number, verdict in enumerate(verdicts, 1):
+        yield ""
+        yield from verdict_lines(verdict, number, len(verdicts), width)
+    if not verdicts and (diagnosis.state == "hung" or diagnosis.hung_until_end):
+        yield from ("", "No cause could be told.")
+
+
+def _past_lines(diagnosis: Diagnosis, width: int) -> Iterator[str]:
+    for past in reversed(diagnosis.past_attempts):
+        yield ""
+        yield from wrap(f"Before: {past_attempt_text(past)}.", width)
+        for number, verdict in enumerate(past.verdicts, 1):
+            yield from verdict_lines(verdict, number, len(past.verdicts), width)
+    yield from wrap(unseen_attempts(diagnosis), width)
+
+
+def _sections(diagnosis: Diagnosis, width: int) -> Iterator[tuple[str, list[str]]]:
+    """Yield each list that follows the causes: its title and its lines."""
+    if diagnosis.needs:
+        items = [f"{need_text(need)}: {need_state(need)}" for need in diagnosis.needs]
+        yield "Asked for", _indented(items, width)
+    if diagnosis.ruled_out:
+        items = [f"{cause.text}: {cause.looked_at}" for cause in diagnosis.ruled_out]
+        yield "Ruled out", _indented(items, width)
+    if diagnosis.timeline:
+        yield "Timeline", _indented(timeline_lines(diagnosis.timeline), width, " " * 21)
+    if diagnosis.blind_spots:
+        spots = diagnosis.blind_spots
+        yield "Blind spots", [line for spot in spots for line in blind_lines(spot, width)]
+
+
+def _indented(items: Iterable[str], width: int, hanging: str = "    ") -> list[str]:
+    return [line for item in items for line in wrap(item, width, "  ", hanging)]
 
 
 def idle_parts(waits: Sequence[RequestWait]) -> list[str]:

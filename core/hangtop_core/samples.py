@@ -74,3 +74,9 @@ def continued(
             last.same_functions_since if last is not None and same_functions else sample.at
         ),
     )
+
+
+def with_native_frames(sample: StackSample, last: StackSample) -> StackSample:
+    """Return a sample with the native main thread of the last one."""
+    threads = (last.threads[0], *sample.threads[1:])
+    return msgspec.structs.replace(sample, mode="native", threads=threads)

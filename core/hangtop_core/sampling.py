@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from hangtop_core.attach.timing import doubled
 from hangtop_core.process import STORE_THREAD
 from hangtop_core.samplerate import ASK_AGAIN, ASK_LAST, EARLY, QUIET, REAL_AGAIN, Rate
 from hangtop_hook.numericsfile import VARIABLE
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from hangtop_core.nodeview import NodeView
+    from hangtop_core.process import Process
     from hangtop_core.tracked import Tracked
 
 MAX_SAMPLES = 16
@@ -71,40 +73,66 @@ def plan(
         odd: pids of ranks whose stack few others share.
         read_at: when its process table was last read; None for now.
     """
-    exes = frozenset(one.process.exe for one in processes if one.process.role == "rank")
+    exes = frozenset(known.process.exe for known in processes if known.process.role == "rank")
     look = _Look(now, now if read_at is None else read_at, rate, exes)
-    due: list[tuple[tuple[int, float], int]] = []
-    moving: list[tuple[tuple[int, float], int]] = []
-    last_any = 0.0
-    result = Plan([], [], [], [], [])
+    stacks = _DueStacks(look)
+    tables: list[int] = []
+    recorders: list[int] = []
+    numerics: list[int] = []
     for known in processes:
-        pid, role = known.process.pid, known.process.role
-        if known.process.ended:
+        process = known.process
+        if process.ended:
             continue
+        pid = process.pid
         if can_sample(known, exes):
-            every, free = rate.of(known, now)
-            if look.can_renew(known, every):
-                # What it did since it was sampled is not known before the table is read again.
-                if known.sample is not None and known.sample.at < look.read_at:
-                    result.renew.append(pid)
-            elif look.sample_due(known, every, free):
-                last = known.sample.at if known.sample is not None else 0.0
-                turns = moving if look.takes_turns(known) else due
-                turns.append(((0 if role == "rank" else 1, last), pid))
-            last_any = max(last_any, known.full_sample_at)
-        if len(result.descriptors) < MAX_TABLES and (
+            stacks.add(known)
+        if len(tables) < MAX_TABLES and (
             look.table_due(known, pid in odd) or look.talks(known, processes)
         ):
-            result.descriptors.append(pid)
-        if role == "rank" and look.recorder_due(known):
-            result.recorder.append(pid)
-        if role == "rank" and _numerics_due(known, now):
-            result.numerics.append(pid)
-    if moving and not due and now - last_any >= rate.apart:
-        due.append(min(moving))
-    due.sort()
-    result.sample.extend(pid for _, pid in due[:MAX_SAMPLES])
-    return result
+            tables.append(pid)
+        if process.role == "rank":
+            if look.recorder_due(known):
+                recorders.append(pid)
+            if _numerics_due(known, now):
+                numerics.append(pid)
+    return Plan(stacks.chosen(), stacks.renew, tables, recorders, numerics)
+
+
+class _DueStacks:
+    """The processes of a node whose samples are renewed, due, or due in turn."""
+
+    __slots__ = ("_due", "_last_at", "_look", "_moving", "renew")
+
+    def __init__(self, look: _Look) -> None:
+        self.renew: list[int] = []
+        """Pids of processes that have not run since they were sampled."""
+        self._look = look
+        self._due: list[tuple[tuple[int, float], int]] = []
+        self._moving: list[tuple[tuple[int, float], int]] = []
+        """Those that take turns, which are sampled where nothing else is due."""
+        self._last_at = 0.0
+
+    def add(self, known: Tracked) -> None:
+        """Add a process where it is due."""
+        look, sample = self._look, known.sample
+        every, free = look.rate.of(known, look.now)
+        if look.can_renew(known, every):
+            # What it did since it was sampled is not known before the table is read again.
+            if sample is not None and sample.at < look.read_at:
+                self.renew.append(known.process.pid)
+        elif look.sample_due(known, every, free):
+            last = sample.at if sample is not None else 0.0
+            priority = (0 if known.process.role == "rank" else 1, last)
+            turns = self._moving if look.takes_turns(known) else self._due
+            turns.append((priority, known.process.pid))
+        self._last_at = max(self._last_at, known.full_sample_at)
+
+    def chosen(self) -> list[int]:
+        """Return the pids to sample: ranks first, then what was sampled longest ago."""
+        due, look = self._due, self._look
+        if self._moving and not due and look.now - self._last_at >= look.rate.apart:
+            due = [min(self._moving)]
+        return [pid for _, pid in sorted(due)[:MAX_SAMPLES]]
 
 
 def can_sample(known: Tracked, exes: frozenset[str | None] = frozenset()) -> bool:
@@ -185,7 +213,7 @@ class _Look(NamedTuple):
         if sample is None:
             return known.attempts == 0 or now - known.full_sample_at > every
         if known.attempts:
-            return now - known.full_sample_at > min(every * 2.0**known.attempts, REAL_AGAIN)
+            return now - known.full_sample_at > doubled(every, known.attempts, REAL_AGAIN)
         age = now - sample.at
         stays = sample.same_functions_since
         if known.process.role == "launcher" and stays is not None and stays < sample.at:
@@ -197,7 +225,7 @@ class _Look(NamedTuple):
             return True
         slower = max(known.moving_samples - STEADY_MOVES - free, 0)
         factor = 1.0 if known.process.role == "rank" else 6.0
-        return age >= every * min(factor * 2.0**slower, 6.0)
+        return age >= every * doubled(factor, slower, 6.0)
 
     def _came_to_rest(self, known: Tracked) -> bool:
         """Whether it ran after its last sample and rests now: what it rests in is what matters.
@@ -235,16 +263,15 @@ class _Look(NamedTuple):
         stack. And those of what may be a server: a program that was named, a child of one, a
         controller, or a rank that one has started.
         """
-        main, table = known.process.main_thread, known.descriptors
-        some = known.process.threads if known.process.is_program else (main,) if main else ()
-        if not any((one.syscall or "").startswith(_POLLS) for one in some):
+        process, table = known.process, known.descriptors
+        if not _polls(process):
             return False
         if table is not None and self.now - table.at < max(REAL_AGAIN, self.rate.tables):
             return False
-        if known.process.role != "subprocess":
-            by_controller = known.process.launcher == _OF_CONTROLLERS
-            return known.process.is_program or known.process.role == "launcher" or by_controller
-        rank = next((p for p in processes if p.process.pid == known.process.rank_pid), None)
+        if process.role != "subprocess":
+            by_controller = process.launcher == _OF_CONTROLLERS
+            return process.is_program or process.role == "launcher" or by_controller
+        rank = next((p for p in processes if p.process.pid == process.rank_pid), None)
         if rank is None or rank.process.is_program:
             return rank is not None
         return not can_sample(known, self.exes) and self.quiet(rank)
@@ -272,6 +299,13 @@ class _Look(NamedTuple):
         many = self.rate.again / REAL_AGAIN
         again = self._again(known, ASK_AGAIN * many, ASK_LAST * many)
         return recorder.failure is not None and now - asked > again
+
+
+def _polls(process: Process) -> bool:
+    """Whether the main thread polls; of a program whether any thread does."""
+    main = process.main_thread
+    threads = process.threads if process.is_program else (main,) if main else ()
+    return any((thread.syscall or "").startswith(_POLLS) for thread in threads)
 
 
 def _has_server(known: Tracked) -> bool:

@@ -13,7 +13,7 @@ a wait is over makes no other functions either: a rank caught at such a look has
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hangtop_core.analysis import dictionary
 from hangtop_core.analysis.frames import LOOPS, library_run, since_fork
@@ -22,11 +22,12 @@ from hangtop_core.analysis.reading import read
 from hangtop_core.analysis.serving import answers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from hangtop_core.analysis.kinds import Kind
     from hangtop_core.model import Frame, StackSample
 
+T = TypeVar("T")
 MAX_STACKS = 20_000
 """Stacks kept before those that no sample uses are dropped."""
 _LOOKS_AGAIN: frozenset[Kind] = frozenset({"child", "data", "file-lock"})
@@ -129,6 +130,15 @@ class StackTable:
         before, after = self._depth(old), self._depth(new)
         return before[0] < after[0] and before[1] == after[1]
 
+    def equal(self, old: StackSample | None, new: StackSample) -> tuple[bool, bool]:
+        """Return whether two samples have equal lines, and whether they have equal functions."""
+        if old is None or not old.threads or not new.threads:
+            return False, False
+        before, after = old.threads[0].stack, new.threads[0].stack
+        shape, new_shape = self.shape(before), self.shape(after)
+        functions = shape[1] == new_shape[1] or self.only_deeper(before, after)
+        return shape[0] == new_shape[0], functions and self.served(old) == self.served(new)
+
     def _depth(self, key: str) -> tuple[int, int]:
         """Return how many frames a stack has, and a number for its functions, each taken once."""
         known = self._depths.get(key)
@@ -163,9 +173,9 @@ class StackTable:
     def _keep_only(self, used: set[str]) -> None:
         kept = {key: self._stacks[key] for key in used if key in self._stacks}
         self._stacks = kept
-        self._shapes = {key: shape for key, shape in self._shapes.items() if key in kept}
-        self._depths = {key: depth for key, depth in self._depths.items() if key in kept}
-        self._kinds = {key: kind for key, kind in self._kinds.items() if key in kept}
+        self._shapes = _only(kept, self._shapes)
+        self._depths = _only(kept, self._depths)
+        self._kinds = _only(kept, self._kinds)
         self._frames = {frame: frame for frames in kept.values() for frame in frames}
         self._changed = True
 
@@ -175,6 +185,10 @@ class StackTable:
             self._published = dict(self._stacks)
             self._changed = False
         return self._published
+
+
+def _only(keys: Container[str], table: Mapping[str, T]) -> dict[str, T]:
+    return {key: value for key, value in table.items() if key in keys}
 
 
 def _inside(stack: Sequence[Frame]) -> int:

@@ -147,23 +147,15 @@ class Store:
         if number is not None and number not in view.live:
             new = read_whole(raw, view.strings, view.node.name, view.skew)
             if new is not None:
-                if new.denied and view.node.shell is not None:
-                    new = msgspec.structs.replace(new, denied=from_afar(new.denied))
-                self._add(view, number, new, at, complain)
+                self._add_whole(view, number, new, at, complain)
                 return
         changes, wrong = read_changes(raw, view.strings)
         for text in wrong:
             complain(f"process {pid[:12]}: {text}")
         if number is None or not changes:
             return
-        if changes.get("denied") and view.node.shell is not None:
-            changes["denied"] = from_afar(changes["denied"])
-        if "started_at" in changes:
-            changes["started_at"] -= view.skew
-        known = view.live.get(number)
-        if known is not None and changes.get("start", known.process.start) != known.process.start:
-            self._forget_live(view, known, at, None)
-            known = None
+        _convert(changes, view)
+        known = self._same_process(view, number, changes, at)
         if "meters" in changes:
             last = known.process.meters if known is not None else Meters()
             changes["meters"] = msgspec.structs.replace(last, **changes["meters"])
@@ -176,6 +168,23 @@ class Store:
             view.warm.add(number)
         if not _IDENTITY.isdisjoint(changes):
             self._jobs.regroup = True
+
+    def _same_process(
+        self, view: NodeView, pid: int, changes: Mapping[str, Any], at: float
+    ) -> Tracked | None:
+        """Return the live process; None, and it has left, where its pid is another one's now."""
+        known = view.live.get(pid)
+        if known is not None and changes.get("start", known.process.start) != known.process.start:
+            self._forget_live(view, known, at, None)
+            return None
+        return known
+
+    def _add_whole(
+        self, view: NodeView, pid: int, process: Process, at: float, complain: Complain
+    ) -> None:
+        if process.denied and view.node.shell is not None:
+            process = msgspec.structs.replace(process, denied=from_afar(process.denied))
+        self._add(view, pid, process, at, complain)
 
     def _add_part(
         self, view: NodeView, pid: int, changes: dict[str, Any], at: float, complain: Complain
@@ -330,3 +339,11 @@ class Store:
             for known in view.processes():
                 if known.sample is not None:
                     yield from (thread.stack for thread in known.sample.threads)
+
+
+def _convert(changes: dict[str, Any], view: NodeView) -> None:
+    """Put changes of a process on the head's clock, and refusals as they read from afar."""
+    if changes.get("denied") and view.node.shell is not None:
+        changes["denied"] = from_afar(changes["denied"])
+    if "started_at" in changes:
+        changes["started_at"] -= view.skew

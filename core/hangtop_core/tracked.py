@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from hangtop_core.analysis.waking import met_asleep
-from hangtop_core.filerate import IO_NOISE, Way
+from hangtop_core.filerate import IO_NOISE, MUCH, MUCH_READ, Way
 from hangtop_core.joining import told_by
 from hangtop_core.lately import Looker
-from hangtop_core.meters import Point, grown, latest, moved_at, only_waited, point, sent_back
+from hangtop_core.meters import grown, io_bytes, latest, moved_at, only_waited, point, sent_back
 from hangtop_core.model import DescriptorTable, Process, Rank, Recorder, StackSample
 from hangtop_core.rankstates import rank_state
 from hangtop_core.recurring import Recurring
-from hangtop_core.samples import continued
+from hangtop_core.samples import continued, with_native_frames
 from hangtop_core.whiles import Home, Whiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hangtop_core.meters import Meters
+    from hangtop_core.meters import Meters, Point
     from hangtop_core.numerics import Numerics
     from hangtop_core.ras import Ras
     from hangtop_core.stacktable import StackTable
 
-MUCH = 65536.0
-"""Bytes a second that a program writes which saves something, however slowly."""
-MUCH_READ = 16384.0
-"""Likewise of one that reads."""
 SHARE_WINDOW = 5.0
 """Seconds over which shares of a core are averaged."""
 MAX_POINTS = 64
@@ -49,6 +46,7 @@ MAX_DISTURBED = 8
 WAKE_GRACE = 2.0
 """Seconds after a tool has let go of a process in which that it ran is the tool's doing."""
 
+_pid = attrgetter("process.pid")
 _NOTHING: Mapping[int, Any] = {}
 _OF_CHILDREN = ("sample", "moved_at", "left_at", "io_moved_at", "much_at", "given", "cpu_share",
                 "descriptors")  # fmt: skip
@@ -172,40 +170,36 @@ class Tracked:
         if "file" in changes:
             self.way.see(old.file, new.file, at, before)
         if "flows" in changes:
-            self.flowed_at.update({tid: at for tid, _ in set(new.flows).difference(old.flows)})
-            if len(self.flowed_at) > MAX_FLOWS:
-                self.flowed_at = {tid: self.flowed_at[tid] for tid, _ in new.flows}
+            self._see_flows(old, new, at)
         if not changed and only_waited(old.meters, new.meters):
             new = msgspec.structs.replace(new, meters=old.meters)
         if new != old:
-            if self.settled:
-                # Nothing was noted while nothing moved: for the whole window before now.
-                rested = min(before, at - SHARE_WINDOW)
-                self._points[:] = point(rested, old.meters), point(before, old.meters)
-                self.settled = False
-            self.process = new
-            self.slept = met_asleep(new, at) or self.slept
-            self.parent = new.launcher_pid or self.parent
-            self.told = self.told if new.env is old.env else told_by(new.env)
+            self._set_process(new, at, before)
             changed = True
         if changed:
             self.touch()
         return changed
 
+    def _see_flows(self, old: Process, new: Process, at: float) -> None:
+        self.flowed_at.update({tid: at for tid, _ in set(new.flows).difference(old.flows)})
+        if len(self.flowed_at) > MAX_FLOWS:
+            self.flowed_at = {tid: self.flowed_at[tid] for tid, _ in new.flows}
+
+    def _set_process(self, new: Process, at: float, before: float) -> None:
+        old = self.process
+        if self.settled:
+            # Nothing was noted while nothing moved: for the whole window before now.
+            rested = min(before, at - SHARE_WINDOW)
+            self._points[:] = point(rested, old.meters), point(before, old.meters)
+            self.settled = False
+        self.process = new
+        self.slept = met_asleep(new, at) or self.slept
+        self.parent = new.launcher_pid or self.parent
+        self.told = self.told if new.env is old.env else told_by(new.env)
+
     def _see_movement(self, old: Meters | None, new: Meters, at: float, before: float) -> bool:
         """Compare counters with those read ``before``; say whether anything has moved."""
-        moved = moved_at(old, new, at)
-        news = moved is not None and (
-            self.moved_at is None
-            or (moved > self.moved_at + MOVE_JITTER and self._by_itself(moved))
-        )
-        if news:
-            self.moved_at = moved
-            if old is None or not sent_back(old, new):
-                if self.left_at is not None and moved is not None:
-                    self.recurring.left(self.left_at, before, moved)
-                self.left_at = moved
-                self.looker.leaves()
+        news = self._see_run(old, new, at, before)
         if old is None:
             return news
         work = WORK_NS * max((at - before) / WORK_GAP, 1.0)
@@ -215,23 +209,38 @@ class Tracked:
         if grown(old.main_read_bytes, new.main_read_bytes) and self._by_itself(at):
             self.recurring.read(at)
             news = True
-        if at > before:
-            written = grown(old.write_bytes, new.write_bytes)
-            # What a spinner or a heartbeat prints is no progress, however much it is.
-            written = max(written - grown(old.printed_bytes, new.printed_bytes), 0)
-            read = grown(old.read_bytes, new.read_bytes)
-            count = read + written
-            if new.main_printed_bytes > old.main_printed_bytes:
-                self.printed_at = at
-                news = True
-            if count / (at - before) > IO_NOISE:
-                self.io_moved_at = at
-                news = True
-            if written / (at - before) > MUCH:
-                self.wrote_at = at
-            if read / (at - before) > MUCH_READ:
-                self.read_at = at
-        return news
+        return (at > before and self._see_io(old, new, at, at - before)) or news
+
+    def _see_run(self, old: Meters | None, new: Meters, at: float, before: float) -> bool:
+        """Note when the main thread last ran; return whether that is later than was known."""
+        moved = moved_at(old, new, at)
+        if moved is None or (
+            self.moved_at is not None
+            and (moved <= self.moved_at + MOVE_JITTER or not self._by_itself(moved))
+        ):
+            return False
+        self.moved_at = moved
+        if old is None or not sent_back(old, new):
+            if self.left_at is not None:
+                self.recurring.left(self.left_at, before, moved)
+            self.left_at = moved
+            self.looker.leaves()
+        return True
+
+    def _see_io(self, old: Meters, new: Meters, at: float, span: float) -> bool:
+        """Note what was printed, written and read in ``span`` seconds; return whether any was."""
+        read, written = io_bytes(old, new)
+        if written / span > MUCH:
+            self.wrote_at = at
+        if read / span > MUCH_READ:
+            self.read_at = at
+        printed = new.main_printed_bytes > old.main_printed_bytes
+        if printed:
+            self.printed_at = at
+        if (read + written) / span > IO_NOISE:
+            self.io_moved_at = at
+            return True
+        return printed
 
     def pass_time(self, at: float) -> None:
         """Note the counters at ``at``, whether they changed or not, and work out the shares."""
@@ -272,39 +281,35 @@ class Tracked:
         self.full_sample_at = sample.at
         self.touch()
         if sample.failure is not None:
-            self.attempts += 1
-            if last is not None and last.threads:
-                if sample.failure.kind == "gone":
-                    return  # where it was last is worth more than that it is not there now
-                if self.still_since(last.at):
-                    self.renew(sample.at)
-                    return
-            same = last is not None and last.failure is not None
-            self.sample = continued(sample, last, same, same)
+            self._take_failure(sample, gone=sample.failure.kind == "gone")
             return
         self.attempts = 0
         self.moving_samples += 1
         self.serves = bool(stacks.served(sample))
-        lines = functions = False
-        if last is not None and last.threads and sample.threads:
-            old, new = (stacks.shape(s.threads[0].stack) for s in (last, sample))
-            lines = old[0] == new[0]
-            keys = last.threads[0].stack, sample.threads[0].stack
-            functions = old[1] == new[1] or stacks.only_deeper(*keys)
-            functions = functions and stacks.served(last) == stacks.served(sample)
+        lines, functions = stacks.equal(last, sample)
         if lines and last is not None and last.mode == "native" and self.still_since(last.at):
             # Nobody would pause a rank again for C frames in which it has stayed.
-            sample = msgspec.structs.replace(
-                sample, mode="native", threads=(last.threads[0], *sample.threads[1:])
-            )
+            sample = with_native_frames(sample, last)
         self.sample = self._at_home(continued(sample, last, lines, functions), stacks)
-        if sample.threads:
-            main = sample.threads[0].stack
-            self.recurring.sampled(for_ranks=stacks.waits_for_ranks(main))
-        if sample.threads and self.process.role == "rank":
-            loops = self.whiles.see(stacks.frames(sample.threads[0].stack), sample.at)
-            if loops:
-                self.sample = msgspec.structs.replace(self.sample, loops=loops)
+        if not sample.threads:
+            return
+        main = sample.threads[0].stack
+        self.recurring.sampled(for_ranks=stacks.waits_for_ranks(main))
+        frames = stacks.frames(main)
+        if self.process.role == "rank" and (loops := self.whiles.see(frames, sample.at)):
+            self.sample = msgspec.structs.replace(self.sample, loops=loops)
+
+    def _take_failure(self, sample: StackSample, *, gone: bool) -> None:
+        last = self.sample
+        self.attempts += 1
+        if last is not None and last.threads:
+            if gone:
+                return  # where it was last is worth more than that it is not there now
+            if self.still_since(last.at):
+                self.renew(sample.at)
+                return
+        failed = last is not None and last.failure is not None
+        self.sample = continued(sample, last, failed, failed)
 
     def _at_home(self, sample: StackSample, stacks: StackTable) -> StackSample:
         """Return a sample as of the same functions, where it was met elsewhere only in passing."""
@@ -372,10 +377,6 @@ class Tracked:
                 lately=self.looker.told,
             )
         return self._built
-
-
-def _pid(known: Tracked) -> int:
-    return known.process.pid
 
 
 def _each(children: Sequence[Tracked], name: str) -> Mapping[int, Any]:

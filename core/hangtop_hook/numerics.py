@@ -19,7 +19,7 @@ import os
 import sys
 import threading
 from collections import deque
-from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import importing, processes
 from .failures import attempt, complain
@@ -203,17 +203,26 @@ class Watcher:
         """Note weights that no call of their own module will show as they are."""
         compiled = type(module).__name__ == "OptimizedModule"
         spread = module is root and "torch.distributed.fsdp" in sys.modules
-        for one in module.modules() if compiled or spread else ():
-            name = self._names.of(one, root)
-            frame = Frame("weights", self.batch, name, site) if name is not None else None
-            for path, parameter in one._parameters.items():
-                wanted = compiled or type(parameter).__name__ == "DTensor"
-                if frame is not None and wanted and (id(one), path) not in self._shown:
-                    self._shown.add((id(one), path))
-                    if parameter is not None:
-                        self._measure(frame, "weight", path, parameter)
-            if frame is not None and frame.measures:
+        if not (compiled or spread):
+            return
+        for part in module.modules():
+            name = self._names.of(part, root)
+            if name is None:
+                continue
+            frame = Frame("weights", self.batch, name, site)
+            for path, parameter in self._unshown(part, compiled):
+                self._measure(frame, "weight", path, parameter)
+            if frame.measures:
                 self._finished.append(frame)
+
+    def _unshown(self, module: Any, compiled: bool) -> Iterator[Tuple[str, Any]]:
+        """Return the weights of a compiled or spread module that were not shown, each once."""
+        for path, parameter in module._parameters.items():
+            wanted = compiled or type(parameter).__name__ == "DTensor"
+            if wanted and (id(module), path) not in self._shown:
+                self._shown.add((id(module), path))
+                if parameter is not None:
+                    yield path, parameter
 
     def after(self, module: Any, *rest: Any) -> None:
         """Note what comes out of a module; it is None where the module raised."""

@@ -162,15 +162,18 @@ def complete(
     config = dump.get("pg_config")
     if groups and not (isinstance(config, dict) and any(config)):
         dump["pg_config"] = dict(groups)
-    errors = [one for one in chain(error) if not isinstance(one, SystemExit)]
-    failed = next((one for one in errors if _FAILED.search(str(one)[:2000])), None)
+    errors = [cause for cause in chain(error) if not isinstance(cause, SystemExit)]
+    failed = next((cause for cause in errors if _FAILED.search(str(cause)[:2000])), None)
     if failed is not None:
         reopen(dump)
-    why = failed or (errors[0] if errors else None)
-    dump["hangtop"] = {
-        "ended": "collective" if failed else "exception" if why else "finished",
-        "why": ("%s: %s" % (type(why).__name__, " ".join(str(why).split())))[:300] if why else "",
-    }
+    dump["hangtop"] = {"ended": "finished", "why": ""}
+    if errors:
+        ended = "collective" if failed is not None else "exception"
+        dump["hangtop"] = {"ended": ended, "why": _described(failed or errors[0])}
+
+
+def _described(error: BaseException) -> str:
+    return ("%s: %s" % (type(error).__name__, " ".join(str(error).split())))[:300]
 
 
 def chain(error: Optional[BaseException]) -> Iterator[BaseException]:

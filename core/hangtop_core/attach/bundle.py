@@ -318,19 +318,15 @@ def _unneeded_statements(parent: ast.AST) -> Iterator[tuple[int, int, int, int, 
 
     A class keeps that its names have types, without which they were no fields of a NamedTuple.
     """
+    in_class = isinstance(parent, ast.ClassDef)
     for body in (getattr(parent, name, ()) for name in ("body", "orelse", "finalbody")):
-        for one in body if isinstance(body, list) else ():
-            if _is_text(one) or _is_for_types(one):
-                instead = b"" if any(not _is_text(other) for other in body) else b"''"
-                yield one.lineno, one.col_offset, *_end(one), instead
-            elif (
-                isinstance(one, ast.AnnAssign)
-                and one.value is not None
-                and not isinstance(parent, ast.ClassDef)
-            ):
-                yield *_end(one.target), *_end(one.annotation), b""
-            elif isinstance(one, ast.AnnAssign) and isinstance(parent, ast.ClassDef):
-                yield *_end(one.target), *_end(one.annotation), b":0"
+        for statement in body if isinstance(body, list) else ():
+            if _is_text(statement) or _is_for_types(statement):
+                instead = b"''" if all(map(_is_text, body)) else b""
+                yield statement.lineno, statement.col_offset, *_end(statement), instead
+            elif isinstance(statement, ast.AnnAssign) and (in_class or statement.value):
+                kind = b":0" if in_class else b""
+                yield *_end(statement.target), *_end(statement.annotation), kind
 
 
 def _is_text(one: ast.AST) -> bool:

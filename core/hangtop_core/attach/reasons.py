@@ -319,29 +319,41 @@ def explain_login(
         source = stderr if known.by_node else own
         values = {"node": (context.node,), "login": context.login}
         return known_ending(known, source, was_ready, values)
-    if log is not None and code == 255 and _said(log):
-        stderr = log
-    said = _said(stderr)
-    text = "\n".join(said)
-    last = clean(said[-1], 200) if said else ""
-    if not was_ready and code in (126, 127):
-        missing = re.search(r"not found|unknown command|no such file|does not exist", text, re.I)
-        if missing and os.path.basename(context.python) not in text:
-            line = next((line for line in said if missing[0] in line), "")
-            reason = f"its shell did not get as far as {context.python}: {clean(line, 200)}"
-            return Ending("no-python", reason, False, _INIT_FIX)
-        what = f"there is no {context.python} on it"
-        if not missing and last:
-            what = f"{context.python} does not start: {last}"
-        return Ending("no-python", what, False, _PYTHON_FIX)
-    if not was_ready and re.search(r"unknown option -I|invalid literal for int", text, re.I):
-        return Ending(
-            "no-python", f"{context.python} is no usable Python: {last}", False, _PYTHON_FIX
-        )
+    by_ssh = _said(log) if log is not None and code == 255 else []
+    lines = by_ssh or _said(stderr)
+    no_python = None if was_ready else _without_python(code, lines, context.python)
+    if no_python is not None:
+        return no_python
+    return _disconnected(code, _last(lines), was_ready, context)
+
+
+def _disconnected(code: int | None, last: str, was_ready: bool, context: Context) -> Ending:
     how = "did not end" if code is None else f"ended with status {code}"
     reason = f"the connection {how}" + (f": {last}" if last else "")
-    fix = None if was_ready else Command("", context.trial, "see what happens")
-    return Ending("lost" if was_ready else "unreachable", reason, True, fix)
+    if was_ready:
+        return Ending("lost", reason, True)
+    return Ending("unreachable", reason, True, Command("", context.trial, "see what happens"))
+
+
+def _without_python(code: int | None, lines: Sequence[str], python: str) -> Ending | None:
+    """Say why no Python started that can run the probe; None where that is not the reason."""
+    text, last = "\n".join(lines), _last(lines)
+    if code in (126, 127):
+        missing = re.search(r"not found|unknown command|no such file|does not exist", text, re.I)
+        if missing and os.path.basename(python) not in text:
+            line = next((line for line in lines if missing[0] in line), "")
+            reason = f"its shell did not get as far as {python}: {clean(line, 200)}"
+            return Ending("no-python", reason, False, _INIT_FIX)
+        broken = not missing and last
+        reason = f"{python} does not start: {last}" if broken else f"there is no {python} on it"
+        return Ending("no-python", reason, False, _PYTHON_FIX)
+    if re.search(r"unknown option -I|invalid literal for int", text, re.I):
+        return Ending("no-python", f"{python} is no usable Python: {last}", False, _PYTHON_FIX)
+    return None
+
+
+def _last(lines: Sequence[str]) -> str:
+    return clean(lines[-1], 200) if lines else ""
 
 
 def _first(table: Sequence[Known], own: str, stderr: str) -> Known | None:

@@ -162,19 +162,24 @@ def _chosen(rows: Sequence[_Row], base: str, asked: str) -> list[_Row]:
     exact = [row for row in rows if row.shown == base]
     if "_" in base or "+" in base or exact:
         return exact
-    tasks = [row for row in rows if "_" in row.shown]
     by_number = [row for row in rows if row.id == base]
-    if tasks and not (len(tasks) == 1 and by_number):
-        shown = ", ".join(row.shown for row in tasks[:20])
-        raise UsageError(
-            f"job {asked} is an array; its tasks are jobs of their own",
-            f"Choose one: --job {shown}",
-        )
+    tasks = [row for row in rows if "_" in row.shown]
     if tasks:
+        _check_single(tasks, bool(by_number), asked)
         return tasks
     # The number of the leader means all components; that of another component only this one.
     leading = [row for row in rows if row.shown.partition("+")[0] == base]
     return leading or by_number
+
+
+def _check_single(tasks: Sequence[_Row], by_number: bool, asked: str) -> None:
+    if len(tasks) == 1 and by_number:
+        return
+    shown = ", ".join(row.shown for row in tasks[:20])
+    raise UsageError(
+        f"job {asked} is an array; its tasks are jobs of their own",
+        f"Choose one: --job {shown}",
+    )
 
 
 def _check_state(row: _Row, asked: str) -> None:

@@ -8,6 +8,14 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+_DOUBLINGS = 64
+"""More than any wait takes to reach its bound; 2.0**1024 is no float."""
+
+
+def doubled(first: float, times: int, most: float) -> float:
+    """Return a wait that was doubled so many times, up to a bound."""
+    return min(first * 2.0 ** min(times, _DOUBLINGS), most)
+
 
 class Timing(Struct, frozen=True):
     """All waits of a link, in seconds."""
@@ -40,7 +48,7 @@ class Timing(Struct, frozen=True):
 
     def backoff(self, failures: int) -> float:
         """Return how long to wait after so many failures: random, up to a doubling bound."""
-        bound = min(self.retry_last, self.retry_first * 2.0**failures)
+        bound = doubled(self.retry_first, failures, self.retry_last)
         return bound * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, hides nothing
 
 

@@ -127,25 +127,32 @@ def launchers(
     via = targets.via
     if via == "auto" and targets.command is not None:
         via = "command"
-    if job is None and not (targets.nodes or targets.hostfiles or targets.cluster):
+    if job is None and not any((targets.nodes, targets.hostfiles, targets.cluster)):
         _refuse_what_has_no_effect(targets)
         return [LocalLauncher()]
     if job is not None and via not in ("pdsh", "command"):
         return _of_job(targets, job)
     names = _named(targets, job)
     if via == "local":
-        other = next((name for name in names if not is_here(name)), None)
-        if other is not None:
-            raise UsageError(f"--via local: {other} is another machine")
+        _refuse_remote(names, "")
         return [LocalLauncher()]
     if via == "command":
         return _by_command(targets, names)
-    given = {"via": via != "auto", "user": login.user is not None, "sudo": login.sudo}
-    by_login = any(value and key not in targets.usual for key, value in given.items())
-    here = {name for name in names if is_here(name) and not by_login}
-    others = [name for name in names if name not in here]
-    reached = {name: LocalLauncher(name) for name in here} | _by_shell(via, others, login, watch)
-    return [reached[name] for name in names]
+    here = set() if _names_login(targets, login) else set(filter(is_here, names))
+    by_shell = _by_shell(via, [name for name in names if name not in here], login, watch)
+    return [LocalLauncher(name) if name in here else by_shell[name] for name in names]
+
+
+def _names_login(targets: Targets, login: Login) -> bool:
+    """Whether an option says how to log in, so that this machine is logged in to as well."""
+    given = {"via": targets.via != "auto", "user": login.user is not None, "sudo": login.sudo}
+    return any(value and key not in targets.usual for key, value in given.items())
+
+
+def _refuse_remote(names: Sequence[str], of: str) -> None:
+    remote = next((name for name in names if not is_here(name)), None)
+    if remote is not None:
+        raise UsageError(f"--via local: {remote}{of} is another machine")
 
 
 def _named(targets: Targets, job: SlurmJob | None) -> tuple[str, ...]:
@@ -166,27 +173,35 @@ def _named(targets: Targets, job: SlurmJob | None) -> tuple[str, ...]:
 def _of_job(targets: Targets, job: SlurmJob) -> list[Launcher]:
     names, login = _named(targets, job), targets.login
     if targets.via == "local":
-        others = [name for name in names if not is_here(name)]
-        if others:
-            raise UsageError(f"--via local: {others[0]} of job {job.name} is another machine")
+        _refuse_remote(names, f" of job {job.name}")
         return [LocalLauncher(name) for name in names]
     if targets.via == "srun":
         if login.user is not None:
             raise UsageError("--via srun runs as the job's user, not as another: leave out --user")
         return list(srun_launchers(job, login, names))
-    jumps = Jumps(login.user)
-    by_ssh = {name: SshLauncher(name, login, jumps.of(name)) for name in names}
+    by_ssh = _by_ssh(names, login)
     if targets.via == "ssh":
-        return list(by_ssh.values())
+        return [by_ssh[name] for name in names]
     reached: dict[str, Launcher] = {**by_ssh}
     if login.user is None and shutil.which("srun") is not None:
-        doors = Doors()
-        for one in srun_launchers(job, login, names):
-            first = by_ssh[one.node]
-            reached[one.node] = EitherLauncher(first, one, doors) if shutil.which("ssh") else one
+        reached |= _by_srun(job, login, by_ssh)
     if login.user is None and not login.sudo:
         reached |= {name: LocalLauncher(name) for name in names if is_here(name)}
     return [reached[name] for name in names]
+
+
+def _by_ssh(names: Sequence[str], login: Login) -> dict[str, SshLauncher]:
+    jumps = Jumps(login.user)
+    return {name: SshLauncher(name, login, jumps.of(name)) for name in names}
+
+
+def _by_srun(job: SlurmJob, login: Login, by_ssh: Mapping[str, SshLauncher]) -> dict[str, Launcher]:
+    """Return a launcher by srun for each node, where there is an ssh by either of both."""
+    doors, has_ssh = Doors(), shutil.which("ssh") is not None
+    return {
+        srun.node: EitherLauncher(by_ssh[srun.node], srun, doors) if has_ssh else srun
+        for srun in srun_launchers(job, login, tuple(by_ssh))
+    }
 
 
 def _by_shell(
@@ -199,8 +214,7 @@ def _by_shell(
             watch = {**watch, "interval": max(watch["interval"], PUSH_EVERY_S)}
         channel = PdshChannel(names, login, watch)
         return {name: PdshLauncher(name, channel) for name in names}
-    jumps = Jumps(login.user)
-    return {name: SshLauncher(name, login, jumps.of(name)) for name in names}
+    return dict(_by_ssh(names, login))
 
 
 def _remote_shell(via: Via) -> str:

@@ -177,37 +177,47 @@ class Taker:
         return self._list(item, before, now)
 
     def _list(self, item: type[Struct], before: Sequence[Any], now: Sequence[Any]) -> Raw:
-        key = _KEYS.get(item)
-        order = None
-        if key is not None and not _same_places(key, before, now):
-            places = {key(one): place for place, one in enumerate(before)}
-            order = [places.get(key(one), -1) for one in now]
-        elif key is None and len(before) != len(now):
-            order = [place if place < len(before) else -1 for place in range(len(now))]
-        found: Raw = {} if order is None else {"order": order}
+        order = _order(_KEYS.get(item), before, now)
         changed: Raw = {}
         new: Raw = {}
-        for place, one in enumerate(now):
+        for place, value in enumerate(now):
             was = place if order is None else order[place]
             if was < 0:
-                new[str(place)] = self.whole(one)
-            elif before[was] is not one and (told := self.difference(before[was], one)):
-                changed[str(place)] = told
-        found |= {"set": changed} if changed else {}
-        return found | ({"new": new} if new else {})
+                new[str(place)] = self.whole(value)
+            elif before[was] is not value and (change := self.difference(before[was], value)):
+                changed[str(place)] = change
+        changes = _filled(set=changed, new=new)
+        return changes if order is None else {"order": order, **changes}
 
     def _mapping(self, before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Raw:
         changed: Raw = {}
         new: Raw = {}
-        for key, one in now.items():
+        for key, value in now.items():
             if key not in before:
-                new[str(key)] = self.whole(one)
-            elif before[key] is not one and (told := self.difference(before[key], one)):
-                changed[str(key)] = told
-        found: Raw = {"set": changed} if changed else {}
-        found |= {"new": new} if new else {}
+                new[str(key)] = self.whole(value)
+            elif before[key] is not value and (change := self.difference(before[key], value)):
+                changed[str(key)] = change
         gone = [str(key) for key in before if key not in now]
-        return found | ({"gone": gone} if gone else {})
+        return _filled(set=changed, new=new, gone=gone)
+
+
+def _filled(**parts: Raw | list[str]) -> Raw:
+    """Return what is not empty."""
+    return {name: part for name, part in parts.items() if part}
+
+
+def _order(
+    key: Callable[[Any], object] | None, before: Sequence[Any], now: Sequence[Any]
+) -> list[int] | None:
+    """Return where each item was before, -1 for a new one; None where all are where they were."""
+    if key is None:
+        if len(before) == len(now):
+            return None
+        return [place if place < len(before) else -1 for place in range(len(now))]
+    if _same_places(key, before, now):
+        return None
+    places = {key(value): place for place, value in enumerate(before)}
+    return [places.get(key(value), -1) for value in now]
 
 
 def _same_places(key: Callable[[Any], object], before: Sequence[Any], now: Sequence[Any]) -> bool:

@@ -131,17 +131,20 @@ class Redactor:
     def learn(self, snapshots: Sequence[Snapshot]) -> None:
         """Take in which names are those of hosts, and which of folders, before any is written."""
         if self.redaction.hosts:
-            for node in {id(one): one for snap in snapshots for one in snap.nodes}.values():
-                self._learn_host(node.name, node.hostname)
-            # Where ranks are that nobody has seen, by the scheduler's word.
-            for host in (one for snap in snapshots for job in snap.jobs for one in job.hosts):
-                if host.partition(".")[0] not in self._hosts:
-                    self._learn_host(host, None)
+            self._learn_hosts(snapshots)
         if self.redaction.paths:
             for snapshot in snapshots[-1:]:
                 for text in _with_paths(snapshot):
                     self._names(text)
         self._done.clear()
+
+    def _learn_hosts(self, snapshots: Sequence[Snapshot]) -> None:
+        for node in {id(node): node for snap in snapshots for node in snap.nodes}.values():
+            self._learn_host(node.name, node.hostname)
+        # Where ranks are that nobody has seen, by the scheduler's word.
+        for host in (host for snap in snapshots for job in snap.jobs for host in job.hosts):
+            if host.partition(".")[0] not in self._hosts:
+                self._learn_host(host, None)
 
     def learn_hosts(self, names: Iterable[str]) -> None:
         """Take in names of hosts, each of another one."""
@@ -191,28 +194,37 @@ class Redactor:
         return [self.data(one) for one in raw]
 
     def _object(self, raw: dict[Any, Any]) -> dict[Any, Any]:
-        found = {}
-        names = self.redaction.paths or self.redaction.hosts
+        masked = {}
         for key, value in raw.items():
-            if type(value) not in _TEXTS:
-                found[key] = value
-                continue
-            if key in _ARGUMENTS and isinstance(value, list) and self.redaction.secrets:
-                value = list(mask_arguments(map(str, value), self._note))
-            elif key in _NAMED and isinstance(value, dict) and self.redaction.secrets:
-                value = {name: self._variable(name, one) for name, one in value.items()}
-            name = self._names(key) if names and isinstance(key, str) else key
-            # Also where a node is called `master`, or `gpu`.
-            if name != key and fields.is_key(key):
-                name = key
-            masked = self.data(value)
-            own = names and masked != value and isinstance(value, str)
-            found[name] = value if own and fields.is_word(key, value) else masked
-        if "value" in found and "name" in found and self.redaction.secrets:
-            found["value"] = self._local(str(found["name"]), str(found["value"]))
-        if self.redaction.paths and isinstance(found.get("file"), str) and "short" in found:
-            found["short"] = _short(found["file"], str(found["short"]))
-        return found
+            if type(value) in _TEXTS:
+                key, value = self._item(key, value)
+            masked[key] = value
+        if "value" in masked and "name" in masked and self.redaction.secrets:
+            masked["value"] = self._local(str(masked["name"]), str(masked["value"]))
+        if self.redaction.paths and isinstance(masked.get("file"), str) and "short" in masked:
+            masked["short"] = _short(masked["file"], str(masked["short"]))
+        return masked
+
+    def _item(self, key: Any, value: Any) -> tuple[Any, Any]:
+        """Return a key and its value, a text or what may hold some, as they are written."""
+        if self.redaction.secrets:
+            value = self._without_secrets(key, value)
+        if not (self.redaction.paths or self.redaction.hosts):
+            return key, self.data(value)
+        name = self._names(key) if isinstance(key, str) else key
+        # Also where a node is called `master`, or `gpu`.
+        if name != key and fields.is_key(key):
+            name = key
+        masked = self.data(value)
+        own = masked != value and isinstance(value, str)
+        return name, value if own and fields.is_word(key, value) else masked
+
+    def _without_secrets(self, key: Any, value: Any) -> Any:
+        if key in _ARGUMENTS and isinstance(value, list):
+            return list(mask_arguments(map(str, value), self._note))
+        if key in _NAMED and isinstance(value, dict):
+            return {name: self._variable(name, text) for name, text in value.items()}
+        return value
 
     def _variable(self, name: str, value: Any) -> Any:
         if isinstance(value, str) and value != MASK and _is_secret_name(name):
@@ -275,12 +287,8 @@ class Redactor:
         parts = head.split("/")
         last = len(parts) - 1 if not tail else -1
         for place, part in enumerate(parts):
-            own = bool(part) and not (
-                part in _COMMON or part.isdecimal() or _INSIDE.fullmatch(part)
-            )
-            if own and place == last:
-                own = not _KEPT_NAME.fullmatch(part) and parts[place - 1] not in _PROGRAMS
-            if own:
+            kept = place == last and (_KEPT_NAME.fullmatch(part) or parts[place - 1] in _PROGRAMS)
+            if _is_own(part) and not kept:
                 parts[place] = self._folders.setdefault(part, f"folder-{len(self._folders) + 1}")
         return "/".join(parts) + tail
 
@@ -357,6 +365,11 @@ def _with_paths(snapshot: Snapshot) -> Iterable[str]:
         for one in (*job.launchers, *(p for r in job.ranks for p in (r.process, *r.children))):
             yield from (one.cwd or "", one.exe or "", *one.outputs, *one.cmdline)
     yield from (one.path for one in snapshot.outputs)
+
+
+def _is_own(part: str) -> bool:
+    """Whether a part of a path may be a name of somebody's."""
+    return bool(part) and not (part in _COMMON or part.isdecimal() or _INSIDE.fullmatch(part))
 
 
 def _is_address(name: str) -> bool:

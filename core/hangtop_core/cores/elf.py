@@ -212,33 +212,19 @@ class _Reader:
         return found
 
     def header(self) -> Header:
-        threads: list[bytes] = []
-        process = auxiliary = signal = files = b""
-        for kind, data in self._all_notes():
-            if kind == _PRSTATUS and len(threads) < MAX_THREADS:
-                threads.append(data)
-            elif kind == _PRPSINFO:
-                process = process or data
-            elif kind == _AUXV:
-                auxiliary = auxiliary or data
-            elif kind == _SIGINFO:
-                signal = signal or data  # the first is that of the thread that got the signal
-            elif kind == _FILE:
-                files = files or data
-        if not threads:
+        notes = self._all_notes()
+        statuses = [data for kind, data in notes if kind == _PRSTATUS][:MAX_THREADS]
+        if not statuses:
             why = "its notes are missing" if self._size < self.wanted else "it names no thread"
             raise NotACoreError(f"tells nothing: {why}")
-        pids = tuple(self._unpack("i", one, 32)[0] for one in threads)
+        # The first signal is that of the thread that got it.
+        first = {kind: data for kind, data in reversed(notes) if data}
+        process = first.get(_PRPSINFO, b"")
         info = process if len(process) >= 136 else bytes(136)
-        vector = self._vector(auxiliary)
-        mapped = self._files(files)
-        strings = self._strings(vector)
-        at = next((n for n, one in enumerate(strings) if _NAMED.match(one)), len(strings))
-        environment: dict[str, str] = {}
-        for one in strings[at:]:
-            name, found, value = one.partition("=")
-            if found:
-                environment.setdefault(name, value)
+        vector = self._vector(first.get(_AUXV, b""))
+        mapped = self._files(first.get(_FILE, b""))
+        arguments, environment = _arguments_and_environment(self._strings(vector))
+        threads = tuple(self._unpack("i", status, 32)[0] for status in statuses)
         pointer = _STACK_POINTER.get(self._machine)
         return Header(
             path=self._path,
@@ -246,16 +232,16 @@ class _Reader:
             modified=self._modified,
             wanted=self.wanted,
             machine=self._machine,
-            pid=self._unpack("i", info, 24)[0] or pids[0],
-            threads=pids,
-            signal=self._signal(threads[0], signal),
+            pid=self._unpack("i", info, 24)[0] or threads[0],
+            threads=threads,
+            signal=self._signal(statuses[0], first.get(_SIGINFO, b"")),
             comm=_text(info[40:56]),
             command=_text(info[56:136]).strip(),
-            arguments=tuple(strings[:at]),
+            arguments=arguments,
             environment=environment,
             executable=self._executable(vector, mapped),
             mapped=mapped,
-            stack_pointer=self._unpack("Q", threads[0], pointer)[0] if pointer else None,
+            stack_pointer=self._unpack("Q", statuses[0], pointer)[0] if pointer else None,
             uid=self._unpack("I", info, 16)[0] if process else None,
         )
 
@@ -336,6 +322,17 @@ def first_page(path: str, start: int) -> bytes:
     """Read a page of the memory of a core from an address on; less where it lacks some of it."""
     with _open(path) as file:
         return _Reader(file, path).memory(start, PAGE)
+
+
+def _arguments_and_environment(strings: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Take apart what the kernel laid out; the environment begins at the first NAME=VALUE."""
+    start = next((n for n, text in enumerate(strings) if _NAMED.match(text)), len(strings))
+    environment: dict[str, str] = {}
+    for text in strings[start:]:
+        name, separator, value = text.partition("=")
+        if separator:
+            environment.setdefault(name, value)
+    return tuple(strings[:start]), environment
 
 
 def _text(data: bytes) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.cores.elf import Header, Mapped, Signal
     from hangtop_core.cores.threads import CoreThread
+    from hangtop_core.frame import Frame
 
 DEEP = 250
 """Frames from which on a stack that ends in a fault is taken for one that overflowed."""
@@ -131,28 +132,34 @@ def explain(
     sent = header.signal
     if sent.number in (0, signal.SIGTRAP, signal.SIGSTOP, signal.SIGINT):
         return (Explanation("taken-live", "it was taken of a process that ran: nothing crashed"),)
-    found = _by_signal(header, threads)
-    ended_by_other = any(one.code == "sent-by-process" for one in found)
-    frames = threads[0].frames if threads and not ended_by_other else ()
-    names = [frame.name for frame in frames if frame.native]
+    explanations = _by_signal(header, threads)
+    ended_by_other = any(e.code == "sent-by-process" for e in explanations)
+    if threads and not ended_by_other:
+        explanations += _by_functions(threads[0], message)
+    uncaught = any(e.code == "uncaught-exception" for e in explanations)
+    if uncaught and _thrown_by_library(threads[0]):
+        explanations.insert(0, _NO_MEMORY)
+    return tuple(explanations or _aborted(sent.number, message))
+
+
+def _by_functions(thread: CoreThread, message: str | None) -> list[Explanation]:
+    """Return what the first known function on a stack means."""
+    names = [frame.name for frame in thread.frames if frame.native]
     for known in _KNOWN:
         if any(known.pattern.search(name) for name in names):
             said = f"; it said: {clean(message, 300)}" if message else ""
-            found.append(Explanation(known.code, known.text + said, known.steps))
-            break
-    if any(one.code == "uncaught-exception" for one in found) and _thrown_by_library(threads[0]):
-        found.insert(0, _NO_MEMORY)
-    if not found and message:
-        found.append(Explanation("aborted", f"it aborted and said: {clean(message, 300)}"))
-    if not found and sent.number == signal.SIGABRT:
-        found.append(
-            Explanation(
-                "aborted",
-                "it called abort(): its last lines on standard error say why",
-                ("hangtop logs FILE",),
-            )
-        )
-    return tuple(found)
+            return [Explanation(known.code, known.text + said, known.steps)]
+    return []
+
+
+def _aborted(number: int, message: str | None) -> list[Explanation]:
+    """Return what is known without a stack: the message, or that it aborted."""
+    if message:
+        return [Explanation("aborted", f"it aborted and said: {clean(message, 300)}")]
+    if number == signal.SIGABRT:
+        text = "it called abort(): its last lines on standard error say why"
+        return [Explanation("aborted", text, ("hangtop logs FILE",))]
+    return []
 
 
 _NO_MEMORY = Explanation(
@@ -213,26 +220,34 @@ def _bus(header: Header) -> Explanation:
 
 
 def _segmentation(header: Header, threads: Sequence[CoreThread]) -> list[Explanation]:
-    frames = threads[0].frames if threads else ()
     address, pointer = header.signal.address, header.stack_pointer
-    near = address is not None and pointer is not None and abs(address - pointer) <= NEAR_STACK
-    if near and len(frames) >= DEEP:
-        name, count = Counter(frame.name for frame in frames).most_common(1)[0]
-        text = f"its stack overflowed: {clean(name, 100)} is on it {count} times or more"
-        return [Explanation("stack-overflow", text, ("ulimit -s, or an end to the recursion",))]
-    if near and not frames:
-        return [Explanation("stack-overflow", "it touched memory just below its stack")]
-    if address is not None and address < 4096:
+    if address is None:
+        return []
+    frames = threads[0].frames if threads else ()
+    near = pointer is not None and abs(address - pointer) <= NEAR_STACK
+    overflow = _overflow(frames) if near else None
+    if overflow is not None:
+        return [overflow]
+    if address < 4096:
         inside = next((frame for frame in frames if not frame.native), None)
         where = f", called from {clean(inside.name, 80)}" if inside else ""
         text = f"it used a null pointer (address {address:#x}){where}"
         return [Explanation("null-pointer", text)]
-    if address is not None:
-        one = _at(header.mapped, address)
-        what = f", in {clean(one.path, 120)}" if one is not None else ", which is mapped nowhere"
-        text = f"it touched memory it may not (address {address:#x}{what})"
-        return [Explanation("bad-access", text)]
-    return []
+    file = _at(header.mapped, address)
+    where = f", in {clean(file.path, 120)}" if file is not None else ", which is mapped nowhere"
+    text = f"it touched memory it may not (address {address:#x}{where})"
+    return [Explanation("bad-access", text)]
+
+
+def _overflow(frames: Sequence[Frame]) -> Explanation | None:
+    """Return that the stack overflowed, by a fault near its end: it is deep, or not readable."""
+    if not frames:
+        return Explanation("stack-overflow", "it touched memory just below its stack")
+    if len(frames) < DEEP:
+        return None
+    name, count = Counter(frame.name for frame in frames).most_common(1)[0]
+    text = f"its stack overflowed: {clean(name, 100)} is on it {count} times or more"
+    return Explanation("stack-overflow", text, ("ulimit -s, or an end to the recursion",))
 
 
 def _at(mapped: Sequence[Mapped], address: int | None) -> Mapped | None:

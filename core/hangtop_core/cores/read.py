@@ -17,7 +17,7 @@ from hangtop_core.text import clean, plural, size
 from hangtop_probe.learned import WRAP
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hangtop_core.cores.elf import Header
     from hangtop_probe.tools import Tools
@@ -78,37 +78,21 @@ def read(
 def _read(path: str, tools: Tools, executable: str | None, with_native: bool) -> Core:
     header = elf.read(path)
     chosen = executable or header.executable or ""
-    problems = [*_cut(header), *_wrong_executable(header, chosen, given=executable is not None)]
-    found_native, found_python = native.Native(), python.Python()
-    if other := _other_machine(header):
-        problems = [*_cut(header), other]
-    elif os.path.isfile(chosen):
-        if _may_run_python(header, chosen):
-            found_python = python.read(tools, path, chosen, with_native=with_native)
-        if not found_python.threads or (with_native and not found_python.has_native):
-            found_native = native.read(tools, path, chosen)
-    threads = together(header, found_native, found_python)
-    if not any(_tells(thread) for thread in threads):
-        threads = ()
-    explanations = explain(header, threads, found_native.message)
-    if (
-        with_native
-        and found_python.has_native
-        and [one.code for one in explanations] == ["aborted"]
-    ):
-        # pystack names a caller of what does not return by the function behind it; gdb does not,
-        # and finds what glibc said.
-        by_gdb = native.read(tools, path, chosen)
-        if by_gdb.threads:
-            explanations = explain(
-                header, together(header, by_gdb, python.Python()), by_gdb.message
-            )
-    problems += found_python.problems
-    problems += [found_native.problem] if found_native.problem else []
+    other = _other_machine(header)
+    if other is None:
+        unlike = _wrong_executable(header, chosen, given=executable is not None)
+        by_native, by_python = _stacks(header, tools, chosen, with_native)
+    else:
+        unlike, by_native, by_python = [other], native.Native(), python.Python()
+    problems = [*_cut(header), *unlike, *by_python.problems]
+    problems += [by_native.problem] if by_native.problem else []
+    threads = _readable(together(header, by_native, by_python))
+    explanations = explain(header, threads, by_native.message)
+    if with_native and by_python.has_native and [e.code for e in explanations] == ["aborted"]:
+        by_gdb = _explained_by_gdb(header, tools, chosen)
+        explanations = explanations if by_gdb is None else by_gdb
     environment = header.environment
-    rank = number_in(environment, RANKS)
-    if rank is None:
-        rank = spawned(threads)
+    rank = _rank(environment, threads)
     return Core(
         path=path,
         size=header.size,
@@ -119,16 +103,42 @@ def _read(path: str, tools: Tools, executable: str | None, with_native: bool) ->
         how=signal_text(header.signal),
         threads=threads,
         explanations=explanations,
-        problems=tuple(clean(one, 400) for one in problems),
+        problems=tuple(clean(problem, 400) for problem in problems),
         rank=rank,
         local_rank=number_in(environment, LOCAL_RANKS),
         world_size=number_in(environment, WORLD_SIZES),
         node=next((environment[name] for name in _NODES if environment.get(name)), None),
         role=_role(header, rank),
         executable=chosen or None,
-        read_by=found_python.by,
+        read_by=by_python.by,
         uid=header.uid,
     )
+
+
+def _stacks(
+    header: Header, tools: Tools, chosen: str, with_native: bool
+) -> tuple[native.Native, python.Python]:
+    """Read stacks by what the executable is; empty where that is not here."""
+    by_native, by_python = native.Native(), python.Python()
+    if not os.path.isfile(chosen):
+        return by_native, by_python
+    if _may_run_python(header, chosen):
+        by_python = python.read(tools, header.path, chosen, with_native=with_native)
+    if not by_python.threads or (with_native and not by_python.has_native):
+        by_native = native.read(tools, header.path, chosen)
+    return by_native, by_python
+
+
+def _explained_by_gdb(header: Header, tools: Tools, chosen: str) -> tuple[Explanation, ...] | None:
+    """Explain a core by gdb's stacks; None where it reads none.
+
+    pystack names a caller of what does not return by the function behind it; gdb does not, and
+    finds what glibc said.
+    """
+    by_gdb = native.read(tools, header.path, chosen)
+    if not by_gdb.threads:
+        return None
+    return explain(header, together(header, by_gdb, python.Python()), by_gdb.message)
 
 
 def spawned(threads: Sequence[CoreThread]) -> int | None:
@@ -140,9 +150,18 @@ def spawned(threads: Sequence[CoreThread]) -> int | None:
     return None
 
 
-def _tells(thread: CoreThread) -> bool:
-    """Whether a stack says anything: gdb gives `??` where the memory of the stack is missing."""
-    return any(frame.name != "??" for frame in thread.frames)
+def _rank(environment: Mapping[str, str], threads: Sequence[CoreThread]) -> int | None:
+    rank = number_in(environment, RANKS)
+    return spawned(threads) if rank is None else rank
+
+
+def _readable(threads: tuple[CoreThread, ...]) -> tuple[CoreThread, ...]:
+    """Return the threads, none where no stack says anything.
+
+    gdb gives `??` where the memory of a stack is missing.
+    """
+    known = any(frame.name != "??" for thread in threads for frame in thread.frames)
+    return threads if known else ()
 
 
 def _cut(header: Header) -> list[str]:

@@ -102,32 +102,36 @@ def find(paths: Sequence[str], prefix: str | None = None) -> tuple[list[DumpFile
         name = os.path.basename(path)
         if prefix is not None and prefix not in name:
             continue
-        rank = rank_of(name, prefix)
-        try:
-            status = os.stat(path)
-        except OSError as error:
-            problems.append(Problem(path, "unreadable", _cannot_be_read(error), rank))
-            continue
-        if stat.S_ISDIR(status.st_mode) and not os.access(path, os.R_OK | os.X_OK):
-            why = "cannot be listed: permission denied"
-            problems.append(Problem(path, "unreadable", why, rank))
-            continue
-        if not stat.S_ISREG(status.st_mode):
-            # Opening a FIFO, such as torch's own dump pipe, would wait for ever.
-            if explicit or (rank is not None and not name.endswith(".pipe")):
-                problems.append(Problem(path, "foreign", _no_file(status.st_mode), rank))
-            continue
-        if rank is None:
-            why = "has no rank in its name; say what stands before it with --prefix"
-            problems.append(Problem(path, "no-rank" if explicit else "foreign", why))
-        elif status.st_size == 0:
-            why = "is empty: it was never written, or is no whole copy"
-            problems.append(Problem(path, "empty", why, rank))
-        else:
+        file = _checked(path, rank_of(name, prefix), explicit)
+        if isinstance(file, Problem):
+            problems.append(file)
+        elif file is not None:
             key = os.path.realpath(path)
             if key not in files or not os.path.islink(path):  # a file's own name is the better one
-                files[key] = DumpFile(path, rank, status.st_size, status.st_mtime, explicit)
-    return sorted(files.values(), key=lambda one: (one.rank, one.path)), problems
+                files[key] = file
+    return sorted(files.values(), key=lambda file: (file.rank, file.path)), problems
+
+
+def _checked(path: str, rank: int | None, explicit: bool) -> DumpFile | Problem | None:
+    """Return a file that may be a dump, or what is wrong with it; None where it is no dump."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return Problem(path, "unreadable", _cannot_be_read(error), rank)
+    mode = status.st_mode
+    if stat.S_ISDIR(mode) and not os.access(path, os.R_OK | os.X_OK):
+        return Problem(path, "unreadable", "cannot be listed: permission denied", rank)
+    if not stat.S_ISREG(mode):
+        # Opening a FIFO, such as torch's own dump pipe, would wait for ever.
+        named = explicit or (rank is not None and not path.endswith(".pipe"))
+        return Problem(path, "foreign", _no_file(mode), rank) if named else None
+    if rank is None:
+        why = "has no rank in its name; say what stands before it with --prefix"
+        return Problem(path, "no-rank" if explicit else "foreign", why)
+    if status.st_size == 0:
+        why = "is empty: it was never written, or is no whole copy"
+        return Problem(path, "empty", why, rank)
+    return DumpFile(path, rank, status.st_size, status.st_mtime, explicit)
 
 
 def _cannot_be_read(error: OSError) -> str:

@@ -167,10 +167,7 @@ def _odd(traces: Sequence[Trace]) -> list[Problem]:
     versions = Counter(trace.version for trace in traces)
     usual = versions.most_common(1)[0][0] if versions else ""
     for trace in traces:
-        texts = {group.members for group in trace.groups}
-        runs = [run for text in texts for run in member_runs(text)]
-        inside = any(first <= trace.rank <= last for first, last in runs)
-        if trace.configured and runs and not inside:
+        if trace.configured and _is_outside_groups(trace):
             why = f"is of none of the groups it describes: rank {trace.rank} may be misread"
             problems.append(Problem(trace.source, "misnamed", why, trace.rank))
         if trace.version != usual:
@@ -180,6 +177,13 @@ def _odd(traces: Sequence[Trace]) -> list[Problem]:
             why = f"{trace.dropped} of its entries cannot be read"
             problems.append(Problem(trace.source, "foreign", why, trace.rank))
     return problems
+
+
+def _is_outside_groups(trace: Trace) -> bool:
+    """Whether the groups of a trace have members, and its rank is not one of them."""
+    texts = {group.members for group in trace.groups}
+    runs = [run for text in texts for run in member_runs(text)]
+    return bool(runs) and not any(first <= trace.rank <= last for first, last in runs)
 
 
 def _shifted(trace: Trace, size: int) -> Trace:

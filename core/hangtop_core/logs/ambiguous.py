@@ -52,20 +52,26 @@ def ambiguities(
 
 
 def _shared(shared: Collection[Key], files: Sequence[FileLog]) -> Iterator[Ambiguity]:
-    places: dict[str, set[Key]] = defaultdict(set)
-    for one in files:
-        for origin in (stream.origin for stream in one.streams):
-            if origin.local is not None and (origin.group or "").endswith(":"):
-                places[(origin.group or "")[:-1]].add((origin.node, origin.task))
+    places = _labelled_places(files)
     # Where only one node prints, its label is not looked at.
     alike = {node for node, _ in shared if node} or (set(places) if shared else set())
-    for name in sorted(alike | {name for name, some in places.items() if len(some) > 1}):
-        text = f"Several nodes print as {clean(name, 60)}"
-        more = ": their equal local ranks cannot be told apart" if name in alike else ""
+    several = {label for label, keys in places.items() if len(keys) > 1}
+    for label in sorted(alike | several):
+        text = f"Several nodes print as {clean(label, 60)}"
+        more = ": their equal local ranks cannot be told apart" if label in alike else ""
         yield Ambiguity("shared-label", text + more, EXPANDED)
     if shared and not alike:
         text = "Several nodes print under equal labels: their ranks cannot be told apart"
         yield Ambiguity("shared-label", text, LABEL)
+
+
+def _labelled_places(files: Sequence[FileLog]) -> dict[str, set[Key]]:
+    """Return the nodes and tasks that print under each label of a node."""
+    places: dict[str, set[Key]] = defaultdict(set)
+    for origin in (stream.origin for file in files for stream in file.streams):
+        if origin.local is not None and (origin.group or "").endswith(":"):
+            places[(origin.group or "")[:-1]].add((origin.node, origin.task))
+    return places
 
 
 def _run_together(files: Sequence[FileLog]) -> Iterator[Ambiguity]:

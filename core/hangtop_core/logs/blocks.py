@@ -209,17 +209,10 @@ class Traceback:
         if self._cut and not self.exceptions:
             return []
         said = self.exceptions[-1] if self.exceptions else "(its end is not here)"
-        found = recognise("\n".join(self.exceptions))
-        part: Part = "root"
-        means, cause = "", None
-        fields: dict[str, str] = {}
-        if found is not None and found[0].code != "E":
-            row, fields = found
-            part, cause, means = row.part, row.cause, fill(row.means, fields)
-            fields = {**fields, "known": row.code}
+        part, cause, means, fields = _known(self.exceptions)
         if self._inside.first is not None:
             said = self.exceptions[self._inside.first]
-            group = next((one for one in self.exceptions if drawn.holds_others(one)), "")
+            group = next(filter(drawn.holds_others, self.exceptions), "")
             fields = {**fields, "group": clean(group, 200)}
         elif len(self.exceptions) > 1:
             first = self.exceptions[0].partition("\n")[0]
@@ -373,6 +366,15 @@ class Summary:
             lines=(text,),
             at=stamp(entry.get("time", ""), self._near),
         )
+
+
+def _known(exceptions: list[str]) -> tuple[Part, str | None, str, dict[str, str]]:
+    """Return the part, the cause and the meaning of what exceptions say, and its fields."""
+    match = recognise("\n".join(exceptions))
+    if match is None or match[0].code == "E":
+        return "root", None, "", {}
+    row, fields = match
+    return row.part, row.cause, fill(row.means, fields), {**fields, "known": row.code}
 
 
 def _how(own: bool, before: str) -> tuple[str, dict[str, str]]:

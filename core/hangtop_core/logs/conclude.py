@@ -42,22 +42,24 @@ _LOST = frozenset({"N6", "N10"})
 
 def conclude(judged: Judged) -> tuple[Verdict, ...]:
     """Verdicts, best first."""
-    found: list[Verdict] = []
-    first = judged.first
-    if first is not None and first.record.part == "root":
-        found.append(_of_root(judged, first, _sure(first)))
-    elif first is not None and first.record.part == "timeout":
-        found += _of_behind(judged, first) or of_mismatch(judged) or of_waits(judged, first)
-    elif first is not None and first.record.part == "cascade":
-        found += _of_behind(judged, first) or _of_silence(judged, first)
-    elif first is not None and first.record.part == "exit":
-        found.append(_of_exit(judged, first))
-    elif first is not None and first.record.part == "survived":
-        found += _of_survived(first)
-    found += [_of_root(judged, one, min(0.5, _sure(one))) for one in judged.others[:SHOWN]]
-    found += _of_setup(judged)
-    found = found or list(_of_init(judged))
-    return tuple(_once(found))
+    verdicts = list(_of_first(judged, judged.first)) if judged.first is not None else []
+    verdicts += [_of_root(judged, fold, min(0.5, _sure(fold))) for fold in judged.others[:SHOWN]]
+    verdicts += _of_setup(judged)
+    verdicts = verdicts or list(_of_init(judged))
+    return tuple(_once(verdicts))
+
+
+def _of_first(judged: Judged, first: Fold) -> Iterable[Verdict]:
+    part = first.record.part
+    if part == "root":
+        return [_of_root(judged, first, _sure(first))]
+    if part == "timeout":
+        return _of_behind(judged, first) or of_mismatch(judged) or of_waits(judged, first)
+    if part == "cascade":
+        return _of_behind(judged, first) or _of_silence(judged, first)
+    if part == "exit":
+        return [_of_exit(judged, first)]
+    return _of_survived(first) if part == "survived" else ()
 
 
 def _once(found: Iterable[Verdict]) -> Iterator[Verdict]:
@@ -75,37 +77,44 @@ def _sure(one: Fold) -> float:
     return sure if one.record.at is not None else min(sure, 0.8)
 
 
-def _of_root(judged: Judged, one: Fold, confidence: float) -> Verdict:
-    cause = one.record.cause or "rank-exited"
-    ranks = one.ranks or (_aborted(judged) if one.record.code == "G4" else ())
-    same = [f for f in judged.follows if set(f.ranks) & set(one.ranks)]
-    wakes = [f for f in judged.follows if f.record.part == "cascade" and f.record.code != "T16"]
-    shown = [*same[:3], *[f for f in wakes if f not in same][:2]]
-    tail = ""
-    # Who was only told by another rank to dump its recorder has lost no connection.
-    lost = sorted({rank for f in wakes if f.record.code != "T5" for rank in f.ranks})
-    lost = [rank for rank in lost if rank not in one.ranks]
-    if one is judged.first and lost and code_of(one) not in BOTH_ENDS:
-        tail = f"; {names(lost)} lost the connection to it"
-    elif confidence < UNSURE and cause == "rank-exited":
-        tail = "; that this ended it, these logs do not tell"
-    guilty = () if cause in _NOBODY or code_of(one) in BOTH_ENDS else ranks
-    text, steps = f"{who(one)}: {told(one)}{tail}", _steps(one, ranks)
+def _of_root(judged: Judged, root: Fold, confidence: float) -> Verdict:
+    cause = root.record.cause or "rank-exited"
+    victims = {*root.ranks, *(judged.victims if root is judged.first else ())}
+    consequences = [evidence(fold) for fold in _consequences(judged, root)]
     ends = unconnected(judged.folds()) if cause == "nccl-ib-error" else ()
     if ends:
         text = f"no InfiniBand path between {ends[0]} and {ends[1]}: each says that the other does "
         text += "not answer (error 12)"
-        guilty, steps = (), NO_PATH
-    return verdict(
-        cause,
-        confidence,
-        guilty,
-        {*one.ranks, *(judged.victims if one is judged.first else ())},
-        text,
-        [*(ends_of(judged.folds(), ends) or (evidence(one),)), *map(evidence, shown)],
-        one.nodes[0] if one.nodes and not ends else "",
-        steps,
-    )
+        facts = [*(ends_of(judged.folds(), ends) or (evidence(root),)), *consequences]
+        return verdict(cause, confidence, (), victims, text, facts, "", NO_PATH)
+    ranks = root.ranks or (_aborted(judged) if root.record.code == "G4" else ())
+    guilty = () if cause in _NOBODY or code_of(root) in BOTH_ENDS else ranks
+    text = f"{who(root)}: {told(root)}{_effect(judged, root, confidence)}"
+    facts = [evidence(root), *consequences]
+    node = root.nodes[0] if root.nodes else ""
+    return verdict(cause, confidence, guilty, victims, text, facts, node, _steps(root, ranks))
+
+
+def _consequences(judged: Judged, root: Fold) -> list[Fold]:
+    """Return what else its ranks printed, and who lost the connection, the first few of each."""
+    same = [f for f in judged.follows if set(f.ranks) & set(root.ranks)]
+    return [*same[:3], *[f for f in _lost_connections(judged) if f not in same][:2]]
+
+
+def _lost_connections(judged: Judged) -> list[Fold]:
+    return [f for f in judged.follows if f.record.part == "cascade" and f.record.code != "T16"]
+
+
+def _effect(judged: Judged, root: Fold, confidence: float) -> str:
+    """Say who lost the connection to a root, or that it may have ended nothing."""
+    # Who was only told by another rank to dump its recorder has lost no connection.
+    folds = [f for f in _lost_connections(judged) if f.record.code != "T5"]
+    lost = sorted({rank for f in folds for rank in f.ranks}.difference(root.ranks))
+    if root is judged.first and lost and code_of(root) not in BOTH_ENDS:
+        return f"; {names(lost)} lost the connection to it"
+    if confidence < UNSURE and root.record.cause in (None, "", "rank-exited"):
+        return "; that this ended it, these logs do not tell"
+    return ""
 
 
 def _steps(one: Fold, ranks: Sequence[int]) -> tuple[Step, ...]:
@@ -169,34 +178,41 @@ def _of_silence(judged: Judged, one: Fold) -> Iterator[Verdict]:
     """Only consequences: who said nothing died without a word, or its log is not here."""
     lost = {r for f in (one, *judged.follows) if f.record.part == "cascade" for r in f.ranks}
     left = next((f for f in judged.follows if _by_itself(f, lost)), None)
-    if left is not None:
-        wakes = [f for f in (one, *judged.follows) if f.record.code not in LAUNCHERS]
-        cut = sorted({r for f in wakes if f.record.part == "cascade" for r in f.ranks})
-        text = f"{names(left.ranks)} {told(left)}, and printed no error that is here"
-        text += f"; {names(cut)} lost the connection to it" if cut else ""
-        facts = [evidence(left), *(evidence(f) for f in wakes[:2])]
-        yield verdict("rank-exited", 0.8, left.ranks, lost, text, facts)
-        return
-    if finished := of_finished(judged, one, lost):
-        yield finished
-        return
     silent = sorted(set(judged.ranks) - lost - judged.finished)
-    if silent and len(silent) * 2 <= len(judged.ranks):
-        last = last_lines(judged, silent)
-        text = f"{names(silent)} ended without a word; {names(sorted(lost))} lost the connection"
-        if len(silent) > 1:
-            text = (
-                f"one of {names(silent)} at least ended without a word; " + text.partition("; ")[2]
-            )
-        sure = 0.6 if len(silent) == 1 else 0.5
-        yield verdict("rank-crashed", sure, silent, lost, text, [evidence(one), *last])
-        return
-    if code_of(one) in _LOST:
+    if left is not None:
+        yield _of_left(judged, one, left, lost)
+    elif finished := of_finished(judged, one, lost):
+        yield finished
+    elif silent and len(silent) * 2 <= len(judged.ranks):
+        yield _of_silent(judged, one, silent, lost)
+    elif code_of(one) in _LOST:
         yield _of_unheard(judged, one, lost)
-        return
-    text = f"{who(one)}: {told(one)}. That only follows from what another rank did, whose log is "
-    text += "not here, or which ended without a word"
-    yield verdict("unknown", 0.3, (), lost, text, [evidence(one)])
+    else:
+        text = f"{who(one)}: {told(one)}. That only follows from what another rank did, whose log "
+        text += "is not here, or which ended without a word"
+        yield verdict("unknown", 0.3, (), lost, text, [evidence(one)])
+
+
+def _of_left(judged: Judged, first: Fold, left: Fold, lost: set[int]) -> Verdict:
+    """A rank left, as its launcher says, and the others lost the connection to it."""
+    folds = [f for f in (first, *judged.follows) if f.record.code not in LAUNCHERS]
+    cut = sorted({r for f in folds if f.record.part == "cascade" for r in f.ranks})
+    text = f"{names(left.ranks)} {told(left)}, and printed no error that is here"
+    text += f"; {names(cut)} lost the connection to it" if cut else ""
+    facts = [evidence(left), *map(evidence, folds[:2])]
+    return verdict("rank-exited", 0.8, left.ranks, lost, text, facts)
+
+
+def _of_silent(judged: Judged, first: Fold, silent: Sequence[int], lost: set[int]) -> Verdict:
+    """Few ranks printed nothing of it: these ended without a word, or one of them did."""
+    alone = len(silent) == 1
+    if alone:
+        text = f"{names(silent)} ended without a word; {names(sorted(lost))} lost the connection"
+    else:
+        text = f"one of {names(silent)} at least ended without a word; "
+        text += f"{names(sorted(lost))} lost the connection"
+    facts = [evidence(first), *last_lines(judged, silent)]
+    return verdict("rank-crashed", 0.6 if alone else 0.5, silent, lost, text, facts)
 
 
 def _of_unheard(judged: Judged, one: Fold, lost: set[int]) -> Verdict:

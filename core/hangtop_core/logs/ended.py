@@ -87,6 +87,20 @@ def _names(one: signal.Signals) -> tuple[str, ...]:
     return one.name, signal.strsignal(one) or one.name
 
 
+def _changed(files: Sequence[FileLog], whose: Whose) -> dict[int, float]:
+    """Return by rank when files that are one rank's were changed last."""
+    times: dict[int, float] = {}
+    for number, file in enumerate(files):
+        rank = whose.rank(number, Origin())
+        if rank is not None and file.changed is not None:
+            times[rank] = max(times.get(rank, 0.0), file.changed)
+    return times
+
+
+def _has_ended_rank(record: Record) -> bool:
+    return record.part == "root" and record.how in FATAL and record.rank is not None
+
+
 class _Scene:
     """What all records tell together of how ranks have left."""
 
@@ -106,27 +120,19 @@ class _Scene:
         self._errors: dict[int, list[Record]] = defaultdict(list)
         self._until = {rank: at or 0.0 for rank, (_, at) in whose.last().items()}
         """When each rank has printed last."""
-        self._changed: dict[int, float] = {}
+        self._changed = _changed(files, whose)
         """When files that are one rank's were changed last."""
         self._lost: set[int | None] = set()
         """Who has lost the connection to somebody."""
-        for number, one in enumerate(files):
-            rank = whose.rank(number, Origin())
-            if rank is not None and one.changed is not None:
-                self._changed[rank] = max(self._changed.get(rank, 0.0), one.changed)
         for record in records:
             if record.code in LAUNCHERS:
                 self._launcher(record)
             elif record.part in _PARTS:
                 self._error(record)
-        hooked = {r for r, some in self._errors.items() if any(one.how in FATAL for one in some)}
+        hooked = {r for r, errors in self._errors.items() if any(e.how in FATAL for e in errors)}
         self._unexplained = {r for r, s in self._status.items() if s not in TOLD_TO} - hooked
         """Ranks that left with an error that nothing but a traceback of theirs can tell."""
-        self._explained = {
-            record.rank
-            for record in records
-            if record.part == "root" and record.how in FATAL and record.rank is not None
-        }
+        self._explained = {record.rank for record in records if _has_ended_rank(record)}
         """Ranks that an error is known of which has ended them for sure."""
 
     def _launcher(self, record: Record) -> None:
@@ -178,9 +184,14 @@ class _Scene:
         if status is not None and not self._told_otherwise(record, rank):
             # It left with an error, and nothing else of it tells why: this one, if not long before.
             return late and printed
+        return late or printed or self._outlived_its_file(record, rank)
+
+    def _outlived_its_file(self, record: Record, rank: int) -> bool:
+        """Whether a rank printed elsewhere later, or its launcher's report does not name it."""
         report = self._reports.get(record.file, set())
-        grew = self._changed.get(rank, 0.0) > (self._files[record.file].changed or 0.0) + LONG
-        return late or printed or grew or (bool(report) and rank not in report)
+        if report and rank not in report:
+            return True
+        return self._changed.get(rank, 0.0) > (self._files[record.file].changed or 0.0) + LONG
 
     def _told_otherwise(self, record: Record, rank: int) -> bool:
         """Whether another error of a rank, which came later, can be what ended it."""

@@ -9,7 +9,7 @@ from hangtop_core.diagnosis import Evidence
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hangtop_core.logs.judge import Fold
     from hangtop_core.logs.record import Record
@@ -25,6 +25,15 @@ def unconnected(folds: Iterable[Fold]) -> tuple[str, ...]:
     """
     records = [record for fold in folds for record in fold.members]
     hosts = {address: host for host, address in _addresses(records)}
+    peers = _silent_peers(records, hosts)
+    if len(peers) == 2:
+        return _unknown_pair(peers, hosts)
+    mutual = [(a, b) for a in peers for b in peers[a] if a < b and a in peers.get(b, ())]
+    return mutual[0] if len(mutual) == 1 else ()
+
+
+def _silent_peers(records: Iterable[Record], hosts: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return by node the peers of which it says that they do not answer."""
     peers: dict[str, set[str]] = defaultdict(set)
     for record in records:
         fields = record.fields
@@ -32,15 +41,17 @@ def unconnected(folds: Iterable[Fold]) -> tuple[str, ...]:
         if host and _RETRIES in (fields.get("error"), fields.get("status")):
             peer = fields.get("peer", "").partition("<")[0]
             peers[host].add(hosts.get(peer, peer))
-    if len(peers) == 2:
-        # Addresses may not tell whose they are: two nodes that name two different peers do.
-        first, second = sorted(peers)
-        named = peers[first] | peers[second]
-        strangers = {one for one in named if one not in peers}
-        apart = not peers[first] & peers[second]
-        return (first, second) if apart and len(named) == 2 and not _third(strangers, hosts) else ()
-    mutual = [(a, b) for a in peers for b in peers[a] if a < b and a in peers.get(b, ())]
-    return mutual[0] if len(mutual) == 1 else ()
+    return peers
+
+
+def _unknown_pair(peers: Mapping[str, set[str]], hosts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return two nodes that name two different peers: addresses may not tell whose they are."""
+    first, second = sorted(peers)
+    named = peers[first] | peers[second]
+    apart = not peers[first] & peers[second]
+    if not apart or len(named) != 2 or _third(named - peers.keys(), hosts):
+        return ()
+    return first, second
 
 
 def ends_of(folds: Iterable[Fold], ends: Sequence[str]) -> list[Evidence]:
@@ -50,7 +61,7 @@ def ends_of(folds: Iterable[Fold], ends: Sequence[str]) -> list[Evidence]:
     return [Evidence("log", by_node[end].rank, clean(by_node[end].text, 600)) for end in ends]
 
 
-def _third(strangers: set[str], hosts: dict[str, str]) -> bool:
+def _third(strangers: set[str], hosts: Mapping[str, str]) -> bool:
     """Whether a peer is known to be neither of the two."""
     return any(one in hosts.values() for one in strangers)
 

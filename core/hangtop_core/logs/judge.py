@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from hangtop_core.logs.aborts import demoted
 from hangtop_core.logs.ambiguous import Ambiguity, ambiguities
-from hangtop_core.logs.asynchronous import HOW
 from hangtop_core.logs.copies import is_own
 from hangtop_core.logs.ended import LATER, weigh
 from hangtop_core.logs.finished import not_reported
@@ -21,6 +21,7 @@ from hangtop_core.logs.whose import FileLog, settled
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from hangtop_core.logs.known import Part
     from hangtop_core.logs.whose import Whose
 
 HEADING = 20
@@ -109,12 +110,37 @@ def judge(
         alive: ranks whose processes are there, which no error has ended; None where all are.
         finished: ranks known to have left without an error.
     """
-    newest: dict[str | None, int] = {}
-    for one in files:
-        node, attempt = one.place.node, one.place.attempt
-        newest[node] = max(newest.get(node, 0), attempt or 0)
     whose, records = settled(files, known)
-    records = _joined(records)
+    current, earlier = _of_last_attempt(_joined(records), files)
+    locals_of = {n: one.place.local for n, one in enumerate(files) if is_own(one.place)}
+    folds = _fold(demoted(weigh(current, whose, files, alive)), locals_of)
+    first = _first_of(folds)
+    rest = [fold for fold in folds if fold is not first]
+    ranks = tuple(sorted(whose.ranks() | {r.rank for r in current if r.rank is not None}))
+    return Judged(
+        first=first,
+        others=tuple(f for f in rest if f.record.part == "root" and not _same(first, f)),
+        survived=_of_parts(rest, "survived"),
+        follows=tuple(sorted((f for f in rest if _follows(first, f)), key=_by_launcher)),
+        notes=_of_parts(rest, "info", "error"),
+        positions=_positions(current),
+        ranks=ranks,
+        last=whose.last(),
+        unheard=_unheard(files, whose, current, ranks),
+        ambiguities=ambiguities(current, whose.first.shared, files),
+        finished=not_reported(files, whose, current) | frozenset(finished),
+        earlier=earlier,
+    )
+
+
+def _of_last_attempt(
+    records: Sequence[Record], files: Sequence[FileLog]
+) -> tuple[list[Record], int]:
+    """Return the records of each node's last attempt, and how many are of earlier ones."""
+    newest: dict[str | None, int] = {}
+    for file in files:
+        node, attempt = file.place.node, file.place.attempt
+        newest[node] = max(newest.get(node, 0), attempt or 0)
     headings = _headings(records)
     current, earlier = [], 0
     for record in records:
@@ -125,29 +151,19 @@ def judge(
             earlier += 1
         else:
             current.append(record)
-    locals_of = {n: one.place.local for n, one in enumerate(files) if is_own(one.place)}
-    folds = _fold(_demoted(weigh(current, whose, files, alive)), locals_of)
-    errors = [fold for fold in folds if fold.record.part in ("root", "timeout", "cascade", "exit")]
-    first = _first(errors)
-    if first is None:
-        kinds = ("survived", "error")
-        first = next((fold for kind in kinds for fold in folds if fold.record.part == kind), None)
-    rest = [fold for fold in folds if fold is not first]
-    ranks = tuple(sorted(whose.ranks() | {r.rank for r in current if r.rank is not None}))
-    return Judged(
-        first=first,
-        others=tuple(f for f in rest if f.record.part == "root" and not _same(first, f)),
-        survived=tuple(f for f in rest if f.record.part == "survived"),
-        follows=tuple(sorted((f for f in rest if _follows(first, f)), key=_by_launcher)),
-        notes=tuple(f for f in rest if f.record.part in ("info", "error")),
-        positions=_positions(current),
-        ranks=ranks,
-        last=whose.last(),
-        unheard=_unheard(files, whose, current, ranks),
-        ambiguities=ambiguities(current, whose.first.shared, files),
-        finished=not_reported(files, whose, current) | frozenset(finished),
-        earlier=earlier,
-    )
+    return current, earlier
+
+
+def _first_of(folds: Sequence[Fold]) -> Fold | None:
+    """Return the first error; where none is, the first that ranks survived or that is unclear."""
+    first = _first(_of_parts(folds, "root", "timeout", "cascade", "exit"))
+    if first is not None:
+        return first
+    return next(iter((*_of_parts(folds, "survived"), *_of_parts(folds, "error"))), None)
+
+
+def _of_parts(folds: Sequence[Fold], *parts: Part) -> tuple[Fold, ...]:
+    return tuple(fold for fold in folds if fold.record.part in parts)
 
 
 def _unheard(
@@ -224,38 +240,6 @@ def _headings(records: Sequence[Record]) -> set[tuple[int, int]]:
         if one.count <= other.count
         and 0 < other.order - one.order <= (HEADING if other.how == "logged" else NEAR)
     }
-
-
-def _demoted(records: Sequence[Record]) -> Iterable[Record]:
-    """Aborts that the watchdog has brought about are consequences.
-
-    So is that a C++ exception ended a process, where the next line says which, and that is known;
-    and what a watchdog says of its rank that has not waited until a timeout, but found an error.
-    """
-    found = {record.rank for record in records if record.how == HOW and record.rank is not None}
-    found -= {record.rank for record in records if record.code == "T1"}
-    named = {(r.file, r.order - 1) for r in records if r.text.startswith("what():")}
-    waited = any(record.code in ("T1", "T2", "T7") for record in records)
-    vain = {r.rank for r in records if r.code in ("T1", "T2")}
-    if vain and any(r.code == "T7" and r.part == "cascade" and r.rank is None for r in records):
-        vain.add(None)  # a watchdog says so, and not in which rank
-    for record in records:
-        aborted = record.part == "root" and _is_abort(record)
-        aborted = aborted and (waited if record.code == "T16" else record.rank in vain)
-        told_next = record.code == "T7" and (record.file, record.order) in named
-        by_error = record.code == "T2" and record.rank in found
-        if aborted or told_next or by_error:
-            yield msgspec.structs.replace(record, part="cascade")
-        else:
-            yield record
-
-
-def _is_abort(record: Record) -> bool:
-    """Whether a process was ended by SIGABRT, as the watchdog and faulthandler do it."""
-    fields = record.fields
-    return (record.code == "T16" and fields.get("exit") == "-6") or (
-        record.code in ("SEGV", "SLURM", "MPI") and fields.get("error", "").startswith("Aborted")
-    )
 
 
 def _key(record: Record) -> tuple[float, int, int]:
@@ -356,6 +340,10 @@ def _same(first: Fold | None, other: Fold) -> bool:
     return bool(about) and "T16" in (first.record.code, other.record.code)
 
 
+def _is_collective_timeout(record: Record) -> bool:
+    return record.code == "T1" and record.fields.get("op") not in POINT_TO_POINT
+
+
 def _positions(records: Sequence[Record]) -> tuple[Position, ...]:
     """The newest position of every rank in every group: what a flight recorder would tell."""
     ops = {
@@ -377,8 +365,7 @@ def _positions(records: Sequence[Record]) -> tuple[Position, ...]:
     for record in records:
         # Without a recorder's state (torch before 2.5) the number of what it waited for is all.
         seq = record.fields.get("seq")
-        is_wait = record.code == "T1" and record.fields.get("op") not in POINT_TO_POINT
-        if is_wait and record.rank is not None and seq is not None:
+        if _is_collective_timeout(record) and record.rank is not None and seq is not None:
             if record.rank in known:
                 continue
             known.add(record.rank)

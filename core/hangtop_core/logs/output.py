@@ -150,21 +150,34 @@ def parsed(
 
 def with_rank(outputs: Iterable[Output], job: Job) -> Iterator[tuple[Output, int | None]]:
     """The files of a job, each with the one rank that prints there, if it is one alone."""
-    ranks = {(r.node, r.process.pid): r.rank for r in job.ranks}
-    paths = {(r.node, path): r.rank for r in job.ranks for path in r.process.outputs}
-    launchers = {(one.node, one.pid) for one in job.launchers}
-    theirs = {(one.node, path) for one in job.launchers for path in one.outputs}
+    printers = _Printers(job)
     beside = siblings(job)
-    began = min((r.process.started_at for r in job.ranks), default=0.0)
-    for one in outputs:
-        if (rank := beside.get((one.node, one.path))) is not None and one.changed >= began:
-            yield one, rank
+    began = min((rank.process.started_at for rank in job.ranks), default=0.0)
+    for output in outputs:
+        rank = beside.get((output.node, output.path))
+        if rank is not None and output.changed >= began:
+            yield output, rank
             continue
-        keys = {(one.node, pid) for pid in one.pids}
-        whose = {ranks[key] for key in keys if key in ranks}
-        file = (one.node, one.path)
-        if file in paths and file not in theirs:
-            whose.add(paths[file])
-        shared = bool(keys & launchers) or file in theirs
-        if whose or shared:
-            yield one, next(iter(whose)) if len(whose) == 1 and not shared else None
+        ranks, shared = printers.of(output)
+        if ranks or shared:
+            yield output, next(iter(ranks)) if len(ranks) == 1 and not shared else None
+
+
+class _Printers:
+    """The ranks and launchers of a job, by process and by the files that they print to."""
+
+    def __init__(self, job: Job) -> None:
+        self._ranks = {(rank.node, rank.process.pid): rank.rank for rank in job.ranks}
+        self._paths = {(r.node, path): r.rank for r in job.ranks for path in r.process.outputs}
+        self._launchers = {(process.node, process.pid) for process in job.launchers}
+        self._launcher_paths = {(p.node, path) for p in job.launchers for path in p.outputs}
+
+    def of(self, output: Output) -> tuple[set[int], bool]:
+        """Return the ranks that print to a file, and whether a launcher does."""
+        keys = {(output.node, pid) for pid in output.pids}
+        ranks = {self._ranks[key] for key in keys if key in self._ranks}
+        file = (output.node, output.path)
+        by_launcher = file in self._launcher_paths
+        if file in self._paths and not by_launcher:
+            ranks.add(self._paths[file])
+        return ranks, by_launcher or bool(keys & self._launchers)

@@ -20,7 +20,7 @@ from hangtop_core.logs.blocks import Block, Crash, Summary, Traceback
 from hangtop_core.logs.known import FRAME, LAUNCHERS, NEEDLES, SUMMARY, recognise
 from hangtop_core.logs.life import SURVIVABLE, Life, Watch, process_of
 from hangtop_core.logs.ownwords import OwnWords, in_own_words, is_told, words_of
-from hangtop_core.logs.prefix import Origin, Prefixes
+from hangtop_core.logs.prefix import Origin, Prefixes, without_colours
 from hangtop_core.logs.record import Again, Record, ending, fill, kept
 from hangtop_core.logs.stamp import SEARCHED, is_timed, stamp
 from hangtop_core.logs.tangle import Tangle
@@ -41,7 +41,6 @@ RECENT = 64
 SAMPLE = 1 << 18
 """Characters at the beginning of what is read that tell which prefixes a file has."""
 
-_COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\n\x07\x1b]{0,4000}(?:\x07|\x1b\\)")
 _NCCL = re.compile(
     r"(?:^|\s)(?P<host>[\w.-]{1,100}):(?P<pid>\d{1,9}):\d{1,9} (?:\[\w+\] )?"
     r".{0,200}?NCCL (?:INFO|WARN)"
@@ -91,6 +90,12 @@ class _Stream:
         self.aborts = Aborts()
         self.seen: dict[tuple[str, str], int] = {}
         """Index into the records, by code and what is kept apart."""
+
+    def see(self, line: str, row: int, time: str) -> None:
+        """Note a line, and ``time``, what a tool put before it."""
+        self.before, self.last, self.order = self.last, line, row
+        if time or is_timed(line):
+            self.timed = time or line[:SEARCHED]
 
 
 class _Recent:
@@ -226,47 +231,46 @@ class Parser:
         return Stream(stream.origin, stream.count, clean(stream.last, 300), at, since, stream.order)
 
     def _take(self, text: str) -> None:
-        if "\x1b" in text:
-            text = _COLOURS.sub("", text)
-        if "\0" in text:
-            text = text.replace("\0", "")
-        if self._prefixes is None:
-            self._prefixes = Prefixes(text[:SAMPLE])
-            self._words = words_of(text[:SAMPLE], self._prefixes)
-        prefixes = self._prefixes
+        text = without_colours(text)
+        prefixes = self._prefixes_of(text)
         take, hot, words = prefixes.take, _hot(text), self._words
-        before = self._ends + 1
         for number, raw in prefixes.split(text):
             if not raw:
                 continue
             self.lines += 1
-            self._row = before + number
+            self._row = self._ends + 1 + number
             origin, line = take(raw[:MAX_LINE])
             origin = self._unprefixed.origin(origin, line)
             stream = self._streams.get(origin)
             if stream is None:
                 stream = self._stream(origin)
             if line:
-                stream.before, stream.last, stream.order = stream.last, line, self._row
-                if prefixes.time or is_timed(line):
-                    stream.timed = prefixes.time or line[:SEARCHED]
-            said = (
-                words.take(line, self._row) if words is not None and not is_told(origin) else None
-            )
-            stream.count += said is None
+                stream.see(line, self._row, prefixes.time)
+            rank = None if words is None or is_told(origin) else words.take(line, self._row)
+            stream.count += rank is None
             if self._keep is not None:
-                whose = origin if said is None else origin._replace(said=said)
-                self._keep(Line(whose, line, prefixes.time, prefixes.head))
-            if stream.block is not None:
-                if stream.block.take(line):
-                    continue
-                self._close(stream)
+                self._keep(Line(origin.with_said(rank), line, prefixes.time, prefixes.head))
+            if stream.block is not None and self._is_of_block(stream.block, stream, line):
+                continue
             if hot and any(needle in line for needle in hot):
                 self._look(stream, line)
             elif stream.life.wanted:
                 stream.life.take(line, self.near, prefixes.time)
             self._recent.append(_Recent(origin, prefixes.time or line))
         self._ends += text.count("\n")
+
+    def _prefixes_of(self, text: str) -> Prefixes:
+        if self._prefixes is None:
+            self._prefixes = Prefixes(text[:SAMPLE])
+            self._words = words_of(text[:SAMPLE], self._prefixes)
+        return self._prefixes
+
+    def _is_of_block(self, block: Block, stream: _Stream, line: str) -> bool:
+        """Whether a line goes on with a block, which else is closed."""
+        if block.take(line):
+            return True
+        self._close(stream)
+        return False
 
     def _stream(self, origin: Origin) -> _Stream:
         if len(self._streams) >= MAX_STREAMS:

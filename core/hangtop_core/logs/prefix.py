@@ -101,6 +101,7 @@ _QUOTE = re.compile(r"\[rank\d{1,7}\]: (?=\[rank)")
 """In a line of torch's hook, which puts a blank behind its prefix, that begins with another one."""
 _TAGS = re.compile(r"(\[\d{1,9},\d{1,9}\]<std(?:out|err)>:)")
 """mpirun tags whatever it reads at once, which may be a part of a line."""
+_COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\n\x07\x1b]{0,4000}(?:\x07|\x1b\\)")
 
 
 class Origin(NamedTuple):
@@ -123,6 +124,10 @@ class Origin(NamedTuple):
     """The rank by the program's own words, which stand in the line: see `ownwords`."""
     label: int | None = None
     """The rank by a launcher's label before torch's own prefix, which may tell another."""
+
+    def with_said(self, rank: int | None) -> Origin:
+        """Return it with a rank by the program's own words, where they tell one."""
+        return self if rank is None else self._replace(said=rank)
 
 
 class Prefixes:
@@ -198,6 +203,15 @@ class Prefixes:
             else:
                 for line in _pieces(row, self._match):
                     yield number, line
+
+
+def without_colours(text: str) -> str:
+    """Return a text without terminal sequences and without zero bytes."""
+    if "\x1b" in text:
+        text = _COLOURS.sub("", text)
+    if "\0" in text:
+        text = text.replace("\0", "")
+    return text
 
 
 def split(text: str) -> Iterator[str]:

@@ -38,20 +38,14 @@ class Roles:
     """Knows where the names in a file's labels end."""
 
     def __init__(self, lines: Sequence[str]) -> None:
-        tails: dict[str, set[str]] = defaultdict(set)
-        agreed: dict[str, bool] = {}
-        for role, digits, rank in _labels(lines):
-            if not role.endswith(":") and role not in _NO_NODE:
-                tails[role].add(digits)
-                if rank is not None:
-                    agreed[role] = agreed.get(role, True) and int(rank) == int(digits)
+        tails, agreed = _digits_by_role(lines)
         named = _named(lines, tails)
-        whole = {role for role, some in tails.items() if agreed.get(role) or _is_whole(some)}
+        whole = {role for role, digits in tails.items() if agreed.get(role) or _is_whole(digits)}
         whole -= named
         self._wide: dict[str, frozenset[str]] = {
-            role: _wide(some)
-            for role, some in tails.items()
-            if role not in whole and (role in named or _is_node(some))
+            role: _wide(digits)
+            for role, digits in tails.items()
+            if role not in whole and (role in named or _is_node(digits))
         }
         """By what stands before the digits: nodes that have over ten ranks."""
         begun = {role for role in whole if "0" in tails[role]}
@@ -69,6 +63,18 @@ class Roles:
         size = 2 if digits[:-2] in wide and digits[-2] == "1" and len(digits) > 2 else 1
         node = role + digits[:-size]
         return Split(node + ":", int(digits[-size:]), node)
+
+
+def _digits_by_role(lines: Iterable[str]) -> tuple[dict[str, set[str]], dict[str, bool]]:
+    """Return the digits behind each role, and whether torch's own ranks are equal to them."""
+    tails: dict[str, set[str]] = defaultdict(set)
+    agreed: dict[str, bool] = {}
+    for role, digits, rank in _labels(lines):
+        if not role.endswith(":") and role not in _NO_NODE:
+            tails[role].add(digits)
+            if rank is not None:
+                agreed[role] = agreed.get(role, True) and int(rank) == int(digits)
+    return tails, agreed
 
 
 def _labels(lines: Iterable[str]) -> Iterable[tuple[str, str, str | None]]:

@@ -27,7 +27,7 @@ WHOLE_JOB = frozenset({"0", "?", "default_pg"})
 
 def of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
     """Somebody has waited in vain, no number tells for whom: then for who said nothing."""
-    waited = {r for f in (one, *judged.follows) if f.record.part == "timeout" for r in f.ranks}
+    waited = _timed_out(judged, one)
     cause = one.record.cause or "missing-collective"
     joined = _joined(judged.positions)
     silent = sorted(set(judged.ranks) - waited - joined)
@@ -61,6 +61,10 @@ def of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
         yield verdict("missing-collective", 0.45, elsewhere, waited, text, facts)
     else:
         yield _untold(judged, one, waited)
+
+
+def _timed_out(judged: Judged, first: Fold) -> set[int]:
+    return {r for f in (first, *judged.follows) if f.record.part == "timeout" for r in f.ranks}
 
 
 def _of_absent(

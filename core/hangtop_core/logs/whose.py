@@ -210,27 +210,38 @@ class Whose:
         quoted = self.quoted(record.file, record.origin)
         if quoted is not None:
             record = quotation(record, quoted)
-        rank = self.rank(record.file, record.origin)
         node = record.fields.get("node") or self.node(record.file, record.origin)
-        told = record.fields.get("rank")
-        if record.code in _ABOUT or record.how == "spawn":
-            pid, local = record.fields.get("pid", ""), record.fields.get("local")
-            # Whom a launcher ends is no matter; whom it saw end is.
-            named = self._pids.get(("", pid)) if "exit" in record.fields else None
-            rank = int(told[:MAX_DIGITS]) if told else named
-            if rank is None and local is not None:
-                beside = record.origin._replace(local=int(local))
-                rank = self.rank(record.file, beside)
-        elif record.code in _KERNEL:
-            rank = self._pids.get((node or "", record.fields.get("pid", "")))
-        elif rank is None and told and record.code in _OF_GROUP:
-            rank = int(told[:MAX_DIGITS])
-        elif rank is None and "pid" in record.fields and record.code != "T15":
-            pid = record.fields["pid"]
-            rank = self._pids.get((record.fields.get("host", ""), pid), self._pids.get(("", pid)))
+        rank = self._subject(record, node)
         if node is None:
             node = record.fields.get("host") if record.code != "T16" else None
         return msgspec.structs.replace(record, rank=rank, node=node)
+
+    def _subject(self, record: Record, node: str | None) -> int | None:
+        """Return the rank that a record on a node is about."""
+        fields, told = record.fields, record.fields.get("rank")
+        if record.code in _ABOUT or record.how == "spawn":
+            return int(told[:MAX_DIGITS]) if told else self._launched_rank(record)
+        if record.code in _KERNEL:
+            return self._pids.get((node or "", fields.get("pid", "")))
+        rank = self.rank(record.file, record.origin)
+        if rank is not None:
+            return rank
+        if told and record.code in _OF_GROUP:
+            return int(told[:MAX_DIGITS])
+        if "pid" in fields and record.code != "T15":
+            pid = fields["pid"]
+            return self._pids.get((fields.get("host", ""), pid), self._pids.get(("", pid)))
+        return None
+
+    def _launched_rank(self, record: Record) -> int | None:
+        """Return the rank that a launcher's line is about, by its process or its local rank."""
+        fields = record.fields
+        # Whom a launcher ends is no matter; whom it saw end is.
+        rank = self._pids.get(("", fields.get("pid", ""))) if "exit" in fields else None
+        local = fields.get("local")
+        if rank is not None or local is None:
+            return rank
+        return self.rank(record.file, record.origin._replace(local=int(local)))
 
     def ranks(self) -> set[int]:
         """All ranks of which there is a line."""

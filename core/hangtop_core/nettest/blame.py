@@ -49,35 +49,57 @@ def fold(tested: Iterable[Pair], failing: Iterable[Pair]) -> list[Blame]:
     if not bad:
         return []
     good = set(tested) - bad
-    nodes = sorted({node for pair in (*good, *bad) for node in pair})
+    nodes = {node for pair in (*good, *bad) for node in pair}
     if not good and len(nodes) > 2:
-        return [Blame("all", tuple(nodes), tuple(sorted(bad)))]
+        return [Blame("all", tuple(sorted(nodes)), tuple(sorted(bad)))]
+    into, out = _guilty_nodes(bad, good)
+    by_node, left = _by_node(bad, into, out)
+    return [*by_node, *_by_pair(left)]
+
+
+def _guilty_nodes(bad: set[Pair], good: set[Pair]) -> tuple[set[str], set[str]]:
+    """Return the nodes that nobody reaches, and those that reach nobody."""
     into = _guilty(bad, good, 1)
     out = _guilty({pair for pair in bad if pair[1] not in into}, good, 0)
     # Who fails with everybody both ways explains the other direction, too.
-    for node in sorted(into):
-        sent = {pair for pair in bad if pair[0] == node}
-        if sent and not any(pair[0] == node for pair in good):
-            out.add(node)
-    found = []
+    senders = {source for source, _ in bad} - {source for source, _ in good}
+    return into, out | (into & senders)
+
+
+def _by_node(bad: set[Pair], into: set[str], out: set[str]) -> tuple[list[Blame], set[Pair]]:
+    """Return what guilty nodes explain, and the pairs that are left."""
+    blames = []
     left = set(bad)
     for node in sorted(into | out):
-        mine = {
-            p for p in left if (p[1] == node and node in into) or (p[0] == node and node in out)
-        }
-        left -= mine
-        what: What = "both" if node in into and node in out else "into" if node in into else "from"
-        found.append(Blame(what, (node,), tuple(sorted(mine))))
-    if len({frozenset(pair) for pair in left}) > MAX_PAIRS:
+        received = {pair for pair in left if pair[1] == node} if node in into else set()
+        sent = {pair for pair in left if pair[0] == node} if node in out else set()
+        pairs = received | sent
+        left -= pairs
+        blames.append(Blame(_direction(node, into, out), (node,), tuple(sorted(pairs))))
+    return blames, left
+
+
+def _direction(node: str, into: set[str], out: set[str]) -> What:
+    if node in into and node in out:
+        return "both"
+    return "into" if node in into else "from"
+
+
+def _by_pair(left: set[Pair]) -> list[Blame]:
+    """Return each pair, both ways as one; of more than `MAX_PAIRS` what they have in common."""
+    pairs = {(min(pair), max(pair)) for pair in left}
+    if len(pairs) > MAX_PAIRS:
         counts = Counter(node for pair in left for node in pair)
         most = sorted(counts, key=lambda node: (-counts[node], node))
-        return [*found, Blame("some", tuple(most), tuple(sorted(left)))]
+        return [Blame("some", tuple(most), tuple(sorted(left)))]
+    blames = []
+    left = set(left)
     while left:
-        one = min(left)
-        both = {one, (one[1], one[0])} & left
+        first = min(left)
+        both = {first, (first[1], first[0])} & left
         left -= both
-        found.append(Blame("pair", one, tuple(sorted(both))))
-    return found
+        blames.append(Blame("pair", first, tuple(sorted(both))))
+    return blames
 
 
 def _guilty(bad: set[Pair], good: set[Pair], end: int) -> set[str]:

@@ -47,26 +47,39 @@ def spots(
         UsageError: when no node has what is wanted.
     """
     known = {node: _candidates(look) for node, look in looked.items()}
-    times = Counter(one.spot.address for some in known.values() for one in some)
+    shared = _shared_addresses(known) if len(looked) > 1 else frozenset()
     if wanted is not None:
-        known = {n: [one for one in some if _fits(one, wanted)] for n, some in known.items()}
-        if looked and not any(known.values()):
-            raise UsageError(
-                f"--interface {wanted}: no node has an address there",
-                "Name an interface (eth0) or a network (10.0.0.0/8). These have addresses: "
-                + ", ".join(sorted(_names(looked))),
-            )
-    alone = len(looked) == 1
+        known = _wanted(known, wanted)
     known = {
-        node: [one for one in some if alone or times[one.spot.address] == 1]
-        for node, some in known.items()
+        node: [c for c in candidates if c.spot.address not in shared]
+        for node, candidates in known.items()
     }
     rated = _rated(known, named)
     return {
-        node: max(some, key=lambda one: (rated[one.network], one.spot.address in named)).spot
-        for node, some in known.items()
-        if some
+        node: max(candidates, key=lambda c: (rated[c.network], c.spot.address in named)).spot
+        for node, candidates in known.items()
+        if candidates
     }
+
+
+def _shared_addresses(known: Mapping[str, list[_Candidate]]) -> frozenset[str]:
+    """Return the addresses that are met more than once."""
+    times = Counter(c.spot.address for candidates in known.values() for c in candidates)
+    return frozenset(address for address, count in times.items() if count > 1)
+
+
+def _wanted(known: Mapping[str, list[_Candidate]], wanted: str) -> dict[str, list[_Candidate]]:
+    fitting = {
+        node: [c for c in candidates if _fits(c, wanted)] for node, candidates in known.items()
+    }
+    if known and not any(fitting.values()):
+        names = {c.spot.interface for candidates in known.values() for c in candidates}
+        raise UsageError(
+            f"--interface {wanted}: no node has an address there",
+            "Name an interface (eth0) or a network (10.0.0.0/8). These have addresses: "
+            + ", ".join(sorted(names)),
+        )
+    return fitting
 
 
 def _candidates(look: Look) -> list[_Candidate]:
@@ -95,10 +108,6 @@ def _fits(one: _Candidate, wanted: str) -> bool:
     except ValueError:
         return False
     return ipaddress.ip_address(one.spot.address) in network
-
-
-def _names(looked: Mapping[str, Look]) -> set[str]:
-    return {one.spot.interface for look in looked.values() for one in _candidates(look)}
 
 
 def _rated(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import Any
 
+    from hangtop_core.model import Node
     from hangtop_core.session import Session
 
 LOOK_S = 120.0
@@ -100,24 +101,22 @@ class Conductor:
 
     def _connect(self) -> None:
         """Wait until every node has answered or failed."""
-        wanted = set(self.facts.nodes)
+        names = self.facts.nodes
+        wanted = set(names)
 
         def settled(update: Any) -> bool:
-            nodes = [node for node in update.snapshot.nodes if node.name in wanted]
-            ready = sum(node.state in OBSERVED for node in nodes)
+            states = [node.state for node in update.snapshot.nodes if node.name in wanted]
+            ready = sum(state in OBSERVED for state in states)
             self._nodes.tell(f"connecting: {ready} of {len(wanted)} nodes")
-            return len(nodes) == len(wanted) and all(
-                node.state in OBSERVED or node.state in FAILED for node in nodes
+            return len(states) == len(wanted) and all(
+                state in OBSERVED or state in FAILED for state in states
             )
 
         update = self._session.wait(settled, LOOK_S) or self._session.latest
-        found = {n.name: n for n in update.snapshot.nodes} if update is not None else {}
-        for name in self.facts.nodes:
-            node = found.get(name)
-            if node is None or node.state not in OBSERVED:
-                state = node.state if node is not None else "connecting"
-                why = node.reason if node is not None and node.reason else state
-                self.facts.missing[name] = clean(why, 300)
+        nodes = {node.name: node for node in update.snapshot.nodes} if update is not None else {}
+        for name in names:
+            if name not in nodes or nodes[name].state not in OBSERVED:
+                self.facts.missing[name] = _why_missing(nodes.get(name))
 
     def _look(self) -> None:
         params = {"do": "look", "python": self._wanted.python}
@@ -296,6 +295,13 @@ MORE = 5.0
 """How many times the limit a way gets the second time."""
 SLOW = 0.05
 """Share of the limit that working ways take where machines, and not the network, are slow."""
+
+
+def _why_missing(node: Node | None) -> str:
+    """Return why a node takes no part: its reason, else the state it has stayed in."""
+    if node is None:
+        return "connecting"
+    return clean(node.reason or node.state, 300)
 
 
 def are_slow(ways: Sequence[Way], limit: float) -> bool:

@@ -74,22 +74,27 @@ class Jobs:
     def _members(self) -> list[Member]:
         """Start a process on each node that can take part, two where there is only one node."""
         facts = self._facts
-        nodes = [node for node in facts.spots if node in self._pythons]
-        guilty = _blocked(facts)
-        facts.left_out.update({node: guilty[node] for node in nodes if node in guilty})
-        nodes = [node for node in nodes if node not in guilty]
+        nodes = self._connected_nodes()
         names = ("0", "1") if len(facts.nodes) == 1 else ("0",)
         if not nodes:
             return []
         hellos, failed = self._ranks.start([(node, name) for node in nodes for name in names])
         facts.no_torch.update(failed)
-        facts.torch.update({who[0]: hello for who, hello in hellos.items()})
+        facts.torch.update({place[0]: hello for place, hello in hellos.items()})
         return [
             Member(node, name)
             for node in nodes
             if node not in failed and "gloo" in facts.torch[node].backends
             for name in names
         ]
+
+    def _connected_nodes(self) -> list[str]:
+        """Return the nodes with torch whose connections work; the others are noted."""
+        facts = self._facts
+        nodes = [node for node in facts.spots if node in self._pythons]
+        blocked = _blocked(facts)
+        facts.left_out.update({node: blocked[node] for node in nodes if node in blocked})
+        return [node for node in nodes if node not in blocked]
 
     def _over(self, members: Sequence[Member], backend: str) -> None:
         """Run one job over all, once more with its interface named if it fails, then smaller ones.
@@ -173,28 +178,39 @@ class Jobs:
         groups two by two, and then pairs between two that fail together. GPUs first alone.
         """
         limit = min(self._wanted.limit, PAIR_LIMIT_S)
-        if backend == "nccl":
-            gpus = [[_Unit(one.place, (one,))] for unit in units for one in unit.members]
-            good = self._some(gpus, self._orders(ALONE, backend, forced), backend, limit)
-            if not all(good):
-                return
+        if backend == "nccl" and not self._work_alone(units, forced, limit):
+            return
         if len(units) < 3:
             return
         order = self._orders(steps, backend, forced)
         groups = schedule.groups(units, GROUP)
-        bad = groups
-        if len(groups) > 1:
-            good = self._some(groups, order, backend, limit)
-            bad = [group for group, fine in zip(groups, good, strict=True) if not fine]
-        for rounds in zip_longest(*(schedule.rounds(one) for one in bad), fillvalue=[]):
-            self._some([pair for some in rounds for pair in some], order, backend, limit)
-        if bad:
-            return
-        for some in schedule.rounds(groups):
-            good = self._some([[*a, *b] for a, b in some], order, backend, limit)
-            for (a, b), fine in zip(some, good, strict=True):
-                for pairs in () if fine else schedule.across(a, b):
-                    self._some(pairs, order, backend, limit)
+        failing = groups if len(groups) == 1 else self._failing(groups, order, backend, limit)
+        for rounds in zip_longest(*(schedule.rounds(group) for group in failing), fillvalue=[]):
+            self._some([pair for pairs in rounds for pair in pairs], order, backend, limit)
+        if not failing:
+            self._pairs_across(groups, order, backend, limit)
+
+    def _work_alone(self, units: Sequence[_Unit], forced: bool, limit: float) -> bool:
+        """Try each GPU by itself; return whether all of them work."""
+        gpus = [[_Unit(member.place, (member,))] for unit in units for member in unit.members]
+        return all(self._some(gpus, self._orders(ALONE, "nccl", forced), "nccl", limit))
+
+    def _failing(
+        self, groups: Sequence[list[_Unit]], order: _Orders, backend: str, limit: float
+    ) -> list[list[_Unit]]:
+        """Run a job of each group; return the groups in which it fails."""
+        good = self._some(groups, order, backend, limit)
+        return [group for group, fine in zip(groups, good, strict=True) if not fine]
+
+    def _pairs_across(
+        self, groups: list[list[_Unit]], order: _Orders, backend: str, limit: float
+    ) -> None:
+        """Run groups two by two, and the pairs between two groups that fail together."""
+        for pairs in schedule.rounds(groups):
+            good = self._some([[*a, *b] for a, b in pairs], order, backend, limit)
+            for (a, b), fine in zip(pairs, good, strict=True):
+                for units in () if fine else schedule.across(a, b):
+                    self._some(units, order, backend, limit)
 
 
 def _turns(jobs: Sequence[list[Member]]) -> list[list[list[Member]]]:

@@ -84,50 +84,70 @@ def _cause(ways: Iterable[Way]) -> str:
     return _CAUSES.get(how, "port-blocked")
 
 
-def _summary(facts: Facts, one: Blame, what: str, cause: str) -> str:
-    first = facts.at(one.nodes[0])
-    if packets := {"mtu-mismatch": "large packets", "packets-lost": "packets"}.get(cause):
-        if one.what in ("into", "from"):
-            return f"{packets} {one.what} {first} get lost"
-        if one.what == "pair":
-            return f"{packets} from {first} to {facts.at(one.nodes[1])} get lost"
-    if cause == "node-slow" and one.what in ("into", "pair"):
-        return f"{facts.at(one.nodes[-1])} takes connections but answers too late"
-    if one.what == "some":
-        count = len({(way.source, way.target) for way in facts.ways})
-        return (
-            f"{len(one.pairs)} of {count} ways between nodes fail, most of them of {first}: {what}"
-        )
-    if one.what == "all":
-        return f"no node reaches any other: {what} of {nodesets.fold(one.nodes)}"
-    if one.what == "both":
-        return f"{first} neither reaches the other nodes nor is reached: {what}"
-    if one.what == "into":
-        return f"no other node reaches {first}: {what}"
-    if one.what == "from":
-        return f"{first} reaches no other node: {what}"
-    if one.nodes[0] == one.nodes[1]:
-        return f"{first} does not reach its own address: {what}"
-    if len(one.pairs) == 2:
-        return f"{first} and {facts.at(one.nodes[1])} do not reach each other: {what}"
-    return f"{first} does not reach {facts.at(one.nodes[1])}: {what}"
+_PACKETS = {"mtu-mismatch": "large packets", "packets-lost": "packets"}
+_LOST = {
+    "into": "{packets} into {first} get lost",
+    "from": "{packets} from {first} get lost",
+    "pair": "{packets} from {first} to {last} get lost",
+}
+_SUMMARIES = {
+    "some": "{failing} of {count} ways between nodes fail, most of them of {first}: {what}",
+    "all": "no node reaches any other: {what} of {nodes}",
+    "both": "{first} neither reaches the other nodes nor is reached: {what}",
+    "into": "no other node reaches {first}: {what}",
+    "from": "{first} reaches no other node: {what}",
+}
 
 
-def _evidence(facts: Facts, one: Blame, ways: list[Way], kind: Kind, same: bool) -> Iterator[str]:
-    for how, _ in Counter(way.how for way in ways).most_common():
-        some = [way for way in ways if way.how == how]
-        took = max(way.took for way in some)
-        first = f"no answer in {took:.1f} s: " if how == "timed-out" else ""
-        who = _named({(way.source, way.target) for way in some})
-        yield f"{who}: {first}{MEANS.get(how, clean(how))}"
-    works, pairs = [way for way in facts.ways if way.ok], set(one.pairs)
-    mine = [way for way in works if (way.source, way.target) in pairs]
-    if mine and not same:
-        other = f"port {facts.port}" if kind == "any" else "a port that the kernel gave"
-        yield f"the same ways work on {other}"
-    fine = {(way.source, way.target) for way in works if way.kind == kind} - pairs
+def _summary(facts: Facts, blame: Blame, what: str, cause: str) -> str:
+    return _summary_form(blame, cause).format(
+        what=what,
+        packets=_PACKETS.get(cause),
+        first=facts.at(blame.nodes[0]),
+        last=facts.at(blame.nodes[-1]),
+        nodes=nodesets.fold(blame.nodes),
+        failing=len(blame.pairs),
+        count=len(_pairs_of(facts.ways)),
+    )
+
+
+def _summary_form(blame: Blame, cause: str) -> str:
+    if cause in _PACKETS and blame.what in _LOST:
+        return _LOST[blame.what]
+    if cause == "node-slow" and blame.what in ("into", "pair"):
+        return "{last} takes connections but answers too late"
+    if blame.what != "pair":
+        return _SUMMARIES[blame.what]
+    if blame.nodes[0] == blame.nodes[1]:
+        return "{first} does not reach its own address: {what}"
+    if len(blame.pairs) == 2:
+        return "{first} and {last} do not reach each other: {what}"
+    return "{first} does not reach {last}: {what}"
+
+
+def _evidence(facts: Facts, blame: Blame, ways: list[Way], kind: Kind, same: bool) -> Iterator[str]:
+    yield from _failures(ways)
+    pairs = set(blame.pairs)
+    working = [way for way in facts.ways if way.ok]
+    if not same and not pairs.isdisjoint(_pairs_of(working)):
+        port = f"port {facts.port}" if kind == "any" else "a port that the kernel gave"
+        yield f"the same ways work on {port}"
+    fine = _pairs_of(way for way in working if way.kind == kind) - pairs
     if fine:
         yield f"{plural(len(fine), 'other way', 'other ways')} between nodes work"
+
+
+def _failures(ways: list[Way]) -> Iterator[str]:
+    """Yield from where to where each kind of failure was met, the most frequent first."""
+    for how, _ in Counter(way.how for way in ways).most_common():
+        alike = [way for way in ways if way.how == how]
+        took = max(way.took for way in alike)
+        wait = f"no answer in {took:.1f} s: " if how == "timed-out" else ""
+        yield f"{_named(_pairs_of(alike))}: {wait}{MEANS.get(how, clean(how))}"
+
+
+def _pairs_of(ways: Iterable[Way]) -> set[Pair]:
+    return {(way.source, way.target) for way in ways}
 
 
 def _steps(facts: Facts, one: Blame, ways: list[Way], kind: Kind, cause: str) -> Iterator[Step]:

@@ -33,6 +33,11 @@ def test_a_hello_makes_it_ready(bench: Bench) -> None:
     assert bench.readied == 1
 
 
+@pytest.mark.parametrize("failures", [20, 100_000])
+def test_a_node_that_is_not_reached_for_days_is_tried_at_the_slowest_rate(failures: int) -> None:
+    assert 30.0 <= Timing().backoff(failures) <= 60.0
+
+
 def test_banners_before_the_hello_are_kept_clean(bench: Bench) -> None:
     bench.raw(b"Welcome\x1b[2J", b"", b"\xff\xfe")
     bench.say(HELLO)

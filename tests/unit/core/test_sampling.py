@@ -211,6 +211,16 @@ def test_failures_are_tried_again_with_growing_waits() -> None:
     assert due == [True, False, False, False]
 
 
+@pytest.mark.parametrize("samples", [1, 10, 100_000])
+def test_a_process_that_moves_or_fails_for_days_is_sampled_at_the_slowest_rate(
+    samples: int,
+) -> None:
+    moving, failing = with_sample(tracked(ran=0.0), age=3600.0), tracked(101)
+    moving.moving_samples = failing.attempts = samples
+    failing.full_sample_at = NOW - 3600.0
+    assert plan(moving, failing).sample == [101, 100]
+
+
 def test_descriptors_are_read_of_odd_ranks_and_of_those_that_wait_on_a_file() -> None:
     plain = with_sample(tracked(100), 1)
     odd = with_sample(tracked(101), 1)
