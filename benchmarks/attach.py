@@ -27,12 +27,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hangtop_core.analysis.stacks import merge
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach.ssh import Login, SshLauncher
-from hangtop_core.session import Options, Session, Update
-from hangtop_core.stackreport import merged_text
-from hangtop_probe import node as probe_node
+from hangtop_core.attach.ways.ssh import Login, SshLauncher
+from hangtop_core.report.stacks import merged_text
+from hangtop_core.session.session import Options, Session, Update
+from hangtop_core.stacks.merging import merge
+from hangtop_probe.node import node as probe_node
 from support.cluster import Cluster, why_not
 
 if TYPE_CHECKING:

@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from hangtop_core.analysis.flight.trace import COMPLETED, DONE, Call, GroupInfo, Trace
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.capture import Facts, load, save
-from hangtop_core.history import History
-from hangtop_core.model import Recorder
-from hangtop_core.updates import Update
+from hangtop_core.model.recorder.trace import COMPLETED, DONE, Call, GroupInfo, Trace
+from hangtop_core.model.snapshot import Recorder
+from hangtop_core.model.updates import Update
+from hangtop_core.state.history import History
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.record import load as recording
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Rank
+    from hangtop_core.model.snapshot import Rank
 
 MOVES_S = 120
 """Seconds for which the job makes steps."""

@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from figures import HEAD, load, row
-from hangtop_probe import node as probe_node
+from hangtop_probe.node import node as probe_node
 from support.launch import torchrun
 from support.processes import wait_until
 from watch import below, spent, stepping

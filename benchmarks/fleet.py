@@ -22,15 +22,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hangtop_core.attach.apart import ApartEngine
-from hangtop_core.attach.engine import PipeEngine
-from hangtop_core.session import Options, Session
+from hangtop_core.attach.connect.apart import ApartEngine
+from hangtop_core.attach.connect.engine import PipeEngine
+from hangtop_core.session.session import Options, Session
 from measures import memory, processor
 from simulated.launcher import Fleet, launchers
 from simulated.story import Story
 
 if TYPE_CHECKING:
-    from hangtop_core.updates import Update
+    from hangtop_core.model.updates import Update
 
 SIZES = (16, 128, 1024)
 HANG_AFTER_S = 10.0

@@ -38,18 +38,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.analysis.flight.picture import examine
-from hangtop_core.attach import messages
-from hangtop_core.columns import Shared, Unpacker
-from hangtop_probe import wire
-from hangtop_probe.columns import reduce
-from hangtop_probe.recorder import Teller
-from hangtop_probe.recorderread import row
+from hangtop_core.attach.wire import messages
+from hangtop_core.model.recorder.columns import Shared, Unpacker
+from hangtop_probe.recorder.columns import reduce
+from hangtop_probe.recorder.recorder import Teller
+from hangtop_probe.recorder.recorderread import row
+from hangtop_probe.wire import wire
 from support.flight import START_NS, frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.flight.trace import Trace
+    from hangtop_core.model.recorder.trace import Trace
 
 ENTRIES = 2000
 TP = 8

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import figures
 from hangtop.views.health import health_steps
 from hangtop.views.overview import class_row_steps
-from hangtop.views.ranks import RankRows
+from hangtop.views.ranks.ranks import RankRows
 from hangtop_core.analysis.peers import sought
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.breaks import at_once
-from hangtop_core.updates import Options
+from hangtop_core.model.updates import Options
+from hangtop_core.scheduling.interruptible import at_once
 from measures import cost
 from simulated.story import Story
 from support.crowd import Crowd, first_words
@@ -30,7 +30,7 @@ from support.large import EPOCH, HANG_AFTER, Large
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hangtop_core.model import Snapshot
+    from hangtop_core.model.snapshot import Snapshot
 
 SIZES = (16, 128, 1024)
 ROUNDS = 3

@@ -16,7 +16,7 @@ import msgspec
 
 import figures
 import measures
-from hangtop_core.history import History
+from hangtop_core.state.history import History
 from support.record import load
 from table import pictures
 

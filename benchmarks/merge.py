@@ -11,9 +11,9 @@ import sys
 from functools import partial
 
 import figures
-from hangtop_core.analysis.stacks import flatten, merge
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import Frame, Job, Rank, Snapshot
+from hangtop_core.model.snapshot import Frame, Job, Rank, Snapshot
+from hangtop_core.stacks.merging import flatten, merge
 from measures import best
 from support.build import World
 from support.situations import FUTEX, SLEEP, c10d, user

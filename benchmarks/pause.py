@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 
 import figures
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.session import Options, Session
-from hangtop_probe import node as probe_node
+from hangtop_core.session.session import Options, Session
+from hangtop_probe.node import node as probe_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,11 +20,11 @@ from pathlib import Path
 import pynvml
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach import sbcast, srun
-from hangtop_core.attach.slurm import SlurmJob, find_job
-from hangtop_core.attach.ssh import Login
-from hangtop_core.session import Options, Session
-from hangtop_probe import node as probe_node
+from hangtop_core.attach.slurm import sbcast, srun
+from hangtop_core.attach.slurm.slurm import SlurmJob, find_job
+from hangtop_core.attach.ways.ssh import Login
+from hangtop_core.session.session import Options, Session
+from hangtop_probe.node import node as probe_node
 from support.slurm import SlurmCluster, why_not
 
 ROOT = Path(__file__).parents[1]

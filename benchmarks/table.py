@@ -23,15 +23,15 @@ from textual.drivers.headless_driver import HeadlessDriver
 from textual.widgets import DataTable
 
 import figures
-from hangtop.spans import plain
-from hangtop.views.ranks import RANK_COLUMNS, RankRow, RankRows
+from hangtop.terminal.spans import plain
+from hangtop.views.ranks.ranks import RANK_COLUMNS, RankRow, RankRows
 from hangtop.widgets.line_table import LineTable
 from support.record import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hangtop_core.model import Rank, Snapshot
+    from hangtop_core.model.snapshot import Rank, Snapshot
 
 SIZE = (120, 36)
 CHANGED = 10

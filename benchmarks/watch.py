@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import figures
-from hangtop_probe import node as probe_node
+from hangtop_probe.node import node as probe_node
 from measures import TICKS
 from support.launch import torchrun
 from support.processes import wait_until

@@ -38,7 +38,7 @@ def _loaded_after(code: str) -> set[str]:
     "module",
     [
         "hangtop_core.model",
-        "hangtop_core.session",
+        "hangtop_core.session.session",
         "hangtop_core.analysis.verdict.engine",
         "hangtop_core.dumps.load",
     ],
@@ -81,8 +81,11 @@ def test_headless_commands_never_import_textual(command: str) -> None:
 def test_the_app_connects_before_it_loads_what_a_first_sight_does_without() -> None:
     check = "import sys\nassert sys.modules.keys().isdisjoint({})"
     for module, later in (
-        ("hangtop.cli.screen", ["hangtop_core.analysis.verdict.rules", "textual"]),
-        ("hangtop_core.session", ["hangtop_probe.stacks", "hangtop_probe.secrets"]),
+        ("hangtop.cli.commands.screen", ["hangtop_core.analysis.verdict.rules", "textual"]),
+        (
+            "hangtop_core.session.session",
+            ["hangtop_probe.stacks.stacks", "hangtop_probe.secrets.mask"],
+        ),
     ):
         _loaded_after(f"import {module}\n{check.format(later)}")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from hangtop_core.attach.launcher import ByHand, Ending, Wave
+from hangtop_core.attach.connect.launcher import ByHand, Ending, Wave
 
 if TYPE_CHECKING:
     from simulated.story import Story

@@ -14,7 +14,7 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hangtop_probe.watch import HELD_S, MAX_REST_S, quiet_s
+from hangtop_probe.table.watch import HELD_S, MAX_REST_S, quiet_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

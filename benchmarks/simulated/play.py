@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hangtop_probe import wire
+from hangtop_probe.wire import wire
 from simulated.node import SimulatedNode
 from simulated.story import Story
 

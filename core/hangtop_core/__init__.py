@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
 else:
     # The first import of the package `attach` puts it in the place of the function: so it is now.
-    # Modules in it are had by `from hangtop_core.attach import link`.
+    # Modules in it are had by `from hangtop_core.attach.connect import link`.
     from hangtop_core import attach
 
     del attach

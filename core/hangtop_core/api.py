@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from hangtop_core import capture
 from hangtop_core.analysis.flight.picture import FileProblem, FlightDiagnosis, examine
 from hangtop_core.analysis.verdict import engine
-from hangtop_core.attach import ways
-from hangtop_core.attach.ssh import AT_ONCE, Login
-from hangtop_core.attach.ways import Targets, Via
+from hangtop_core.attach.ways import ways
+from hangtop_core.attach.ways.ssh import AT_ONCE, Login
+from hangtop_core.attach.ways.ways import Targets, Via
 from hangtop_core.capture import Capture
 from hangtop_core.diagnosis import HANG_AFTER_S, Diagnosis, to_json
 from hangtop_core.dumps import load as dumps
 from hangtop_core.errors import HangtopError, NoDumpError, UsageError
-from hangtop_core.flightreport import flight_text
-from hangtop_core.model import Snapshot
-from hangtop_core.rejudging import rejudge
-from hangtop_core.report import WIDTH, diagnosis_text
-from hangtop_core.session import Session
-from hangtop_core.updates import Options
+from hangtop_core.judging.rejudging import rejudge
+from hangtop_core.model.snapshot import Snapshot
+from hangtop_core.model.updates import Options
+from hangtop_core.report.diagnosis import WIDTH, diagnosis_text
+from hangtop_core.report.flight import flight_text
+from hangtop_core.session.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

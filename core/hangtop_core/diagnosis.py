@@ -12,8 +12,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from hangtop_core.rankset import is_key, pid_of, rank_name
-from hangtop_core.text import clean
+from hangtop_core.text.clean import clean
+from hangtop_core.text.rank_sets import is_key, pid_of, rank_name
 
 SCHEMA = "hangtop.diagnosis/1"
 HANG_AFTER_S = 30.0

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from hangtop_core.launchline import LOOKED_FOR
+from hangtop_core.text.launchers import LOOKED_FOR
 
 
 class HangtopError(Exception):

@@ -11,7 +11,7 @@ import os
 try:
     import hangtop_hook.launchers as launchers  # type: ignore  # as `copy_hook` puts it
 except ImportError:
-    from hangtop_probe import launchers
+    from hangtop_probe.ranks import launchers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ def main(arguments: Sequence[str], push: Optional[Dict[str, Any]] = None) -> int
     There are no ``arguments``. ``push`` holds all it is asked where nothing can be sent to it, see
     `server.Push`.
     """
-    from . import server, wire
     from .probe import Probe, internal_error
+    from .wire import server, wire
 
     if arguments:
         sys.stderr.write("usage: hangtop_probe, over stdin and stdout\n")

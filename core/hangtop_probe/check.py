@@ -9,17 +9,21 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from . import cache, gdbcalls, permission, procfs, recorder, trial
-from .gpus import Gpus
-from .recorderways import way
-from .table import Table
+from .gpu.gpus import Gpus
+from .node import permission
+from .proc import procfs
+from .recorder import gdbcalls, recorder
+from .recorder.recorderways import way
+from .stacks import trial
+from .table.table import Table
+from .wire import cache
 
 if TYPE_CHECKING:
     import threading
 
-    from .recorderways import Way
-    from .requests import Message, Request
-    from .tools import Tools
+    from .recorder.recorderways import Way
+    from .wire.requests import Message, Request
+    from .wire.tools import Tools
 
 MAX_RANKS = 256
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"

@@ -11,28 +11,29 @@ import time
 from functools import partial
 from typing import Any, Callable, Dict, List
 
-from . import cache, fixes, node, permission
-from .gpus import Gpus
-from .hardware import Hardware
-from .requests import Message, Refused, Request
-from .resolver import Resolver
-from .server import UNENDING, Handler, describe
-from .stacks import Sampler
-from .table import Table
-from .tools import Tools
-from .watch import BUDGET, Watch
+from .gpu.gpus import Gpus
+from .gpu.hardware import Hardware
+from .node import node, permission
+from .stacks.stacks import Sampler
+from .table.resolver import Resolver
+from .table.table import Table
+from .table.watch import BUDGET, Watch
+from .wire import cache, fixes
+from .wire.requests import Message, Refused, Request
+from .wire.server import UNENDING, Handler, describe
+from .wire.tools import Tools
 
 MODULES = {
-    "descriptors": "hangtop_probe.descriptors",
-    "holders": "hangtop_probe.holders",
-    "ras": "hangtop_probe.ras",
-    "recorder": "hangtop_probe.recorder",
-    "log": "hangtop_probe.logs",
-    "core": "hangtop_probe.cores",
-    "numerics": "hangtop_probe.numerics",
-    "strace": "hangtop_probe.strace",
+    "descriptors": "hangtop_probe.descriptors.descriptors",
+    "holders": "hangtop_probe.descriptors.holders",
+    "ras": "hangtop_probe.recorder.ras",
+    "recorder": "hangtop_probe.recorder.recorder",
+    "log": "hangtop_probe.output.logs",
+    "core": "hangtop_probe.cores.cores",
+    "numerics": "hangtop_probe.output.numerics",
+    "strace": "hangtop_probe.stacks.strace",
     "check": "hangtop_probe.check",
-    "nettest": "hangtop_probe.nettest",
+    "nettest": "hangtop_probe.nettest.nettest",
 }
 """By request: the module that answers it, where that need not be here."""
 

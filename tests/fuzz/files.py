@@ -20,48 +20,44 @@ from fuzz.head import shown
 from fuzz.node import numerics_files
 from fuzz.target import expect_harmless, target, text_of
 from hangtop.cli import config
-from hangtop.cli.arguments import in_file
-from hangtop_core import bounded, kernelline, numericsfiles, numericsreport
-from hangtop_core.attach import (
-    bundle,
-    command,
-    kube,
-    myjobs,
-    pdsh,
-    raynodes,
-    reasons,
-    slurm,
-    slurm_reasons,
-    srun,
-    targets,
-)
-from hangtop_core.attach.engine import MAX_STDERR
-from hangtop_core.attach.ssh import Login
+from hangtop.cli.arguments.arguments import in_file
+from hangtop_core.attach.clusters import kube
+from hangtop_core.attach.clusters import ray_nodes as raynodes
+from hangtop_core.attach.connect import bundle
+from hangtop_core.attach.connect.engine import MAX_STDERR
+from hangtop_core.attach.slurm import my_jobs, slurm, slurm_reasons, srun
+from hangtop_core.attach.ways import command, pdsh, reasons, subprocesses, targets
+from hangtop_core.attach.ways.ssh import Login
 from hangtop_core.capture import Facts, form, is_capture, load, save
 from hangtop_core.capture.redact import Redaction, Redactor
-from hangtop_core.cores import elf, native, pattern, python
+from hangtop_core.cores import elf, native, python
 from hangtop_core.cores.explain import explain
 from hangtop_core.diagnosis import to_json
 from hangtop_core.dumps import find
 from hangtop_core.errors import BadCaptureError, UsageError
-from hangtop_core.launchline import (
+from hangtop_core.logs.judging.conclude import conclude
+from hangtop_core.logs.judging.judge import judge
+from hangtop_core.logs.meaning import kernel_lines
+from hangtop_core.logs.reading import files
+from hangtop_core.logs.reading.names import places
+from hangtop_core.model.node import core_pattern as pattern
+from hangtop_core.model.node import facts
+from hangtop_core.model.recorder.ras import LISTED, BadReportError, Ras, from_json
+from hangtop_core.model.recorder.ras_text import from_text
+from hangtop_core.report import numerics
+from hangtop_core.report.diagnosis import diagnosis_text
+from hangtop_core.report.logs import document, logs_text
+from hangtop_core.text.addresses import is_name
+from hangtop_core.text.clean import clean
+from hangtop_core.text.launchers import (
     announced_world_size,
     endpoint,
     launch_options,
     program,
     script,
 )
-from hangtop_core.logreport import document, logs_text
-from hangtop_core.logs import files
-from hangtop_core.logs.conclude import conclude
-from hangtop_core.logs.judge import judge
-from hangtop_core.logs.names import places
-from hangtop_core.places import is_name
-from hangtop_core.ras import LISTED, BadReportError, Ras, from_json
-from hangtop_core.rastext import from_text
-from hangtop_core.report import diagnosis_text
-from hangtop_core.text import clean
-from hangtop_probe import tools
+from hangtop_core.tools import numerics_files as numericsfiles
+from hangtop_probe.wire import tools
 from support import ras
 from support.cores.image import core
 from support.logs import RECORDINGS
@@ -244,10 +240,10 @@ MINE = (
 @target(lambda: [QUEUE, *QUEUE.splitlines(keepends=True), *MINE])
 def squeue(data: bytes) -> None:
     """What squeue prints is a job or an error in words."""
-    done = bounded.Done(0, text_of(data), "")
+    done = subprocesses.Done(0, text_of(data), "")
     for asked in ("7", "3", "3+1", "8.0", "2_4", slurm.MINE):
-        with mock.patch.object(bounded, "run", return_value=done), suppress(UsageError):
-            assert myjobs.what_became().isprintable()
+        with mock.patch.object(subprocesses, "run", return_value=done), suppress(UsageError):
+            assert my_jobs.what_became().isprintable()
             job = slurm.find_job(asked)
             assert len(job.nodes) <= targets.MAX_NODES * max(len(job.parts), 1)
 
@@ -271,9 +267,9 @@ PODS = {
 @target(lambda: [json.dumps(PODS).encode()])
 def kubectl(data: bytes) -> None:
     """What kubectl prints is pods with names that a command can have, or an error in words."""
-    done = bounded.Done(0, text_of(data), "")
+    done = subprocesses.Done(0, text_of(data), "")
     with (
-        mock.patch.object(bounded, "run", return_value=done),
+        mock.patch.object(subprocesses, "run", return_value=done),
         mock.patch.object(command.shutil, "which", return_value="kubectl"),
         suppress(UsageError),
     ):
@@ -289,11 +285,11 @@ RAY = b'[{"node_id": "2", "node_ip": "10.9.0.2", "state": "ALIVE"}, {"node_ip": 
 @target(lambda: [RAY, b'{"data": {"result": {"result": ' + RAY + b"}}}"])
 def ray_nodes(data: bytes) -> None:
     """What Ray prints of its nodes is names of nodes, or an error in words."""
-    done = bounded.Done(0, text_of(data), "")
+    done = subprocesses.Done(0, text_of(data), "")
     answer = io.BytesIO(data)
     with mock.patch.object(urllib.request, "urlopen", return_value=answer), suppress(UsageError):
         raynodes._by_http("http://head:8265")
-    with mock.patch.object(bounded, "run", return_value=done), suppress(UsageError):
+    with mock.patch.object(subprocesses, "run", return_value=done), suppress(UsageError):
         cluster = raynodes.ask("auto")
         assert cluster.notice.isprintable()
         for name in cluster.names:
@@ -414,8 +410,8 @@ def numerics_file(data: bytes) -> None:
     """A numerics file is read as far as it goes, and its report is harmless."""
     with file_of(data) as path:
         found = numericsfiles.read(path, lambda _: True)
-    expect_harmless(numericsreport.numerics_text([found]), lines=True)
-    to_json(numericsreport.document([found]))
+    expect_harmless(numerics.numerics_text([found]), lines=True)
+    to_json(numerics.document([found]))
 
 
 KERNEL = (
@@ -431,7 +427,7 @@ KERNEL = (
 def lines_of_text(data: bytes) -> None:
     """Lines of the kernel and command lines are understood, or not."""
     text = text_of(data)
-    kernelline.read(kernelline.KernelLine(1.0, text[:4096]))
+    kernel_lines.read(facts.KernelLine(1.0, text[:4096]))
     words = text.split("\0")
     for read in (announced_world_size, endpoint, program, script, launch_options):
         read(words)

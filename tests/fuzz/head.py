@@ -9,36 +9,36 @@ from typing import TYPE_CHECKING, Any
 from msgspec import inspect
 
 from fuzz.target import expect_harmless, target, text_of
-from hangtop_core import check
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.answers import Answers
-from hangtop_core.attach import messages, reports
-from hangtop_core.attach.bundle import BootMessage, refusal
-from hangtop_core.attach.lines import LineCutter
-from hangtop_core.attach.messages import BadPieceError
-from hangtop_core.attach.noise import Noise
-from hangtop_core.columns import Unpacker
+from hangtop_core.attach.connect.bundle import BootMessage, refusal
+from hangtop_core.attach.wire import messages, reports
+from hangtop_core.attach.wire.lines import LineCutter
+from hangtop_core.attach.wire.messages import BadPieceError
+from hangtop_core.attach.wire.noise import Noise
+from hangtop_core.collect.answers import Answers
 from hangtop_core.cores.take import Cost, Taken
-from hangtop_core.descriptors import Openers
 from hangtop_core.diagnosis import to_json
+from hangtop_core.model.descriptors import Openers
+from hangtop_core.model.node import check
+from hangtop_core.model.recorder.columns import Unpacker
 from hangtop_core.nettest import judge, said
 from hangtop_core.nettest import report as network_report
 from hangtop_core.nettest.choose import spots
 from hangtop_core.nettest.facts import Facts, JobRun, Member, Names, Outcome, Way
-from hangtop_core.report import diagnosis_text
-from hangtop_core.stackreport import each_text
-from hangtop_core.store import Store
-from hangtop_core.syscalls import Calls, table
-from hangtop_probe import recorderread
-from hangtop_probe.columns import reduce
-from hangtop_probe.recorder import Teller
+from hangtop_core.report.diagnosis import diagnosis_text
+from hangtop_core.report.stacks import each_text
+from hangtop_core.state.store import Store
+from hangtop_core.tools.strace import Calls, table
+from hangtop_probe.recorder import recorderread
+from hangtop_probe.recorder.columns import reduce
+from hangtop_probe.recorder.recorder import Teller
 from support import flight
 from support.pieces import EPOCH, child, launcher, piece, process, stacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hangtop_core.model import Snapshot
+    from hangtop_core.model.snapshot import Snapshot
 
 
 def lined(*values: Any) -> bytes:

@@ -12,29 +12,17 @@ from unittest import mock
 
 from fuzz.node import proc_files
 from fuzz.target import target
-from hangtop_probe import (
-    activity,
-    beside,
-    cgroupload,
-    cgroups,
-    cores,
-    descriptors,
-    facts,
-    fileposition,
-    flows,
-    nettest_links,
-    node,
-    permission,
-    pipelines,
-    printed,
-    procfs,
-    rest,
-    sources,
-    stalled,
-    tracing,
-    wire,
-)
-from hangtop_probe.guard import Guard
+from hangtop_probe.cores import cores
+from hangtop_probe.descriptors import beside, nodewide
+from hangtop_probe.files import fileposition, pipelines
+from hangtop_probe.net import flows, stalled
+from hangtop_probe.nettest import nettest_links
+from hangtop_probe.node import cgroupload, cgroups, node, permission
+from hangtop_probe.proc import activity, printed, procfs, rest
+from hangtop_probe.stacks import sources, tracing
+from hangtop_probe.table import facts
+from hangtop_probe.wire import wire
+from hangtop_probe.wire.guard import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +50,7 @@ READERS: tuple[Callable[[], object], ...] = (
     lambda: activity.Activity(1).threads(),
     lambda: printed.Printed.after(None, 1, 1),
     lambda: beside.holder(1, beside.HOLDS),
-    lambda: beside.lock_files(1, descriptors.Node()),
+    lambda: beside.lock_files(1, nodewide.Node()),
     lambda: cgroupload.read("/sys/fs/cgroup/a"),
     lambda: cgroups.places(procfs.mounts("1")),
     lambda: cgroups.read(1),

@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT / part) for part in ("core", "tui", "tests")]
 
 import fuzz.files  # noqa: E402, F401
 from fuzz.target import TARGETS  # noqa: E402
-from hangtop_probe import ethtool  # noqa: E402
+from hangtop_probe.gpu import ethtool  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,32 +16,29 @@ import msgspec
 
 from fuzz.node import UNIX, Printing, proc_files
 from fuzz.target import expect_harmless, target, text_of
-from hangtop_core import bounded, prepare
 from hangtop_core.analysis.flight.picture import examine
-from hangtop_core.attach import apart, largepackets, reach
-from hangtop_core.columns import trace_of
+from hangtop_core.attach.connect import apart
+from hangtop_core.attach.ways import large_packets, reach, subprocesses
 from hangtop_core.dumps import pool, wire
 from hangtop_core.dumps.find import DumpFile
+from hangtop_core.model.recorder.columns import trace_of
+from hangtop_core.tools import prepare
 from hangtop_hook import logs as hooklogs
 from hangtop_hook import names, numericsfile, permit, processes, server, terminal
-from hangtop_probe import (
-    check,
-    cores,
-    elf,
-    ethtool,
-    gdbcalls,
-    gpus,
-    logs,
-    nettest_ranks,
-    node,
-    opening,
-    pieces,
-    procfs,
-    trial,
-)
-from hangtop_probe import wire as frames
-from hangtop_probe.columns import reduce
-from hangtop_probe.tools import Done
+from hangtop_probe import check
+from hangtop_probe.cores import cores
+from hangtop_probe.files import opening
+from hangtop_probe.gpu import ethtool, gpus
+from hangtop_probe.nettest import nettest_ranks
+from hangtop_probe.node import node
+from hangtop_probe.output import logs
+from hangtop_probe.proc import elf, procfs
+from hangtop_probe.recorder import gdbcalls
+from hangtop_probe.recorder.columns import reduce
+from hangtop_probe.stacks import trial
+from hangtop_probe.wire import pieces
+from hangtop_probe.wire import wire as frames
+from hangtop_probe.wire.tools import Done
 from support import flight
 
 if TYPE_CHECKING:
@@ -138,7 +135,7 @@ def programs_of_a_node(data: bytes) -> None:
             refused = gdbcalls.judged(tools.run(), broken)
             told += [broken, refused and refused.message]
         assert len(gdbcalls.words(data)) <= gdbcalls.MAX_WORDS
-        with mock.patch("hangtop_probe.tools.Tools", return_value=tools):
+        with mock.patch("hangtop_probe.wire.tools.Tools", return_value=tools):
             told += [node._asked_version("/bin/py-spy")]
         frames.encode({"told": told})
 
@@ -256,10 +253,10 @@ identityfile ~/.ssh/id_ed25519
 @target(lambda: [SETTINGS, SETTINGS.replace(b"none", b"gate"), b"port 99999\nhostname a\0b\n"])
 def ssh_settings(data: bytes) -> None:
     """What `ssh -G` prints is a way to a node; what makes no sense there is left out."""
-    done = bounded.Done(0, text_of(data), "")
+    done = subprocesses.Done(0, text_of(data), "")
     nobody = OSError(errno.EHOSTUNREACH, "No route to host")
     with (
-        mock.patch.object(bounded, "run", return_value=done),
+        mock.patch.object(subprocesses, "run", return_value=done),
         mock.patch("socket.getaddrinfo", side_effect=_looked_up),
         mock.patch("socket.socket", side_effect=nobody),
     ):
@@ -279,7 +276,7 @@ def _looked_up(host: str, port: int, **_: object) -> list[Any]:
 def tcp_info(data: bytes) -> None:
     """The kernel's words about a connection, of which older ones have fewer."""
     with suppress(struct.error):
-        largepackets._read(data)
+        large_packets._read(data)
 
 
 def answers_of_readers() -> list[bytes]:

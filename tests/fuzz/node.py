@@ -21,47 +21,35 @@ from fuzz.target import expect_harmless, target, text_of
 from hangtop_core.analysis.flight.groups import group_lines
 from hangtop_core.analysis.flight.picture import examine
 from hangtop_core.analysis.flight.sequences import number_lines
-from hangtop_core.attach.reader import Reader
-from hangtop_core.columns import trace_of
+from hangtop_core.attach.wire.reader import Reader
 from hangtop_core.dumps.safe import decode
-from hangtop_core.flightreport import flight_text
-from hangtop_probe import (
-    cgroups,
-    descriptors,
-    environment,
-    gpus,
-    kernellog,
-    learned,
-    locks,
-    nettest_ports,
-    nettest_ranks,
-    nics,
-    numerics,
-    otherends,
-    procfs,
-    ras,
-    relay,
-    secrets,
-    sockets,
-    stacks,
-    strace,
-    torchstore,
-    versions,
-    wire,
-    workerserver,
-)
-from hangtop_probe.candidates import Candidate
-from hangtop_probe.columns import MAX_ENTRIES, reduce
-from hangtop_probe.discovery import attribute
-from hangtop_probe.requests import Refused
-from hangtop_probe.tools import Done
-from hangtop_probe.unpickle import ForeignError, RefusedError, TruncatedError
+from hangtop_core.model.recorder.columns import trace_of
+from hangtop_core.report.flight import flight_text
+from hangtop_probe.descriptors import descriptors, locks
+from hangtop_probe.gpu import gpus, nics
+from hangtop_probe.net import sockets
+from hangtop_probe.nettest import nettest_ports, nettest_ranks
+from hangtop_probe.node import cgroups, kernellog
+from hangtop_probe.output import numerics
+from hangtop_probe.proc import procfs
+from hangtop_probe.ranks import learned, versions
+from hangtop_probe.ranks.candidates import Candidate
+from hangtop_probe.ranks.discovery import attribute
+from hangtop_probe.recorder import ras, torchstore, workerserver
+from hangtop_probe.recorder.columns import MAX_ENTRIES, reduce
+from hangtop_probe.recorder.unpickle import ForeignError, RefusedError, TruncatedError
+from hangtop_probe.secrets import mask
+from hangtop_probe.stacks import otherends, stacks, strace
+from hangtop_probe.table import environment
+from hangtop_probe.wire import relay, wire
+from hangtop_probe.wire.requests import Refused
+from hangtop_probe.wire.tools import Done
 from support import flight, sysfs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hangtop_core.analysis.flight.trace import Trace
+    from hangtop_core.model.recorder.trace import Trace
 
 PARSERS = (
     procfs.number,
@@ -144,7 +132,7 @@ def process_table(data: bytes) -> None:
     ]
     found = attribute({one.pid: one for one in some})
     assert set(found) <= {10, 20, 21}
-    assert len(secrets.mask_arguments(cmdline)) <= 129
+    assert len(mask.mask_arguments(cmdline)) <= 129
     json.dumps(environment.allowed(environ))
 
 
@@ -162,9 +150,9 @@ MASKED = (
 def masking(data: bytes) -> None:
     """Whatever is masked stays about as long, and masking it again changes no more than that."""
     text = text_of(data)
-    masked = secrets.mask_text(text)
+    masked = mask.mask_text(text)
     assert masked.count("\n") == text.count("\n")
-    assert len(masked) <= len(text) + 3 * masked.count(secrets.MASK)
+    assert len(masked) <= len(text) + 3 * masked.count(mask.MASK)
     for line in data.split(b"\n"):
         assert len(strace._shown(line)) <= 1000
         strace._IDLE.search(line), strace._POLLING.match(line)
@@ -194,7 +182,7 @@ class Printing:
 @target(dumped)
 def py_spy(data: bytes) -> None:
     """What py-spy prints is stacks, or the reason why there are none."""
-    with mock.patch("hangtop_probe.node.find_py_spy", return_value="py-spy"):
+    with mock.patch("hangtop_probe.node.node.find_py_spy", return_value="py-spy"):
         found = stacks.sample(
             Printing(data),  # type: ignore[arg-type]
             os.getpid(), "nonblocking", True, 1.0, threading.Event(),

@@ -102,9 +102,9 @@ def patterns() -> list[Pattern]:
 
 def _titles() -> Iterator[Pattern]:
     """Yield those of the table of launchers."""
-    for one in importlib.import_module("hangtop_probe.launchers").TABLE:
+    for one in importlib.import_module("hangtop_probe.ranks.launchers").TABLE:
         if one.title:
-            yield Pattern("hangtop_probe.launchers:title", one.title, 0, ("match",))
+            yield Pattern("hangtop_probe.ranks.launchers:title", one.title, 0, ("match",))
 
 
 def _not_compiled() -> Iterator[Pattern]:

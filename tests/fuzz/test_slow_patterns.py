@@ -7,19 +7,19 @@ import sys
 from pathlib import Path
 
 BOUNDED = {
-    "logs.prefix:": "used by match, or on what another pattern with bounds has found",
-    "logs.blocks:": "used by match: each beginning costs as much as the text is long, and there is one",
+    "parsing.prefix:": "used by match, or on what another pattern with bounds has found",
+    "parsing.blocks:": "used by match: each beginning costs as much as the text is long, and there is one",
     "verdict.callers:": "used by match, on lines of code: text.Code",
     "verdict.alone:": "lines of code have 1,000 characters: text.Code",
     "verdict.saving:": "names of files: on the last 255 characters of a path",
-    "analysis.frames:": "lines of code have 1,000 characters: text.Code",
-    "hangtop_probe.secretnames:": "names that are looked at have MAX_NAME characters",
-    "hangtop_probe.secrets:": "used by match",
+    "model.frames:": "lines of code have 1,000 characters: text.Code",
+    "hangtop_probe.secrets.secretnames:": "names that are looked at have MAX_NAME characters",
+    "hangtop_probe.secrets.mask:": "used by match",
     "capture.redact:": "used by fullmatch",
-    "hangtop_probe.rankflags:": "_MAX_STATEMENT",
-    "hangtop_probe.worklists:": "MAX_STATEMENT",
-    "attach.srun:": "used by match",
-    "hangtop_probe.strace:": "texts that strace has cut have 64 characters",
+    "hangtop_probe.stacks.rankflags:": "_MAX_STATEMENT",
+    "hangtop_probe.stacks.worklists:": "MAX_STATEMENT",
+    "slurm.srun:": "used by match",
+    "hangtop_probe.stacks.strace:": "texts that strace has cut have 64 characters",
 }
 """Why what is slow for 4,096 characters is not where it is used."""
 

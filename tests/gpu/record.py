@@ -167,7 +167,7 @@ def hangtop(folder: Path, number: int, words: tuple[str, ...], pid: int) -> None
 
 def readings(path: Path) -> None:
     """Keep what the probe's child reads of the GPU in some seconds."""
-    reader = str(ROOT / "core/hangtop_probe/nvmlread.py")
+    reader = str(ROOT / "core/hangtop_probe/gpu/nvmlread.py")
     with path.open("wb") as out:
         argv = [sys.executable, "-I", "-u", reader, "", "1"]
         with subprocess.Popen(argv, stdout=out) as child:

@@ -15,7 +15,7 @@ import pytest
 
 from hangtop.cli.main import main
 from hangtop_core.capture import load
-from hangtop_probe.secrets import MASK
+from hangtop_probe.secrets.mask import MASK
 from support.documents import misfits
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port

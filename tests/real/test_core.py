@@ -16,9 +16,9 @@ import pytest
 
 from hangtop_core.cores import find, native, python
 from hangtop_core.cores.packed import whole as unpacked
-from hangtop_core.cores.pattern import understand
 from hangtop_core.cores.read import read as read_core
-from hangtop_probe.tools import Tools
+from hangtop_core.model.node.core_pattern import understand
+from hangtop_probe.wire.tools import Tools
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port
 from support.processes import PATIENCE, wait_until

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_probe import workerserver
+from hangtop_probe.recorder import workerserver
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port
 from support.processes import PATIENCE, environment, is_alive, wait_until

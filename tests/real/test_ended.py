@@ -10,9 +10,9 @@ import pytest
 from hangtop.cli.main import main
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.capture import Facts, save
-from hangtop_core.history import History
-from hangtop_core.session import Session
-from hangtop_core.updates import Options, Update
+from hangtop_core.model.updates import Options, Update
+from hangtop_core.session.session import Session
+from hangtop_core.state.history import History
 from support.launch import torchrun
 from support.processes import PATIENCE
 

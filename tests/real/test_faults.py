@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from hangtop_core.attach.link import Timing
-from hangtop_core.attach.ssh import Login, SshLauncher
+from hangtop_core.attach.connect.link import Timing
+from hangtop_core.attach.ways.ssh import Login, SshLauncher
 from hangtop_core.errors import NodeNotReadyError
-from hangtop_core.session import Options, Session, Update
+from hangtop_core.session.session import Options, Session, Update
 from support.cluster import SSH, Cluster, run, why_not
 from support.judge import judge
 from support.processes import (
@@ -34,7 +34,7 @@ from support.terminals import say_yes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hangtop_core.model import Node
+    from hangtop_core.model.snapshot import Node
     from support.cluster import Node as TestNode
 
 pytestmark = [

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.session import Options, Session
-from hangtop_probe import procfs, quotas
+from hangtop_core.session.session import Options, Session
+from hangtop_probe.files import quotas
+from hangtop_probe.proc import procfs
 from support.launch import SUPPORT, Started, free_port
 from support.places import NoPlaceError, silent_server, with_quotas, without_inodes
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hangtop_core.diagnosis import Verdict
-    from hangtop_core.session import Update
+    from hangtop_core.session.session import Update
 
 pytestmark = [
     pytest.mark.real,

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach.launcher import Wave
-from hangtop_core.attach.timing import Timing
-from hangtop_core.session import Options, Session
+from hangtop_core.attach.connect.launcher import Wave
+from hangtop_core.attach.connect.timing import Timing
+from hangtop_core.session.session import Options, Session
 from simulated.launcher import Fleet, FleetLauncher
 from simulated.story import Story
 from support.processes import PATIENCE
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Node
-    from hangtop_core.updates import Update
+    from hangtop_core.model.snapshot import Node
+    from hangtop_core.model.updates import Update
 
 pytestmark = pytest.mark.real
 ROOT = Path(__file__).parents[2]

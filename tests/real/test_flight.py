@@ -19,14 +19,15 @@ import pytest
 
 from hangtop.cli.main import main
 from hangtop_core.analysis.flight.picture import Picture, examine
-from hangtop_core.attach import messages
-from hangtop_core.columns import Shared, Unpacker
+from hangtop_core.attach.wire import messages
 from hangtop_core.dumps.load import load
 from hangtop_core.dumps.safe import decode
-from hangtop_probe import inject, permission
-from hangtop_probe.rankrecorder import gather
-from hangtop_probe.recorderread import Told
-from hangtop_probe.tools import Tools
+from hangtop_core.model.recorder.columns import Shared, Unpacker
+from hangtop_probe.node import permission
+from hangtop_probe.recorder import inject
+from hangtop_probe.recorder.rankrecorder import gather
+from hangtop_probe.recorder.recorderread import Told
+from hangtop_probe.wire.tools import Tools
 from support.flight import Job
 from support.jobs import POOL_VARIABLE
 from support.launch import free_port

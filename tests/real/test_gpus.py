@@ -13,8 +13,8 @@ import pytest
 
 from hangtop_core.analysis.gpus import owners
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.hardware import Gpu, Nic
-from hangtop_core.session import Options, Session, Update
+from hangtop_core.model.node.hardware import Gpu, Nic
+from hangtop_core.session.session import Options, Session, Update
 from support import nvml
 from support.jobs import POOL_VARIABLE, run_hangtop
 from support.launch import Started, torchrun
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hangtop_core.diagnosis import Diagnosis, Verdict
-    from hangtop_core.model import Job
+    from hangtop_core.model.snapshot import Job
 
 pytestmark = [pytest.mark.real, nvml.needs_compiler]
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop.cli.files import show
+from hangtop.cli.commands.files import show
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.descriptors import MOST_READ
-from hangtop_core.session import Options, Session
+from hangtop_core.model.descriptors import MOST_READ
+from hangtop_core.session.session import Options, Session
 from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hangtop_core.updates import Update
+    from hangtop_core.model.updates import Update
 
 pytestmark = pytest.mark.real
 THREADS = 10_000

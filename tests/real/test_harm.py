@@ -19,8 +19,8 @@ import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.errors import RefusedError
-from hangtop_core.session import Options, Session
-from hangtop_probe import permission
+from hangtop_core.session.session import Options, Session
+from hangtop_probe.node import permission
 from support.cores import image
 from support.probe_client import ProbeClient
 from support.processes import (
@@ -48,8 +48,8 @@ print(flush=True); turn()
 HEAD = """
 import sys
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.session import Options, Session
-from hangtop_probe import permission
+from hangtop_core.session.session import Options, Session
+from hangtop_probe.node import permission
 pid = int(sys.argv[1])
 with Session(Options(pids=(pid,)), diagnose) as session:
     update = session.wait(lambda update: bool(update.snapshot.jobs), 120)

@@ -11,7 +11,9 @@ import pytest
 from support.processes import PATIENCE
 
 pytestmark = pytest.mark.real
-LOOK = "from hangtop.cli.headnode import has_ranks_here; print(has_ranks_here(all_users=False))"
+LOOK = (
+    "from hangtop.cli.jobs.headnode import has_ranks_here; print(has_ranks_here(all_users=False))"
+)
 RANK = "RANK=0 WORLD_SIZE=1 MASTER_ADDR=n MASTER_PORT=1"
 SLEEP = "import time; time.sleep(1000)"
 

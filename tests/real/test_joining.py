@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop.cli.opening import opened
+from hangtop.cli.commands.opening import opened
 from hangtop_core.analysis.peers import peers
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach.ssh import Login, SshLauncher
+from hangtop_core.attach.ways.ssh import Login, SshLauncher
 from hangtop_core.capture import Facts, Redaction, save
-from hangtop_core.session import Options, Session
+from hangtop_core.session.session import Options, Session
 from support.cluster import Cluster, why_not
 from support.processes import PATIENCE
 from support.remote_jobs import SCRIPT, on_node
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.peers import Peer
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Job, Snapshot
-    from hangtop_core.updates import Update
+    from hangtop_core.model.snapshot import Job, Snapshot
+    from hangtop_core.model.updates import Update
 
 pytestmark = [
     pytest.mark.real,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.session import Options, Session
+from hangtop_core.session.session import Options, Session
 from support.launch import SUPPORT, Started, free_port
 from support.places import NoPlaceError, frozen_disk, limited, slow_disk, small_disk
 from support.processes import PATIENCE, wait_until
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hangtop_core.diagnosis import Verdict
-    from hangtop_core.session import Update
+    from hangtop_core.session.session import Update
 
 pytestmark = pytest.mark.real
 

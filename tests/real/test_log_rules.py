@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core import outputs
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.session import Options, Session
+from hangtop_core.session.session import Options, Session
+from hangtop_core.state import outputs
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port
 from support.processes import PATIENCE
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hangtop_core.diagnosis import Verdict
-    from hangtop_core.model import Rank
-    from hangtop_core.updates import Update
+    from hangtop_core.model.snapshot import Rank
+    from hangtop_core.model.updates import Update
 
 pytestmark = pytest.mark.real
 

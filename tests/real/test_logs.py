@@ -17,7 +17,7 @@ import pytest
 
 from hangtop.cli.main import main
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.session import Options, Session
+from hangtop_core.session.session import Options, Session
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, free_port
 from support.processes import PATIENCE, wait_until
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hangtop_core.updates import Update
+    from hangtop_core.model.updates import Update
 
 pytestmark = pytest.mark.real
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop.cli.main import main
-from hangtop_core import needs
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.session import Options, Session
+from hangtop_core.collect import needs
+from hangtop_core.session.session import Options, Session
 from support.launch import SUPPORT, Started, torchrun
 from support.processes import PATIENCE, state, wait_until
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hangtop_core.diagnosis import Diagnosis, Need, Verdict
-    from hangtop_core.updates import Update
+    from hangtop_core.model.updates import Update
 
 pytestmark = pytest.mark.real
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop_core.attach import largepackets
+from hangtop_core.attach.ways import large_packets
 from support.cluster import Cluster, why_not
 from support.documents import misfits
 from support.processes import PATIENCE, command_line, wait_until
@@ -250,8 +250,8 @@ def test_large_packets_that_get_lost_on_the_way_to_a_node(cluster: Cluster, way:
     subprocess.run([*wall, "-A", *rule.split()], check=True)
     process = subprocess.Popen(login, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        told = {"to": largepackets.TO, "from": largepackets.FROM}[way]
-        assert wait_until(lambda: largepackets.lost(process.pid, talking=False) == told)
+        told = {"to": large_packets.TO, "from": large_packets.FROM}[way]
+        assert wait_until(lambda: large_packets.lost(process.pid, talking=False) == told)
     finally:
         process.kill()
         process.wait(PATIENCE)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach.ssh import Login, SshLauncher
-from hangtop_core.session import Options, Session
+from hangtop_core.attach.ways.ssh import Login, SshLauncher
+from hangtop_core.session.session import Options, Session
 from support.cluster import Cluster, why_not
 from support.launch import SUPPORT
 from support.middlebox import MARK
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hangtop_core.diagnosis import Verdict
-    from hangtop_core.model import Job
-    from hangtop_core.updates import Update
+    from hangtop_core.model.snapshot import Job
+    from hangtop_core.model.updates import Update
 
 pytestmark = [
     pytest.mark.real,

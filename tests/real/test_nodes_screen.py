@@ -10,9 +10,9 @@ import pytest
 
 from hangtop.application import HangtopApp
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach.link import Timing
-from hangtop_core.attach.ssh import Login, SshLauncher
-from hangtop_core.session import Options, Session
+from hangtop_core.attach.connect.link import Timing
+from hangtop_core.attach.ways.ssh import Login, SshLauncher
+from hangtop_core.session.session import Options, Session
 from support.cluster import Cluster, why_not
 from support.player import picture
 from support.processes import PATIENCE

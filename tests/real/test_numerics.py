@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop_core.numerics import Numerics, earliest
-from hangtop_core.numericsfiles import find, read
+from hangtop_core.model.numerics import Numerics, earliest
+from hangtop_core.tools.numerics_files import find, read
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port
 from support.processes import PATIENCE, wait_until

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_probe import permission
+from hangtop_probe.node import permission
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port, torchrun
 from support.probe_client import ProbeClient, Table

@@ -14,18 +14,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop import clipboard
 from hangtop.cli import config
-from hangtop.cli.arguments import in_file
+from hangtop.cli.arguments.arguments import in_file
 from hangtop.cli.main import MODULES
-from hangtop.keymap import ACTIONS
-from hangtop_core import prepare
-from hangtop_core.attach import bundle
+from hangtop.keys.keymap import ACTIONS
+from hangtop.terminal import clipboard
+from hangtop_core.attach.connect import bundle
 from hangtop_core.errors import UsageError
+from hangtop_core.tools import prepare
 from hangtop_hook import prompt, terminal
-from hangtop_probe import cachedir, cores, logs, permission, pieces, procfs, sources
-from hangtop_probe.requests import Refused, Request
-from hangtop_probe.tools import Tools
+from hangtop_probe.cores import cores
+from hangtop_probe.node import permission
+from hangtop_probe.output import logs
+from hangtop_probe.proc import procfs
+from hangtop_probe.stacks import sources
+from hangtop_probe.wire import cachedir, pieces
+from hangtop_probe.wire.requests import Refused, Request
+from hangtop_probe.wire.tools import Tools
 from support import readonly_tour, stranger
 from support.booted import Booted, hide_the_shared_paths
 from support.processes import PATIENCE, wait_until

@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach.timing import Timing
-from hangtop_core.session import Options, Session, Update
+from hangtop_core.attach.connect.timing import Timing
+from hangtop_core.session.session import Options, Session, Update
 from support.garbled import Garbled
 from support.jobs import POOL_VARIABLE
 from support.judge import judge
@@ -31,7 +31,7 @@ from support.standing import main_stack, stand
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hangtop_core.model import Node, Rank
+    from hangtop_core.model.snapshot import Node, Rank
 
 pytestmark = pytest.mark.real
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.session import Options, Session
+from hangtop_core.session.session import Options, Session
 from support.launch import SUPPORT, Started, free_port
 from support.processes import PATIENCE
 
 if TYPE_CHECKING:
-    from hangtop_core.session import Update
+    from hangtop_core.session.session import Update
 
 pytestmark = pytest.mark.real
 

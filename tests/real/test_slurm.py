@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop.cli import headnode
+from hangtop.cli.jobs import headnode
 from hangtop.cli.main import main
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach import sbcast, srun
-from hangtop_core.attach.either import Doors, EitherLauncher
-from hangtop_core.attach.myjobs import what_became
-from hangtop_core.attach.slurm import find_job
-from hangtop_core.attach.srun import srun_launchers
-from hangtop_core.attach.ssh import Login, SshLauncher
-from hangtop_core.session import Options, Session, Update
+from hangtop_core.attach.slurm import sbcast, srun
+from hangtop_core.attach.slurm.my_jobs import what_became
+from hangtop_core.attach.slurm.slurm import find_job
+from hangtop_core.attach.slurm.srun import srun_launchers
+from hangtop_core.attach.ways.either import Doors, EitherLauncher
+from hangtop_core.attach.ways.ssh import Login, SshLauncher
+from hangtop_core.session.session import Options, Session, Update
 from support.cluster import hangtop_files
 from support.judge import judge
 from support.processes import PATIENCE, command_line, sleeps_joined, wait_until
@@ -30,8 +30,8 @@ from support.slurm import SlurmCluster, why_not
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.attach.launcher import Launcher
-    from hangtop_core.model import Node
+    from hangtop_core.attach.connect.launcher import Launcher
+    from hangtop_core.model.snapshot import Node
     from support.cluster import Node as TestNode
 
 pytestmark = [

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 
-from hangtop_core.attach.ssh import Jumps, Login, SshLauncher
-from hangtop_core.session import Options, Session, Update
-from hangtop_probe import node as probe_node
+from hangtop_core.attach.ways.ssh import Jumps, Login, SshLauncher
+from hangtop_core.session.session import Options, Session, Update
+from hangtop_probe.node import node as probe_node
 from support import nvml
 from support.booted import not_to_be_shared
 from support.cluster import Cluster, hangtop_files, run, why_not
@@ -26,7 +26,7 @@ from support.pythons import python_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.model import Node
+    from hangtop_core.model.snapshot import Node
     from support.cluster import Node as TestNode
 
 pytestmark = [

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach.ssh import Login, SshLauncher
-from hangtop_core.attach.timing import Timing
-from hangtop_core.session import Options, Session, Update
+from hangtop_core.attach.connect.timing import Timing
+from hangtop_core.attach.ways.ssh import Login, SshLauncher
+from hangtop_core.session.session import Options, Session, Update
 from support.cluster import Cluster, hangtop_files, why_not
 from support.jobs import hangtop_json, run_hangtop
 from support.judge import judge
@@ -124,7 +124,8 @@ def test_the_ranks_of_an_unreachable_node_are_a_blind_spot(hung: None, cluster: 
 
 
 WATCH = """
-from hangtop.cli import main, watchtext
+from hangtop.cli import main
+from hangtop.cli.jobs import watchtext
 watchtext.AWAY_S = 1.0
 raise SystemExit(main.main(["watch", "--json", "--interval", "1", "-w", "node-[3-4]"]))
 """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.session import Options, Session
+from hangtop_core.session.session import Options, Session
 from support.probe_client import ProbeClient
 from support.processes import PATIENCE, Held, all_pids, command_line, state, wait_until
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop_core.attach.command import CommandLauncher, Template
-from hangtop_core.attach.pdsh import PdshChannel, PdshLauncher
-from hangtop_core.attach.ssh import Login
+from hangtop_core.attach.ways.command import CommandLauncher, Template
+from hangtop_core.attach.ways.pdsh import PdshChannel, PdshLauncher
+from hangtop_core.attach.ways.ssh import Login
 from hangtop_core.errors import RefusedError
-from hangtop_core.session import Options, Session, Update
+from hangtop_core.session.session import Options, Session, Update
 from support.cluster import Cluster, Node, hangtop_files, why_not
 from support.jobs import hangtop_json
 from support.judge import judge

@@ -16,13 +16,13 @@ from hangtop_core.analysis.verdict import engine
 from hangtop_core.capture import Facts, Redaction, save
 from hangtop_core.diagnosis import HANG_AFTER_S
 from hangtop_core.errors import CaptureWriteError
-from hangtop_core.updates import Update
+from hangtop_core.model.updates import Update
 
 if TYPE_CHECKING:
     import pytest
 
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model.snapshot import Job, Snapshot
 
 _judge = engine.diagnose
 MAX_RANKS = 128

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from hangtop.cli.opening import opened
-from hangtop.files import NO_NODE
-from hangtop.spans import plain
+from hangtop.cli.commands.opening import opened
+from hangtop.source.dump_files import NO_NODE
+from hangtop.terminal.spans import plain
 from hangtop.views.timeline import slider
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.capture import Facts, load, save
 from hangtop_core.errors import BadCaptureError
-from hangtop_core.history import History
-from hangtop_core.text import duration
+from hangtop_core.state.history import History
+from hangtop_core.text.clean import duration
 from support.player import app_for, app_on, compare, picture, player_of, settled
 from support.readonly_tour import PAGE_KEYS
 from support.record import capture as captured

@@ -11,12 +11,12 @@ import pytest
 from textual.widgets import Input
 
 import hangtop
-from hangtop import clipboard
-from hangtop.cli.opening import opened
+from hangtop.cli.commands.opening import opened
 from hangtop.screens.dialogs import Reader
-from hangtop.spans import plain_lines
+from hangtop.terminal import clipboard
+from hangtop.terminal.spans import plain_lines
 from hangtop.widgets.line_pane import LinePane
-from hangtop_core.text import is_plain
+from hangtop_core.text.clean import is_plain
 from support.hostile import EVIL, spoiled_capture
 from support.player import app_on, picture
 from support.readonly_tour import PAGE_KEYS
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from hangtop.application import HangtopApp
-    from hangtop.spans import Line
+    from hangtop.terminal.spans import Line
 
 OSC52 = re.compile(r"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07")
 READ = ("environment", "information", "help", "commands")

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from hangtop.spans import plain
-from hangtop.views.gpu import gpu_items
-from hangtop.views.gpus import gpu_rows
-from hangtop_core.hardware import GpuProcess, MigDevice, Nic, Nvml
-from hangtop_core.model import Fact, Node
+from hangtop.terminal.spans import plain
+from hangtop.views.nodes.gpu import gpu_items
+from hangtop.views.nodes.gpus import gpu_rows
+from hangtop_core.model.node.hardware import GpuProcess, MigDevice, Nic, Nvml
+from hangtop_core.model.snapshot import Fact, Node
 from support.build import World
 from support.gpus import IDLE, SPINS, gpu, with_gpus
 from support.player import app_for, compare, keys

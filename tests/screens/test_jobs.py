@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from hangtop_core.updates import Update
+from hangtop_core.model.updates import Update
 from support.player import app_for, keys, later, picture, player_of
 from support.record import load
 

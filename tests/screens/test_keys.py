@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop import clipboard, pager
 from hangtop.application import HangtopApp
-from hangtop.keymap import ACTIONS, Keymap
+from hangtop.keys.keymap import ACTIONS, Keymap
 from hangtop.screens.page import Page
+from hangtop.terminal import clipboard, pager
 from hangtop.views.footer import FOOTERS
 from support.gpus import with_gpus
 from support.logs import recording, with_log

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hangtop.spans import cells, plain
+from hangtop.terminal.spans import cells, plain
 from hangtop.views.logs import Stream, title_of
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
@@ -17,7 +17,7 @@ from support.record import load
 
 if TYPE_CHECKING:
     from hangtop.application import HangtopApp
-    from hangtop_core.updates import Update
+    from hangtop_core.model.updates import Update
 
 replace = msgspec.structs.replace
 SIZES = [(80, 24), (120, 36), (200, 50)]

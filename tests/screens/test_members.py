@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from hangtop.programs import Programs
+from hangtop.source.programs import Programs
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.updates import Update
+from hangtop_core.model.updates import Update
 from support.build import World
 from support.player import app_for, keys, later, settled
 from support.record import load

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hangtop import pager
 from hangtop.application import HangtopApp
+from hangtop.terminal import pager
 from hangtop.views.common import rank_key, span
-from hangtop.views.ranks import class_of
+from hangtop.views.ranks.ranks import class_of
 from hangtop.widgets import text_pane
-from hangtop_core.commandlog import CommandRecord
+from hangtop_core.attach.wire.command_log import CommandRecord
 from support.player import app_for, keys, player_of
 from support.record import load
 
 if TYPE_CHECKING:
     import pytest
 
-    from hangtop.spans import Line
-    from hangtop_core.updates import Update
+    from hangtop.terminal.spans import Line
+    from hangtop_core.model.updates import Update
 
 replace = msgspec.structs.replace
 SIZE = (120, 36)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hangtop.spans import plain_lines
+from hangtop.terminal.spans import plain_lines
 from hangtop.views.overview import verdict_lines
-from hangtop.views.ranks import RankRows
+from hangtop.views.ranks.ranks import RankRows
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.numerics import First, Frame, Measure, Numerics
-from hangtop_core.report import diagnosis_text
-from hangtop_core.updates import Update
+from hangtop_core.model.numerics import First, Frame, Measure, Numerics
+from hangtop_core.model.updates import Update
+from hangtop_core.report.diagnosis import diagnosis_text
 from support.player import app_for, keys, picture, player_of
 from support.record import load
 

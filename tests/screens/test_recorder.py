@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hangtop import recordings
 from hangtop.application import FilesApp, HangtopApp
-from hangtop.files import NOTHING_RUNS, FileSource
-from hangtop.views.goals import Goal
+from hangtop.source import recordings
+from hangtop.source.dump_files import NOTHING_RUNS, FileSource
+from hangtop.views.verdict.goals import Goal
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.line_table import LineTable
 from hangtop_core.analysis.flight.picture import FileProblem, examine
-from hangtop_core.model import Failure, Recorder, RecorderWay
+from hangtop_core.model.snapshot import Failure, Recorder, RecorderWay
 from support.flight import Job, large, stalled, traces
 from support.player import app_for, compare, keys, picture, player_of, settled
 from support.record import load
@@ -23,7 +23,7 @@ from support.record import load
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hangtop_core.updates import Update
+    from hangtop_core.model.updates import Update
 
 replace = msgspec.structs.replace
 SIZES = [(80, 24), (120, 36), (200, 50)]

@@ -19,7 +19,7 @@ from support.record import load
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hangtop_core.updates import Update
+    from hangtop_core.model.updates import Update
 
 RANKS = 8192
 CULPRIT = 3121

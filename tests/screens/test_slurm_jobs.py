@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop.slurmjobs import SlurmJobs
-from hangtop_core.attach.myjobs import ListedJob
+from hangtop.source.slurm_jobs import SlurmJobs
+from hangtop_core.attach.slurm.my_jobs import ListedJob
 from support.player import app_for, keys, settled
 from support.record import load
 

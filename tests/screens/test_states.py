@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.commandlog import CommandRecord
-from hangtop_core.descriptors import Descriptor, DescriptorTable, Socket
+from hangtop_core.attach.wire.command_log import CommandRecord
 from hangtop_core.diagnosis import Attempt, PastAttempt
-from hangtop_core.model import Fact, Failure, StackSample
-from hangtop_core.updates import Update
+from hangtop_core.model.descriptors import Descriptor, DescriptorTable, Socket
+from hangtop_core.model.snapshot import Fact, Failure, StackSample
+from hangtop_core.model.updates import Update
 from support.build import World
 from support.ends import Watched, hanging, moving, with_gone
 from support.player import app_for, compare, keys, later, picture, player_of, settled

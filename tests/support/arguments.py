@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments import complete
+from hangtop.cli.arguments.arguments import complete
 from hangtop.cli.main import build_parser
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import sys
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.attach import bundle
-from hangtop_probe import boot, cachedir, wire
+from hangtop_core.attach.connect import bundle
+from hangtop_probe.wire import boot, cachedir, wire
 from support.processes import PATIENCE
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.columns import trace_of
-from hangtop_core.meters import Meters
-from hangtop_core.model import (
+from hangtop_core.model.meters import Meters
+from hangtop_core.model.recorder.columns import trace_of
+from hangtop_core.model.snapshot import (
     DescriptorTable,
     Failure,
     Job,
@@ -26,7 +26,7 @@ from hangtop_core.model import (
     Thread,
     ThreadStack,
 )
-from hangtop_probe.columns import reduce
+from hangtop_probe.recorder.columns import reduce
 from support.situations import BACKWARD, FUTEX, GLOO_THREADS, Facts, Stack, c10d, thread
 
 if TYPE_CHECKING:

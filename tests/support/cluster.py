@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from unittest import mock
 
-from hangtop_probe import node as probe_node
+from hangtop_probe.node import node as probe_node
 from support.processes import PATIENCE, all_pids, wait_until
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.attach.engine import Lines
-from hangtop_core.attach.launcher import Wave
-from hangtop_core.attach.local import LocalLauncher
-from hangtop_core.attach.timing import Moment, Timing
-from hangtop_core.collector import Collector
-from hangtop_core.updates import Options
-from hangtop_probe import wire
+from hangtop_core.attach.connect.engine import Lines
+from hangtop_core.attach.connect.launcher import Wave
+from hangtop_core.attach.connect.timing import Moment, Timing
+from hangtop_core.attach.ways.local import LocalLauncher
+from hangtop_core.collect.collector import Collector
+from hangtop_core.model.updates import Options
+from hangtop_probe.wire import wire
 from simulated.node import SimulatedNode
 from support.large import EPOCH
 

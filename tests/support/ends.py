@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.pasthangs import PastHangs
-from hangtop_core.updates import Update
+from hangtop_core.judging.past_hangs import PastHangs
+from hangtop_core.model.updates import Update
 from support.build import World
 from support.situations import SLEEP, user
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Rank, Snapshot
+    from hangtop_core.model.snapshot import Rank, Snapshot
 
 HANG_AFTER = 30.0
 CULPRIT = 3

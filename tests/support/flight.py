@@ -17,15 +17,15 @@ from msgspec.structs import replace
 from hangtop_core.analysis.flight.verdicts import conclude
 from hangtop_core.analysis.flight.waits import Waits
 from hangtop_core.analysis.flight.world import World
-from hangtop_core.columns import trace_of
-from hangtop_probe.columns import reduce
+from hangtop_core.model.recorder.columns import trace_of
+from hangtop_probe.recorder.columns import reduce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from hangtop_core.analysis.flight.trace import Trace
     from hangtop_core.diagnosis import Verdict
+    from hangtop_core.model.recorder.trace import Trace
 
 START_NS = 1_790_000_000_000_000_000
 Dump = dict[str, Any]

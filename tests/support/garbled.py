@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from hangtop_core.attach.local import LocalLauncher
+from hangtop_core.attach.ways.local import LocalLauncher
 
 if TYPE_CHECKING:
     from pathlib import Path

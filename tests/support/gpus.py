@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hangtop_core.hardware import Gpu, GpuProcess, Nic, NvLink, Nvml, Xid
+from hangtop_core.model.node.hardware import Gpu, GpuProcess, Nic, NvLink, Nvml, Xid
 
 if TYPE_CHECKING:
-    from hangtop_core.updates import Update
+    from hangtop_core.model.updates import Update
 
 replace = msgspec.structs.replace
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.model import Node
+from hangtop_core.model.snapshot import Node
 from support.build import World
 from support.situations import FUTEX, INIT, POLL
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.diagnosis import Diagnosis
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model.snapshot import Job, Snapshot
 
 
 def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.answers import Answers
-from hangtop_core.attach import messages
-from hangtop_core.store import Store
+from hangtop_core.attach.wire import messages
+from hangtop_core.collect.answers import Answers
+from hangtop_core.state.store import Store
 from simulated.node import SimulatedNode
 from simulated.story import Story
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model.snapshot import Job, Snapshot
 
 EPOCH = 1_767_225_600.0
 HANG_AFTER = 10.0

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "core"), str(ROOT / "tests")]
 
 from frameworks.shapes import SHAPES  # noqa: E402
-from hangtop_probe import launchers  # noqa: E402
+from hangtop_probe.ranks import launchers  # noqa: E402
 
 TRIED = ROOT / "tests/frameworks/tried.json"
 PAGES = {"docs/launchers.md": ("table", "tried_table"), "README.md": ("short_table",)}

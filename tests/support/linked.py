@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.attach.link import Link
-from hangtop_core.attach.local import LocalLauncher
-from hangtop_core.attach.messages import BadPieceError
-from hangtop_core.attach.timing import Moment, Timing
-from hangtop_probe import wire
+from hangtop_core.attach.connect.link import Link
+from hangtop_core.attach.connect.timing import Moment, Timing
+from hangtop_core.attach.ways.local import LocalLauncher
+from hangtop_core.attach.wire.messages import BadPieceError
+from hangtop_probe.wire import wire
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hangtop_core.attach.launcher import Launcher
-    from hangtop_core.attach.messages import Hello
+    from hangtop_core.attach.connect.launcher import Launcher
+    from hangtop_core.attach.wire.messages import Hello
     from hangtop_core.errors import HangtopError
 
 

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach.reports import LogPiece
-from hangtop_core.logs.judge import Judged, judge
-from hangtop_core.logs.names import places
-from hangtop_core.logs.parse import Parser
-from hangtop_core.outputs import Outputs
+from hangtop_core.attach.wire.reports import LogPiece
+from hangtop_core.logs.judging.judge import judge
+from hangtop_core.logs.parsing.parse import Parser
+from hangtop_core.logs.reading.names import places
+from hangtop_core.state.outputs import Outputs
 from support.record import load
 
 if TYPE_CHECKING:
-    from hangtop_core.logs.whose import FileLog
-    from hangtop_core.updates import Update
+    from hangtop_core.logs.judging.judged import Judged
+    from hangtop_core.model.file_log import FileLog
+    from hangtop_core.model.updates import Update
 
 replace = msgspec.structs.replace
 

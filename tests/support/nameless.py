@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.updates import Update
+from hangtop_core.model.updates import Update
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Rank, Snapshot
+    from hangtop_core.model.snapshot import Rank, Snapshot
 
 NUMBERED = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK")
 

@@ -15,8 +15,8 @@ import time
 import msgspec
 
 from hangtop.app import run_app
-from hangtop_core.attach.local import LocalLauncher
-from hangtop_core.updates import Update
+from hangtop_core.attach.ways.local import LocalLauncher
+from hangtop_core.model.updates import Update
 from support.player import Player
 from support.record import load
 

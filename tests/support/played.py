@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach.engine import Lines
-from hangtop_core.attach.launcher import ByHand, Wave
-from hangtop_core.attach.timing import Moment
-from hangtop_core.collector import Collector
-from hangtop_core.judging import Judge
-from hangtop_core.rhythm import Rhythm
-from hangtop_core.updates import Options
-from hangtop_probe import wire
+from hangtop_core.attach.connect.engine import Lines
+from hangtop_core.attach.connect.launcher import ByHand, Wave
+from hangtop_core.attach.connect.timing import Moment
+from hangtop_core.collect.collector import Collector
+from hangtop_core.judging.judging import Judge
+from hangtop_core.model.updates import Options
+from hangtop_core.session.schedule import Rhythm
+from hangtop_probe.wire import wire
 from simulated.node import SimulatedNode
 from simulated.story import Story
 from support.large import EPOCH, HANG_AFTER

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from hangtop.application import HangtopApp
-from hangtop.files import CaptureSource
-from hangtop_core.descriptors import Opener, Openers
-from hangtop_core.gather import Sampled
-from hangtop_core.traces import StraceResult
+from hangtop.source.dump_files import CaptureSource
+from hangtop_core.collect.fan_out import Sampled
+from hangtop_core.model.descriptors import Opener, Openers
+from hangtop_core.tools.strace_files import StraceResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from textual.app import App
     from textual.pilot import Pilot
 
-    from hangtop_core.asks import Ask
+    from hangtop_core.attach.wire.command_log import CommandRecord
     from hangtop_core.capture import Capture
-    from hangtop_core.commandlog import CommandRecord
-    from hangtop_core.outputs import Wanted
-    from hangtop_core.updates import Update
+    from hangtop_core.collect.requests import Ask
+    from hangtop_core.model.updates import Update
+    from hangtop_core.state.outputs import Wanted
 
 SCREENS = Path(__file__).parents[1] / "screens" / "pictures"
 FRAME_S = 0.03

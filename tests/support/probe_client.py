@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import hangtop_probe
-from hangtop_probe import wire
+from hangtop_probe.wire import wire
 from support.processes import PATIENCE
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CORE = Path(hangtop_probe.__file__).parents[1]
 BOOT = (
     "import sys; sys.path.insert(0, sys.argv.pop(1));"
-    " from hangtop_probe import __main__, server;"
+    " from hangtop_probe import __main__; from hangtop_probe.wire import server;"
     f" server.SILENCE = {2 * PATIENCE}; sys.exit(__main__.main(sys.argv[1:]))"
 )
 """A real head says something twice a minute, else the probe ends: a test may wait for a job."""

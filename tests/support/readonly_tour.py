@@ -16,12 +16,12 @@ from pathlib import Path
 
 from textual.widgets import Input
 
-from hangtop import clipboard, pager
 from hangtop.application import HangtopApp
 from hangtop.cli.main import main as hangtop
-from hangtop.keymap import ACTIONS
+from hangtop.keys.keymap import ACTIONS
+from hangtop.terminal import clipboard, pager
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.session import Options, Session
+from hangtop_core.session.session import Options, Session
 
 PAGE_KEYS = {"overview": "1", "stacks": "2", "rank": "3", "recorder": "4", "verdict": "5",
              "gpus": "6", "logs": "8", "nodes": "9"}  # fmt: skip

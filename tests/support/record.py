@@ -9,12 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hangtop.cli.opening import opened
+from hangtop.cli.commands.opening import opened
 from hangtop_core.capture.form import SUFFIX
 
 if TYPE_CHECKING:
     from hangtop_core.capture import Capture
-    from hangtop_core.updates import Update
+    from hangtop_core.model.updates import Update
 
 FOLDER = Path(__file__).parents[1] / "recordings"
 

@@ -23,18 +23,18 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from hangtop.cli.dump import pids_by_node
+from hangtop.cli.commands.dump import pids_by_node
 from hangtop.demo.gallery import BY_NAME
 from hangtop.demo.runner import Demo
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach.ssh import Login, SshLauncher
+from hangtop_core.attach.ways.ssh import Login, SshLauncher
+from hangtop_core.attach.wire.command_log import CommandRecord
 from hangtop_core.capture import Facts, Redaction, load, save, target_names
 from hangtop_core.capture.take import take
-from hangtop_core.commandlog import CommandRecord
-from hangtop_core.history import History
-from hangtop_core.rejudging import rejudge
-from hangtop_core.session import Session
-from hangtop_core.updates import Options, Update
+from hangtop_core.judging.rejudging import rejudge
+from hangtop_core.model.updates import Options, Update
+from hangtop_core.session.session import Session
+from hangtop_core.state.history import History
 from support.cluster import Cluster
 from support.launch import free_port
 from support.record import path_of
@@ -43,7 +43,7 @@ from support.remote_jobs import torchrun
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hangtop_core.model import Job, Node, Rank
+    from hangtop_core.model.snapshot import Job, Node, Rank
 
 HANG_AFTER = 10.0
 LIMIT_S = 90.0

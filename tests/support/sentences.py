@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from hangtop_core.diagnosis import Diagnosis, Verdict
-    from hangtop_core.model import Job, Process, Rank, Snapshot, StackSample
+    from hangtop_core.model.snapshot import Job, Process, Rank, Snapshot, StackSample
 
 T = TypeVar("T")
 COMMANDS = frozenset({

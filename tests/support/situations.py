@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hangtop_core.model import Frame, Thread
+from hangtop_core.model.snapshot import Frame, Thread
 
 PYTHON = "/usr/lib/python3.11/"
 SITE = "/opt/venv/lib/python3.11/site-packages/"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.model import Rank
-    from hangtop_core.updates import Update
+    from hangtop_core.model.snapshot import Rank
+    from hangtop_core.model.updates import Update
 
 RESTS_S = 3.0
 """Seconds without running after which a rank rests."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.answers import Answers
-from hangtop_core.attach import messages
-from hangtop_core.store import Store
+from hangtop_core.attach.wire import messages
+from hangtop_core.collect.answers import Answers
+from hangtop_core.state.store import Store
 from support.pieces import EPOCH, piece, stacks
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Rank, Snapshot, StackSample
+    from hangtop_core.model.snapshot import Rank, Snapshot, StackSample
 
 
 class Bench:

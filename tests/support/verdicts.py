@@ -8,8 +8,8 @@ import msgspec
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import Diagnosis, Verdict
-from hangtop_core.logs.output import Output
-from hangtop_core.outputs import parse
+from hangtop_core.model.output import Output
+from hangtop_core.state.outputs import parse
 from support.build import NOW, World, judged
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hangtop.cli.main import build_parser
-from hangtop.jsondoc import anchor
+from hangtop.docs.jsondoc import anchor
 from hangtop_core.errors import HangtopError
 
 ROOT = Path(__file__).parents[2]

@@ -9,21 +9,21 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, TextIO
 
-from hangtop.hangup import end_with_terminal
+from hangtop.terminal.hangup import end_with_terminal
 from hangtop_core.errors import UsageError
-from hangtop_core.precedence import SCREENS
+from hangtop_core.scheduling.ui_priority import SCREENS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hangtop.keymap import Keymap
-    from hangtop.programs import Programs
-    from hangtop.slurmjobs import SlurmJobs
-    from hangtop.source import Source
+    from hangtop.keys.keymap import Keymap
+    from hangtop.source.programs import Programs
+    from hangtop.source.slurm_jobs import SlurmJobs
+    from hangtop.source.source import Source
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.capture import Capture
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model.snapshot import Job, Snapshot
 
 TEXTUAL_SETTINGS = {
     "TEXTUAL_FPS": "30",
@@ -111,8 +111,8 @@ def run_app(
     prepare()
     _load()
     from hangtop.application import FilesApp, HangtopApp  # after the settings
-    from hangtop.loop import run
-    from hangtop.theme import use_light
+    from hangtop.terminal.loop import run
+    from hangtop.terminal.theme import use_light
 
     if light:
         use_light()

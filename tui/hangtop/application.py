@@ -11,15 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.app import App
 from textual.events import InputEvent
 
-from hangtop.actions import key_name, page_names
-from hangtop.bridge import Bridge
-from hangtop.files import NOTHING_RUNS, SCREENS
-from hangtop.handlers import Handlers
-from hangtop.keymap import Keymap
-from hangtop.messages import Calculated
-from hangtop.possible import needs_live
-from hangtop.recordings import Recordings
-from hangtop.requests import Requests
+from hangtop.keys.actions import key_name, page_names
+from hangtop.keys.handlers import Handlers
+from hangtop.keys.keymap import Keymap
+from hangtop.keys.possible import needs_live
 from hangtop.screens.dialogs import Dialog
 from hangtop.screens.gpus import GpusPage
 from hangtop.screens.logs import LogsPage
@@ -31,13 +26,18 @@ from hangtop.screens.recorder import RecorderPage
 from hangtop.screens.stacks import StacksPage
 from hangtop.screens.turns import PAUSE_S
 from hangtop.screens.verdict import VerdictPage
-from hangtop.spans import line
-from hangtop.state import State
-from hangtop.stylesheet import KeptStylesheet
-from hangtop.terminal import Terminal
+from hangtop.source.bridge import Bridge
+from hangtop.source.dump_files import NOTHING_RUNS, SCREENS
+from hangtop.source.messages import Calculated
+from hangtop.source.recordings import Recordings
+from hangtop.source.requests import Requests
+from hangtop.source.state import State
+from hangtop.terminal.spans import line
+from hangtop.terminal.stylesheet import KeptStylesheet
+from hangtop.terminal.terminal import Terminal
 from hangtop.views.common import find_rank
 from hangtop_core.analysis.openers import openers_text
-from hangtop_core.history import History
+from hangtop_core.state.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from textual.screen import Screen
     from textual.timer import Timer
 
-    from hangtop.messages import Answered, TraceLines, Updated
-    from hangtop.programs import Programs
-    from hangtop.slurmjobs import SlurmJobs
-    from hangtop.source import Source
+    from hangtop.source.messages import Answered, TraceLines, Updated
+    from hangtop.source.programs import Programs
+    from hangtop.source.slurm_jobs import SlurmJobs
+    from hangtop.source.source import Source
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.capture import Capture
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model.snapshot import Job, Snapshot
 
 TELL_SECONDS = 8.0
 SETTLE_S = 0.3

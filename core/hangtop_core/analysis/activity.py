@@ -11,9 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from hangtop_core.analysis import native
-from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.kernel import waits_in
-from hangtop_core.analysis.kinds import Kind
 from hangtop_core.analysis.native import WAITS_FOR_GPU
 from hangtop_core.analysis.reading import Reading, read
 from hangtop_core.analysis.sourcelines import (
@@ -24,13 +22,15 @@ from hangtop_core.analysis.sourcelines import (
     waits_for_gpu,
 )
 from hangtop_core.analysis.waking import as_it_slept, asking
-from hangtop_core.model import Frame, Thread
-from hangtop_core.text import how_ended
+from hangtop_core.model.frames import where
+from hangtop_core.model.snapshot import Frame, Thread
+from hangtop_core.stacks.kinds import Kind
+from hangtop_core.text.clean import how_ended
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hangtop_core.model import Process, Rank, StackSample, ThreadStack
+    from hangtop_core.model.snapshot import Process, Rank, StackSample, ThreadStack
 
 _AT_EXIT: frozenset[Kind] = frozenset({"lock", "join", "queue", "sleep", "waiting"})
 _OPEN: frozenset[Kind] = frozenset({"waiting", "busy", "unknown"})  # C frames may decide these

@@ -10,18 +10,18 @@ from collections import Counter, defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.standing import GONE, Standing
 from hangtop_core.diagnosis import STALLED_AFTER_S
-from hangtop_core.logs.output import with_rank
-from hangtop_core.text import clean
+from hangtop_core.logs.reading.of_jobs import with_rank
+from hangtop_core.stacks.kinds import COMMUNICATION
+from hangtop_core.text.clean import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hangtop_core.analysis.activity import Activity
-    from hangtop_core.logs.output import Output
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model.output import Output
+    from hangtop_core.model.snapshot import Job, Snapshot
 
 END = 16_384
 """Characters at the end of a log that are looked at."""

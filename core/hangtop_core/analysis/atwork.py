@@ -6,15 +6,15 @@ import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.activity import uses_cuda
-from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.idle import in_task, is_idle
-from hangtop_core.meters import latest
+from hangtop_core.model.frames import is_library
+from hangtop_core.model.meters import latest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.analysis.activity import Activity, Reader
-    from hangtop_core.model import Frame, Rank
+    from hangtop_core.model.snapshot import Frame, Rank
 
 COUNTS = re.compile(
     r"for\s(?:(?!\sin\s).)*\sin\s+(?:\w+\.)*(?:range|count|repeat|cycle|iter)\s*\((?!\s*len\b)"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.text import clean, size
+from hangtop_core.text.clean import clean, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hangtop_core.cgroups import Cgroup
-    from hangtop_core.model import Node, Process
+    from hangtop_core.model.node.cgroups import Cgroup
+    from hangtop_core.model.snapshot import Node, Process
 
 SHORT = 20
 """Percent of the time in which nothing ran for want of memory; healthy groups show 0."""

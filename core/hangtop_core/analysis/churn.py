@@ -6,15 +6,15 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.idle import is_idle
 from hangtop_core.analysis.kernel import waits_in
+from hangtop_core.model.frames import plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from hangtop_core.analysis.activity import Activity, Reader
-    from hangtop_core.model import Process, Rank, Thread
+    from hangtop_core.model.snapshot import Process, Rank, Thread
 
 SHORT_S = 10.0
 """A child that ends within this has had no time to do much."""

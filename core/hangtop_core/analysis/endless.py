@@ -8,10 +8,10 @@ program's own `break` or `return` ends it, and nothing that is written, read or 
 And who is always met in the same functions gets on as far as its lines change, or nothing is called
 in the one that it is met in, where all loops that none of the others is in come to their end: they
 go from one thing to the next, or each turn takes something away and puts nothing back
-(`hangtop_probe.worklists`).
+(`hangtop_probe.stacks.worklists`).
 
 Who stays in a `while` that nothing counts, runs plain Python only and gets no memory meanwhile is
-told sooner: work on anything new would show (`whiles`).
+told sooner: work on anything new would show (`while_loops`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.eventloops import of_gloo
-from hangtop_core.analysis.kinds import COMMUNICATION, Kind
 from hangtop_core.analysis.standing import Standing
 from hangtop_core.analysis.waiters import Waiters
-from hangtop_core.meters import latest
+from hangtop_core.model.meters import latest
+from hangtop_core.stacks.kinds import COMMUNICATION, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.analysis.activity import Activity, Reader
-    from hangtop_core.model import Rank
+    from hangtop_core.model.snapshot import Rank
 
 _MAY_LOOP: frozenset[Kind] = frozenset({"busy", "gil", "sleep", "remote", "unknown"})
 _CALLS = re.compile(r"[\w\])]\(|\*\*|\b(?:await|yield|with|import)\b|^(async )?for .*[^]]:$")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.openers import holder_text, process_names
 from hangtop_core.analysis.peers import End, peers
-from hangtop_core.text import clean
+from hangtop_core.text.clean import clean
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Rank, Snapshot
+    from hangtop_core.model.snapshot import Rank, Snapshot
 
 
 def ends(snapshot: Snapshot, rank: Rank) -> dict[str, str]:

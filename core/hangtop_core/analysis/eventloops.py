@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.analysis.activity import Activity, Reader
-    from hangtop_core.model import Frame, Rank
+    from hangtop_core.model.snapshot import Frame, Rank
 
 _LOOPS = ("/asyncio/", "/uvloop/", "/trio/", "/gevent/", "/grpc/")
 """Whose waits are for any of several connections."""

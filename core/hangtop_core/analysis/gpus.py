@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from hangtop_core.analysis.activity import uses_cuda
-from hangtop_core.hardware import BUSY_MEMORY, BUSY_SHARE, Gpu
-from hangtop_core.text import clean
+from hangtop_core.model.node.hardware import BUSY_MEMORY, BUSY_SHARE, Gpu
+from hangtop_core.text.clean import clean
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
-    from hangtop_core.model import Job, Node, Rank
+    from hangtop_core.model.snapshot import Job, Node, Rank
 
 Doing = Literal["computes", "spins", "busy", "idle", "broken", "MIG", "unknown"]
 """`busy`: kernels run, but without its power it cannot be told whether they only wait. `MIG`: it is

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import is_library, plain_name
+from hangtop_core.model.frames import is_library, plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
 
 _EXECUTOR = "/concurrent/futures/thread.py"
 _WORKERS = (

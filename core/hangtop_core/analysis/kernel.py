@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hangtop_core.process import Thread
+    from hangtop_core.model.process import Thread
 
 _WCHAN: tuple[tuple[str, str], ...] = (
     ("futex", "futex"),

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core import launchline, nodesets
 from hangtop_core.analysis.layout import absent, node_rank
-from hangtop_core.commands import Advice
-from hangtop_core.joining import master, world_size
-from hangtop_core.launchline import NUMBERING, WORLD_SIZES, number_in
-from hangtop_core.model import Rank
-from hangtop_core.places import Places, is_address, is_loopback
-from hangtop_core.rankset import names, rank_name
-from hangtop_core.text import clean
+from hangtop_core.jobs.joining import master, world_size
+from hangtop_core.model.node.places import Places
+from hangtop_core.model.snapshot import Rank
+from hangtop_core.text import launchers as launchline
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.addresses import is_address, is_loopback
+from hangtop_core.text.clean import clean
+from hangtop_core.text.commands import Advice
+from hangtop_core.text.launchers import NUMBERING, WORLD_SIZES, number_in
+from hangtop_core.text.rank_sets import names, rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
-    from hangtop_core.model import Job, Process, Snapshot
+    from hangtop_core.model.snapshot import Job, Process, Snapshot
 
 SHOWN = 4
 _TOLD = ("MASTER_ADDR", "MASTER_PORT", "GROUP_WORLD_SIZE", *WORLD_SIZES)

@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from hangtop_core.joining import master
-from hangtop_core.launchline import LOCAL_SIZES, NODE_RANKS, number_in
-from hangtop_core.nodestates import OBSERVED
-from hangtop_core.places import Places, is_loopback
-from hangtop_core.rankset import is_key, names
-from hangtop_core.text import clean
+from hangtop_core.jobs.joining import master
+from hangtop_core.model.node.places import Places
+from hangtop_core.model.node.states import OBSERVED
+from hangtop_core.text.addresses import is_loopback
+from hangtop_core.text.clean import clean
+from hangtop_core.text.launchers import LOCAL_SIZES, NODE_RANKS, number_in
+from hangtop_core.text.rank_sets import is_key, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hangtop_core.model import Job, Rank, Snapshot
+    from hangtop_core.model.snapshot import Job, Rank, Snapshot
 
 MAX_MISSING = 8192
 """Missing ranks that are looked for; a job lacks that many only when nothing was observed."""

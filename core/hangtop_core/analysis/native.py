@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.analysis.kinds import Kind
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
+    from hangtop_core.stacks.kinds import Kind
 
 WAITS_FOR_GPU = "waits for its GPU"
 C_LOCK = "waits for a lock of C code"

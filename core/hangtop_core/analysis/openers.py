@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop_core.descriptors import MOST_READ
-from hangtop_core.rankset import rank_name
-from hangtop_core.text import clean, plural
+from hangtop_core.model.descriptors import MOST_READ
+from hangtop_core.text.clean import clean, plural
+from hangtop_core.text.rank_sets import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hangtop_core.descriptors import DescriptorTable, Holder, Opener, Openers
-    from hangtop_core.model import Process, Rank, Snapshot
+    from hangtop_core.model.descriptors import DescriptorTable, Holder, Opener, Openers
+    from hangtop_core.model.snapshot import Process, Rank, Snapshot
 
 _MODES = {"r": "reading", "w": "writing", "rw": "reading and writing"}
 

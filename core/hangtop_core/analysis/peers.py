@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from hangtop_core.joining import master
-from hangtop_core.places import Places, host_of, is_loopback
-from hangtop_core.rankset import rank_name
-from hangtop_core.text import clean
+from hangtop_core.jobs.joining import master
+from hangtop_core.model.node.places import Places
+from hangtop_core.text.addresses import host_of, is_loopback
+from hangtop_core.text.clean import clean
+from hangtop_core.text.rank_sets import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hangtop_core.descriptors import Socket
-    from hangtop_core.model import DescriptorTable, Job, Process, Rank, Snapshot
+    from hangtop_core.model.descriptors import Socket
+    from hangtop_core.model.snapshot import DescriptorTable, Job, Process, Rank, Snapshot
 
 MAX_NODES = 8
 """Nodes whose ranks are asked about for one rank's sockets."""

@@ -10,20 +10,20 @@ from msgspec import Struct
 from hangtop_core.analysis.attempts import in_vain
 from hangtop_core.analysis.atwork import computes, tries
 from hangtop_core.analysis.endless import in_loops
-from hangtop_core.analysis.kinds import COMMUNICATION, START_UP, Kind
 from hangtop_core.analysis.recurrence import allowed_s
 from hangtop_core.analysis.serving import ENDS
 from hangtop_core.analysis.standing import GONE, Standing, Watcher
 from hangtop_core.analysis.waiters import Waiters
 from hangtop_core.diagnosis import HANG_AFTER_S, STALLED_AFTER_S, JobState
-from hangtop_core.nodestates import UNSEEN
-from hangtop_core.precedence import SCREENS
+from hangtop_core.model.node.states import UNSEEN
+from hangtop_core.scheduling.ui_priority import SCREENS
+from hangtop_core.stacks.kinds import COMMUNICATION, START_UP, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.analysis.activity import Activity, Reader
-    from hangtop_core.model import Job, Rank, Snapshot
+    from hangtop_core.model.snapshot import Job, Rank, Snapshot
 
 PATIENCE = 10
 """How many times as long a rank may take that computes outside of Python: a native call that has

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.places import Places
-from hangtop_core.text import clean, plural
+from hangtop_core.model.node.places import Places
+from hangtop_core.text.clean import clean, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hangtop_core.model import Job, Snapshot
-    from hangtop_core.ras import Communicator, Level, Member, Ras
+    from hangtop_core.model.recorder.ras import Communicator, Level, Member, Ras
+    from hangtop_core.model.snapshot import Job, Snapshot
 
 _ERRORS = {
     "1": "a CUDA call failed",

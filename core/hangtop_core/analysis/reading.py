@@ -6,11 +6,11 @@ from itertools import takewhile
 
 from msgspec import Struct
 
-from hangtop_core.analysis.dictionary import match
-from hangtop_core.analysis.frames import Loop, endless_loops, library_run, plain_name, site
-from hangtop_core.analysis.kinds import Kind
 from hangtop_core.analysis.sourcelines import makes_store
-from hangtop_core.model import Frame
+from hangtop_core.model.frames import Loop, endless_loops, library_run, plain_name, site
+from hangtop_core.model.snapshot import Frame
+from hangtop_core.stacks.dictionary import match
+from hangtop_core.stacks.kinds import Kind
 
 _PROGRAM = frozenset(
     {

@@ -9,14 +9,14 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.kinds import COMMUNICATION
-from hangtop_core.meters import latest
+from hangtop_core.model.meters import latest
+from hangtop_core.stacks.kinds import COMMUNICATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hangtop_core.analysis.activity import Activity
-    from hangtop_core.model import Process, Rank
+    from hangtop_core.model.snapshot import Process, Rank
 
 LONGER = 2.0
 """So many times as long as those before a wait may take and still be another of them."""

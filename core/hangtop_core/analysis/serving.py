@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from hangtop_core.analysis.activity import Activity, doing
-from hangtop_core.analysis.frames import plain_name
-from hangtop_core.analysis.kinds import COMMUNICATION, Kind
-from hangtop_core.meters import latest
-from hangtop_core.text import clean
+from hangtop_core.model.frames import plain_name
+from hangtop_core.model.meters import latest
+from hangtop_core.stacks.kinds import COMMUNICATION, Kind
+from hangtop_core.text.clean import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.analysis.activity import Reader
-    from hangtop_core.model import Frame, Rank
+    from hangtop_core.model.snapshot import Frame, Rank
 
 ENDS = "shutdown"
 """What waits for all ranks, and for no answer."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.analysis.kinds import Kind
-    from hangtop_core.model import Rank
+    from hangtop_core.model.snapshot import Rank
+    from hangtop_core.stacks.kinds import Kind
 
 WORKS_SHARE = 0.15
 """Cores it uses at least, also on a machine with too much to do."""

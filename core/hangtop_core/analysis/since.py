@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.progress import Progress
     from hangtop_core.analysis.standing import Standing
-    from hangtop_core.model import Job, Rank, Snapshot
+    from hangtop_core.model.snapshot import Job, Rank, Snapshot
 
 
 def hung_since(

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hangtop_core.analysis.kinds import Kind
-    from hangtop_core.frame import Frame
+    from hangtop_core.model.frame import Frame
+    from hangtop_core.stacks.kinds import Kind
 
 _SOURCES: tuple[tuple[Kind, re.Pattern[str], str], ...] = (
     ("prompt", re.compile(r"\binput\s*\(|\bbreakpoint\s*\("), "waits for input at a prompt"),

@@ -30,18 +30,18 @@ from hangtop_core.analysis.atwork import (
 from hangtop_core.analysis.churn import PRODUCER_SHARE, children_moved, churned
 from hangtop_core.analysis.eventloops import answered, of_gloo
 from hangtop_core.analysis.gpus import Slots, doing, shared
-from hangtop_core.analysis.kinds import COMMUNICATION, POLLING, Kind
 from hangtop_core.analysis.recurrence import data_came, loaders
 from hangtop_core.analysis.serving import got_on
 from hangtop_core.analysis.waking import may_ask, woken_by_data
 from hangtop_core.diagnosis import STALLED_AFTER_S
-from hangtop_core.meters import latest
+from hangtop_core.model.meters import latest
+from hangtop_core.stacks.kinds import COMMUNICATION, POLLING, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hangtop_core.analysis.activity import Activity, Reader
-    from hangtop_core.model import Frame, Job, Process, Rank, Snapshot, StackSample
+    from hangtop_core.model.snapshot import Frame, Job, Process, Rank, Snapshot, StackSample
 
 FIRST_SAMPLES_S = 10.0
 """How long the first round of samples may take, where the first sample's time is unknown."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.model import Rank
-    from hangtop_core.recurring import Wait
+    from hangtop_core.model.recurring import Wait
+    from hangtop_core.model.snapshot import Rank
 
 STEPS = 2
 """Waits for other ranks that have to have ended before steps are measured."""

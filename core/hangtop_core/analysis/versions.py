@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.model import Rank
+from hangtop_core.model.snapshot import Rank
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Job
+    from hangtop_core.model.snapshot import Job
 
 NAMES = {
     "nccl": "NCCL",

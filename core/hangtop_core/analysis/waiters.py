@@ -9,14 +9,14 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import ENDLESS, LOOPS, plain_name
+from hangtop_core.model.frames import ENDLESS, LOOPS, plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.analysis.activity import Reader
-    from hangtop_core.analysis.frames import Loop
-    from hangtop_core.model import Frame, Rank, StackSample
+    from hangtop_core.model.frames import Loop
+    from hangtop_core.model.snapshot import Frame, Rank, StackSample
 
 _INLINE = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
 """Functions that are loops themselves; what they go through stands in their line."""

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hangtop_core.analysis.frames import plain_name
-from hangtop_core.analysis.kinds import COMMUNICATION
+from hangtop_core.model.frames import plain_name
+from hangtop_core.stacks.kinds import COMMUNICATION
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.activity import Activity
-    from hangtop_core.model import Process, Rank, StackSample, Thread, ThreadStack
+    from hangtop_core.model.snapshot import Process, Rank, StackSample, Thread, ThreadStack
 
 IDLE_SHARE = 0.01
 """Cores below which who was met running does not compute, also where there is much to do."""

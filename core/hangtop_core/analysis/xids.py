@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from hangtop_core import kernelline
+from hangtop_core.logs.meaning import kernel_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hangtop_core.hardware import Gpu
-    from hangtop_core.kernelline import KernelLine
-    from hangtop_core.model import Node
+    from hangtop_core.model.node.facts import KernelLine
+    from hangtop_core.model.node.hardware import Gpu
+    from hangtop_core.model.snapshot import Node
 
 Class = Literal["lost", "ecc", "nvlink", "engine", "program", "echo", "other"]
 """What part failed. `program`: most often its own doing; `echo`: only follows another error."""
@@ -95,7 +95,7 @@ def events(node: Node, more: Iterable[KernelLine] = ()) -> Mapping[int, tuple[Ev
     """
     found: dict[int, list[Event]] = defaultdict(list)
     for line in (*node.kernel_lines, *more):
-        told = kernelline.read(line)
+        told = kernel_lines.read(line)
         if told is None or told.kind != "xid" or told.number is None:
             continue
         gpu = _by_address(node.gpus, told.device)

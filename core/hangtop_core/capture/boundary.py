@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hangtop_core import fixes
 from hangtop_core.capture.changes import Damaged
-from hangtop_core.places import is_name
-from hangtop_core.text import SAYS, clean, is_plain
+from hangtop_core.text import fixes
+from hangtop_core.text.addresses import is_name
+from hangtop_core.text.clean import SAYS, clean, is_plain
 
 _QUICK = re.compile(rb'(?:[ -\[\]-~]++|\\["\\/])*+\n?')
 _LOOKED_AT = re.compile(rb'"(?:base|earlier|verdict|node|nodes|output|shell|options|fix|denied)"')

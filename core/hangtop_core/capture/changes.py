@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 from msgspec import NODEFAULT, Struct
 
-from hangtop_core.analysis.flight.trace import Trace
-from hangtop_core.hardware import Gpu, Nic
-from hangtop_core.logs.output import Output
-from hangtop_core.model import Job, Node, Process, Rank, Recorder, Snapshot
-from hangtop_core.updates import Update
+from hangtop_core.model.node.hardware import Gpu, Nic
+from hangtop_core.model.output import Output
+from hangtop_core.model.recorder.trace import Trace
+from hangtop_core.model.snapshot import Job, Node, Process, Rank, Recorder, Snapshot
+from hangtop_core.model.updates import Update
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

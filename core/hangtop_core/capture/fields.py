@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from hangtop_probe.procfs import words
+from hangtop_probe.proc.procfs import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

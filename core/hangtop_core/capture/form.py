@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct, field
 
 from hangtop_core.diagnosis import HANG_AFTER_S
-from hangtop_core.text import Text, plural
+from hangtop_core.text.clean import Text, plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

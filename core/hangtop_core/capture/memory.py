@@ -9,7 +9,7 @@ from __future__ import annotations
 import psutil
 
 from hangtop_core.capture.changes import Damaged
-from hangtop_core.text import size
+from hangtop_core.text.clean import size
 
 MOST = 2 << 30
 """Bytes; recorders and ten minutes of 8,192 ranks take a sixth of it."""

@@ -6,14 +6,14 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from hangtop_core import nodesets
 from hangtop_core.capture.form import SUFFIX
+from hangtop_core.text import node_sets
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hangtop_core.model import Job
-    from hangtop_core.updates import Update
+    from hangtop_core.model.snapshot import Job
+    from hangtop_core.model.updates import Update
 
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 _DRAWN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -42,4 +42,4 @@ def unused(path: Path) -> Path:
 
 def target_names(update: Update) -> str:
     """The nodes that were observed, folded."""
-    return nodesets.fold(node.name for node in update.snapshot.nodes)
+    return node_sets.fold(node.name for node in update.snapshot.nodes)

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hangtop_core.attach.wire.command_log import MAX_RECORDS, CommandRecord
 from hangtop_core.capture import boundary
 from hangtop_core.capture.changes import Damaged, Maker
 from hangtop_core.capture.form import (
@@ -34,13 +35,12 @@ from hangtop_core.capture.form import (
 )
 from hangtop_core.capture.memory import Room
 from hangtop_core.capture.traces import Traces
-from hangtop_core.commandlog import MAX_RECORDS, CommandRecord
 from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.errors import BadCaptureError
-from hangtop_core.logs.output import Output
-from hangtop_core.model import Frame, Job, Node, Rank, Recorder
-from hangtop_core.text import clean, size
-from hangtop_core.updates import Update
+from hangtop_core.model.output import Output
+from hangtop_core.model.snapshot import Frame, Job, Node, Rank, Recorder
+from hangtop_core.model.updates import Update
+from hangtop_core.text.clean import clean, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

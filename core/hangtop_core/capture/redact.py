@@ -1,9 +1,9 @@
 """Takes secrets out of what is written to a capture, and paths and hosts where that is asked for.
 
-Nodes mask command lines, variables and logs before they send them (`hangtop_probe.secrets`). The
-same rules are applied once more here, to every text there is: stacks, locals, kernel lines, GPUs,
-commands, what was concluded. Names that stand for others are the same all over the file, so what
-was concluded still makes sense.
+Nodes mask command lines, variables and logs before they send them (`hangtop_probe.secrets.mask`).
+The same rules are applied once more here, to every text there is: stacks, locals, kernel lines,
+GPUs, commands, what was concluded. Names that stand for others are the same all over the file, so
+what was concluded still makes sense.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from hangtop_core import nodesets
 from hangtop_core.capture import fields, form
-from hangtop_core.places import is_loopback
-from hangtop_probe.procfs import words
-from hangtop_probe.secretnames import PLAIN_REPR, is_secret_name
-from hangtop_probe.secrets import MASK, mask_arguments, mask_text, mask_value
+from hangtop_core.text import node_sets
+from hangtop_core.text.addresses import is_loopback
+from hangtop_probe.proc.procfs import words
+from hangtop_probe.secrets.mask import MASK, mask_arguments, mask_text, mask_value
+from hangtop_probe.secrets.secretnames import PLAIN_REPR, is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hangtop_core.model import Snapshot
+    from hangtop_core.model.snapshot import Snapshot
 
 SECRETS, PATHS, HOSTS = "secrets", "paths", "hosts"
 MAX_TEXT = 4096
-"""What `hangtop_core.text.Text` allows: a text must not grow beyond it."""
+"""What `hangtop_core.text.clean.Text` allows: a text must not grow beyond it."""
 
 MAX_DONE = 200_000
 """Distinct texts that are remembered: a log that is followed has no end."""
@@ -324,14 +324,14 @@ class Redactor:
         if not any(one in shape for one in self._shapes):
             return match[0]
         known = shape.partition(".")[0] in self._shapes
-        names = nodesets.unfold(match[0])
+        names = node_sets.unfold(match[0])
         found = [
             "host" if known and name.partition(".")[0] not in self._hosts else self._host(name)
             for name in names
         ]
         if found == names:
             return "host" if known and not names else match[0]
-        return nodesets.fold(found)
+        return node_sets.fold(found)
 
     def _address(self, text: str) -> str:
         try:

@@ -7,15 +7,15 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.errors import HangtopError
-from hangtop_core.model import pids_of
-from hangtop_core.outputs import wanted
+from hangtop_core.model.snapshot import pids_of
+from hangtop_core.state.outputs import wanted
 from hangtop_hook.numericsfile import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hangtop_core.model import Job
-    from hangtop_core.session import Session
+    from hangtop_core.model.snapshot import Job
+    from hangtop_core.session.session import Session
 
 WINDOW = 1 << 18
 """Bytes from the end of each log."""

@@ -13,12 +13,12 @@ import msgspec
 
 from hangtop_core.capture.changes import Damaged
 from hangtop_core.capture.form import MAX_TRACES
-from hangtop_core.columns import Parts, Shared, TraceRow, Unpacker
+from hangtop_core.model.recorder.columns import Parts, Shared, TraceRow, Unpacker
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from hangtop_core.analysis.flight.trace import Trace
+    from hangtop_core.model.recorder.trace import Trace
 
 _COLUMNS = ("group", "call", "site", "flag", "seq", "record", "created")
 

@@ -25,18 +25,18 @@ from hangtop_core.capture.form import HEADER_BYTES, SCHEMA, Facts, Header
 from hangtop_core.capture.redact import Redaction, Redactor
 from hangtop_core.capture.traces import Packer
 from hangtop_core.errors import CaptureWriteError
-from hangtop_core.report import diagnosis_text
-from hangtop_core.text import clean
+from hangtop_core.report.diagnosis import diagnosis_text
+from hangtop_core.text.clean import clean
 from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hangtop_core.analysis.flight.trace import Trace
-    from hangtop_core.commandlog import CommandRecord
-    from hangtop_core.logs.output import Output
-    from hangtop_core.model import Frame, Job, Rank, Snapshot
-    from hangtop_core.updates import Update
+    from hangtop_core.attach.wire.command_log import CommandRecord
+    from hangtop_core.model.output import Output
+    from hangtop_core.model.recorder.trace import Trace
+    from hangtop_core.model.snapshot import Frame, Job, Rank, Snapshot
+    from hangtop_core.model.updates import Update
 
 LEVEL = 6
 HISTORY_TRACES = 32 << 20

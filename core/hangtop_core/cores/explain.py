@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.text import clean, signal_name
+from hangtop_core.text.clean import clean, signal_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.cores.elf import Header, Mapped, Signal
     from hangtop_core.cores.threads import CoreThread
-    from hangtop_core.frame import Frame
+    from hangtop_core.model.frame import Frame
 
 DEEP = 250
 """Frames from which on a stack that ends in a fault is taken for one that overflowed."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangtop_core.cores import elf, packed
-from hangtop_core.cores.pattern import Place
+from hangtop_core.model.node.core_pattern import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.frame import Frame
+from hangtop_core.model.frame import Frame
 
 if TYPE_CHECKING:
-    from hangtop_probe.tools import Tools
+    from hangtop_probe.wire.tools import Tools
 
 SECONDS = 90.0
 """Reading symbols of torch's libraries takes 3 to 10 s."""

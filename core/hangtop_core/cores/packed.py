@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hangtop_core.cores import elf
-from hangtop_core.text import clean, size
+from hangtop_core.text.clean import clean, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from hangtop_probe.tools import Tools
+    from hangtop_probe.wire.tools import Tools
 
 _PROGRAMS = {
     b"\x28\xb5\x2f\xfd": "zstd",

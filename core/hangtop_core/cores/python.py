@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from hangtop_core.frame import Frame
-from hangtop_core.model import Local
-from hangtop_probe.sources import shorten
+from hangtop_core.model.frame import Frame
+from hangtop_core.model.snapshot import Local
+from hangtop_probe.stacks.sources import shorten
 
 if TYPE_CHECKING:
-    from hangtop_probe.tools import Done, Tools
+    from hangtop_probe.wire.tools import Done, Tools
 
 SECONDS = 60.0
 """For each of the two readers."""

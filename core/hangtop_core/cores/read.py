@@ -12,15 +12,15 @@ from msgspec import Struct
 from hangtop_core.cores import elf, native, packed, python
 from hangtop_core.cores.explain import Explanation, explain, signal_text
 from hangtop_core.cores.threads import CoreThread, together
-from hangtop_core.launchline import LOCAL_RANKS, RANKS, WORLD_SIZES, number_in
-from hangtop_core.text import clean, plural, size
-from hangtop_probe.learned import WRAP
+from hangtop_core.text.clean import clean, plural, size
+from hangtop_core.text.launchers import LOCAL_RANKS, RANKS, WORLD_SIZES, number_in
+from hangtop_probe.ranks.learned import WRAP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hangtop_core.cores.elf import Header
-    from hangtop_probe.tools import Tools
+    from hangtop_probe.wire.tools import Tools
 
 _NODES = ("SLURMD_NODENAME", "HOSTNAME", "HOST")
 _WORKER = "pt_data_worker"

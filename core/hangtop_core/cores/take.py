@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 from msgspec import Meta, Struct
 
-from hangtop_core.asks import Ask, no_pieces
-from hangtop_core.attach.messages import decode
-from hangtop_core.text import Count, Text, clean, duration, size
+from hangtop_core.attach.wire.messages import decode
+from hangtop_core.collect.requests import Ask, no_pieces
+from hangtop_core.text.clean import Count, Text, clean, duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ COST_S = 15.0
 """Seconds within which a node says what a core would cost."""
 LIMIT_S = 1900.0
 """Seconds that a core may take: above the limit that the probe itself has; see
-`hangtop_probe.cores`."""
+`hangtop_probe.cores.cores`."""
 
 
 class Cost(Struct, frozen=True):

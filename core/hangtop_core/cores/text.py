@@ -5,12 +5,20 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.stacks import merge
-from hangtop_core.model import Frame, Job, Process, Rank, Snapshot, StackSample, ThreadStack
-from hangtop_core.rankset import rank_name
-from hangtop_core.report import wrap
-from hangtop_core.stackreport import merged_text, sample_lines
-from hangtop_core.text import clean, plural, size
+from hangtop_core.model.snapshot import (
+    Frame,
+    Job,
+    Process,
+    Rank,
+    Snapshot,
+    StackSample,
+    ThreadStack,
+)
+from hangtop_core.report.diagnosis import wrap
+from hangtop_core.report.stacks import merged_text, sample_lines
+from hangtop_core.stacks.merging import merge
+from hangtop_core.text.clean import clean, plural, size
+from hangtop_core.text.rank_sets import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

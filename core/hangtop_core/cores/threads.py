@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.frame import Frame
-from hangtop_core.model import Local
+from hangtop_core.model.frame import Frame
+from hangtop_core.model.snapshot import Local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

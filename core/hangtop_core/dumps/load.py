@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hangtop_core.analysis.flight.clock import without_untimely
-from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.analysis.flight.world import Memberships, member_runs
 from hangtop_core.dumps.find import Problem, find
 from hangtop_core.dumps.pool import read
-from hangtop_core.text import duration, plural
+from hangtop_core.model.recorder.clock import without_untimely
+from hangtop_core.model.recorder.trace import Trace
+from hangtop_core.text.clean import duration, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.dumps import wire
 from hangtop_core.dumps.find import Problem
 from hangtop_core.errors import StartError
-from hangtop_core.text import clean
+from hangtop_core.model.recorder.trace import Trace
+from hangtop_core.text.clean import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

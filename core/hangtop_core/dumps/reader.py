@@ -13,12 +13,12 @@ import resource
 import sys
 import time
 
-from hangtop_core.columns import trace_of
 from hangtop_core.dumps import wire
 from hangtop_core.dumps.safe import decode
-from hangtop_probe.columns import reduce
-from hangtop_probe.recorderread import BASE_MEMORY, PER_BYTE, address_space, limit
-from hangtop_probe.unpickle import ForeignError, RefusedError, TruncatedError, check_start
+from hangtop_core.model.recorder.columns import trace_of
+from hangtop_probe.recorder.columns import reduce
+from hangtop_probe.recorder.recorderread import BASE_MEMORY, PER_BYTE, address_space, limit
+from hangtop_probe.recorder.unpickle import ForeignError, RefusedError, TruncatedError, check_start
 
 MAX_FILE = 256 << 20
 """Bytes; a dump of 2,000 entries with stacks has about 350 KB."""

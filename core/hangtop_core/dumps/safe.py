@@ -1,10 +1,10 @@
-"""Opening a dump that may have been written by anybody; see `hangtop_probe.unpickle`."""
+"""Opening a dump that may have been written by anybody; see `hangtop_probe.recorder.unpickle`."""
 
 from __future__ import annotations
 
 import msgspec
 
-from hangtop_probe.unpickle import (
+from hangtop_probe.recorder.unpickle import (
     ForeignError,
     RefusedError,
     TruncatedError,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import Struct
 
-from hangtop_core.analysis.flight.trace import Call, GroupInfo, Trace
-from hangtop_core.columns import check
 from hangtop_core.dumps.find import Kind
-from hangtop_core.model import Frame
+from hangtop_core.model.recorder.columns import check
+from hangtop_core.model.recorder.trace import Call, GroupInfo, Trace
+from hangtop_core.model.snapshot import Frame
 
 if TYPE_CHECKING:
     from typing import BinaryIO

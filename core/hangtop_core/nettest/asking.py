@@ -10,15 +10,15 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hangtop_core.asks import Ask
-from hangtop_core.attach.messages import decode
+from hangtop_core.attach.wire.messages import decode
+from hangtop_core.collect.requests import Ask
 from hangtop_core.errors import HangtopError
-from hangtop_core.text import clean
+from hangtop_core.text.clean import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from hangtop_core.session import Session
+    from hangtop_core.session.session import Session
 
 T = TypeVar("T")
 LONG_S = 3600.0

@@ -9,25 +9,25 @@ from __future__ import annotations
 import secrets
 import statistics
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from hangtop_core.attach.messages import decode
-from hangtop_core.examine import measure_clock
+from hangtop_core.attach.wire.messages import decode
+from hangtop_core.model.node.states import FAILED, OBSERVED
 from hangtop_core.nettest import said, schedule
 from hangtop_core.nettest.asking import Inbox, Nodes, reason
 from hangtop_core.nettest.choose import spots
-from hangtop_core.nettest.facts import Facts, Kind, Names, Way
+from hangtop_core.nettest.facts import Facts, Kind, Names, Wanted, Way
 from hangtop_core.nettest.jobs import Jobs
-from hangtop_core.nodestates import FAILED, OBSERVED
-from hangtop_core.text import clean
+from hangtop_core.session.examine import measure_clock
+from hangtop_core.text.clean import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
     from typing import Any
 
-    from hangtop_core.model import Node
-    from hangtop_core.session import Session
+    from hangtop_core.model.snapshot import Node
+    from hangtop_core.session.session import Session
 
 LOOK_S = 120.0
 """Seconds for all nodes to answer, and to tell of their interfaces and Pythons."""
@@ -39,23 +39,6 @@ CONNECT_MORE_S = 5.0
 """Seconds by which a node may exceed what its connections take."""
 MAX_NODES = 512
 """Every node is asked for every other one: beyond, chosen nodes tell as much."""
-
-
-class Wanted(NamedTuple):
-    """What a test is to do."""
-
-    port: int
-    interface: str | None = None
-    python: str = "python3"
-    limit: float = 10.0
-    """Seconds for each thing ranks of the job wait for."""
-    connect_limit: float = 2.0
-    """Seconds for one connection."""
-    job: bool = True
-    pairs: bool = False
-    """Whether each pair of nodes gets a job of its own, and its bandwidth."""
-    size: int = 8 << 20
-    """Bytes that ranks send each other, for the bandwidth."""
 
 
 class Conductor:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct, field
 
-from hangtop_core.check import Clock  # msgspec looks at these when encoding
-from hangtop_core.commands import Step
+from hangtop_core.model.node.check import Clock  # msgspec looks at these when encoding
 from hangtop_core.nettest import said
+from hangtop_core.text.commands import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -200,3 +200,20 @@ class Finding(Struct, frozen=True):
     """From whom to whom, where it is about ways."""
     evidence: tuple[str, ...] = ()
     next_steps: tuple[Step, ...] = ()
+
+
+class Wanted(NamedTuple):
+    """What a test is to do."""
+
+    port: int
+    interface: str | None = None
+    python: str = "python3"
+    limit: float = 10.0
+    """Seconds for each thing ranks of the job wait for."""
+    connect_limit: float = 2.0
+    """Seconds for one connection."""
+    job: bool = True
+    pairs: bool = False
+    """Whether each pair of nodes gets a job of its own, and its bandwidth."""
+    size: int = 8 << 20
+    """Bytes that ranks send each other, for the bandwidth."""

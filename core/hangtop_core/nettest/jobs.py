@@ -10,14 +10,13 @@ from msgspec.structs import replace
 from hangtop_core.nettest import blame, schedule
 from hangtop_core.nettest.facts import SETTING, JobRun, Member
 from hangtop_core.nettest.ranks import Ranks
-from hangtop_core.text import plural
+from hangtop_core.text.clean import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hangtop_core.nettest.asking import Nodes
-    from hangtop_core.nettest.conduct import Wanted
-    from hangtop_core.nettest.facts import Facts
+    from hangtop_core.nettest.facts import Facts, Wanted
 
 GROUP = 8
 """Nodes of one of the jobs that look for the guilty, at most."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.attach import largepackets
-from hangtop_core.commands import Advice
+from hangtop_core.attach.ways import large_packets
 from hangtop_core.nettest.facts import Finding
 from hangtop_core.nettest.judge_clocks import of_clocks
 from hangtop_core.nettest.judge_jobs import of_jobs, of_numerics, of_rates
 from hangtop_core.nettest.judge_links import of_links, of_names, of_settings
 from hangtop_core.nettest.judge_ports import of_ports, of_taken_ports
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from hangtop_core.nettest.facts import Facts
@@ -58,8 +58,8 @@ def _of_missing(facts: Facts) -> list[Finding]:
 def _missing(why: str, nodes: tuple[str, ...]) -> Finding:
     """Nodes that could not be tested; large packets that get lost are what the test is for."""
     told = f"{', '.join(nodes)} could not be tested: {why}"
-    if largepackets.TO in why or largepackets.FROM in why:
-        steps = (largepackets.fix(nodes[0]),)
+    if large_packets.TO in why or large_packets.FROM in why:
+        steps = (large_packets.fix(nodes[0]),)
         return Finding("mtu-mismatch", "failure", told, nodes, next_steps=steps)
     step = Advice("`hangtop doctor` with the same nodes says how far one gets, and the fix")
     return Finding("node-unreachable", "failure", told, nodes, next_steps=(step,))

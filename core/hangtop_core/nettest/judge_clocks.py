@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from hangtop_core import nodesets
-from hangtop_core.commands import Command, Sign
 from hangtop_core.nettest.facts import Finding
-from hangtop_core.text import duration
+from hangtop_core.text import node_sets
+from hangtop_core.text.clean import duration
+from hangtop_core.text.commands import Command, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ def clocks(facts: Facts) -> str:
     ahead = [clock.ahead for clock in facts.clocks.values()]
     within = max(clock.within for clock in facts.clocks.values())
     apart = max(ahead) - min(ahead)
-    odd = nodesets.fold(_off(facts))
+    odd = node_sets.fold(_off(facts))
     if odd:
         return f"{duration(apart)} apart: {odd}"
     return f"those of {len(ahead)} nodes are the same within {max(apart, within) * 1000:.0f} ms"

@@ -8,21 +8,21 @@ import statistics
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from hangtop_core import nodesets
-from hangtop_core.commands import Advice, Command, Sign
-from hangtop_core.logs.known import recognise
-from hangtop_core.logs.record import fill
+from hangtop_core.logs.meaning.known import recognise
+from hangtop_core.logs.parsing.record import fill
 from hangtop_core.nettest import blame
 from hangtop_core.nettest.facts import SETTING, Finding
 from hangtop_core.nettest.judge_links import settings
-from hangtop_core.text import clean, size
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.clean import clean, size
+from hangtop_core.text.commands import Advice, Command, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hangtop_core.commands import Step
     from hangtop_core.nettest.blame import Blame
     from hangtop_core.nettest.facts import Facts, JobRun, Outcome
+    from hangtop_core.text.commands import Step
 
 SLOW = 0.5
 _XIDS = ("nvidia-smi", "-q", Sign.THEN, "dmesg", Sign.PIPE, "grep", "-i", "xid")

@@ -6,10 +6,10 @@ import ipaddress
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop_core import nodesets
-from hangtop_core.commands import Advice, Command, Sign
 from hangtop_core.nettest.facts import SETTING, Finding
-from hangtop_core.text import clean
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.clean import clean
+from hangtop_core.text.commands import Advice, Command, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

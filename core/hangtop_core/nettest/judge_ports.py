@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from hangtop_core import nodesets
-from hangtop_core.commands import Advice, Command, Sign
 from hangtop_core.nettest import blame
 from hangtop_core.nettest.facts import Finding
-from hangtop_core.text import clean, plural
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.clean import clean, plural
+from hangtop_core.text.commands import Advice, Command, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hangtop_core.commands import Step
     from hangtop_core.nettest.blame import Blame
     from hangtop_core.nettest.facts import Facts, Kind, Pair, Way
+    from hangtop_core.text.commands import Step
 
 MEANS = {
     "refused": "refused, although hangtop listens there: a firewall rejects it (REJECT)",

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from hangtop_core.attach.messages import BadPieceError, decode
+from hangtop_core.attach.wire.messages import BadPieceError, decode
 from hangtop_core.nettest import said
 from hangtop_core.nettest.asking import LONG_S, Inbox, Nodes, reason
 from hangtop_core.nettest.facts import STEPS, JobRun, Member, Outcome
-from hangtop_core.text import clean, how_ended
+from hangtop_core.text.clean import clean, how_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 import hangtop_probe
-from hangtop_core import nodesets
-from hangtop_core.commands import spelt_or_why, texts
 from hangtop_core.nettest.judge_clocks import clocks
 from hangtop_core.nettest.judge_jobs import rates
-from hangtop_core.report import wrap
-from hangtop_core.text import clean, plural, shorten, size
+from hangtop_core.report.diagnosis import wrap
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.clean import clean, plural, shorten, size
+from hangtop_core.text.commands import spelt_or_why, texts
 from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PATH = re.compile(r"[A-Za-z0-9_./+-]{1,300}")
 """Of a Python, as a node tells it: it gets into a command."""
 SCHEMA = "hangtop.nettest/1"
-PROGRAM = Path(hangtop_probe.__file__).parents[1] / "hangtop_probe/nettest_rank.py"
+PROGRAM = Path(hangtop_probe.__file__).parents[1] / "hangtop_probe/nettest/nettest_rank.py"
 _MIN_WIDTH = 50
 _LABEL = 12
 _HEAD = {0: "PASSED", 3: "FAILED", 4: "INCOMPLETE", 130: "INTERRUPTED"}

@@ -1,4 +1,4 @@
-"""What nodes answer to `nettest`, decoded with limits; see `hangtop_probe.nettest`."""
+"""What nodes answer to `nettest`, decoded with limits; see `hangtop_probe.nettest.nettest`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-from hangtop_core.text import Text
+from hangtop_core.text.clean import Text
 
 Small = Annotated[int, Meta(ge=-(2**31), le=2**32)]
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop.cli.again import again
-from hangtop.cli.arguments import DEFAULTS, NOT_IN_FILE, in_file
+from hangtop.cli.arguments.arguments import DEFAULTS, NOT_IN_FILE, in_file
 from hangtop.cli.config import MAX_FILE
+from hangtop.cli.jobs.again import again
+from hangtop.cli.jobs.targets import launchers
 from hangtop.cli.main import main
-from hangtop.cli.targets import launchers
-from hangtop_core.attach.command import CommandLauncher
-from hangtop_core.attach.local import LocalLauncher
-from hangtop_core.attach.ssh import SshLauncher
+from hangtop_core.attach.ways.command import CommandLauncher
+from hangtop_core.attach.ways.local import LocalLauncher
+from hangtop_core.attach.ways.ssh import SshLauncher
 from hangtop_core.errors import UsageError
 from support.arguments import options_of
 

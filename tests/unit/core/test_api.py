@@ -66,8 +66,8 @@ def test_all_of_it_is_described_and_typed(name: str) -> None:
 def test_the_name_of_a_package_is_that_of_the_function_whatever_is_loaded_first() -> None:
     code = (
         "import sys, hangtop_core as ht; assert 'msgspec' not in sys.modules\n"
-        "from hangtop_core.attach.engine import Event\n"
-        "import hangtop_core.attach.local\n"
+        "from hangtop_core.attach.connect.engine import Event\n"
+        "import hangtop_core.attach.ways.local\n"
         "assert callable(ht.attach) and callable(ht.diagnose), ht.attach\n"
         "assert {'textual', 'rich', 'torch', 'hangtop'}.isdisjoint(sys.modules)\n"
     )

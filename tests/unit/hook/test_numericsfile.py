@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.errors import NoLogError
-from hangtop_core.numerics import First, Numerics, earliest
-from hangtop_core.numericsfiles import find, read
-from hangtop_core.numericsreport import numerics_text
+from hangtop_core.model.numerics import First, Numerics, earliest
+from hangtop_core.report.numerics import numerics_text
+from hangtop_core.tools.numerics_files import find, read
 from hangtop_hook.measures import Measure
 from hangtop_hook.modulenames import Name
 from hangtop_hook.numericsfile import File, Settings, from_environment, to_text
-from hangtop_probe import numerics as on_node
-from hangtop_probe import permission
+from hangtop_probe.node import permission
+from hangtop_probe.output import numerics as on_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

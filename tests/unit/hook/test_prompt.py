@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.debugging import carried_program
+from hangtop_core.tools.debugging import carried_program
 from hangtop_hook import prompt, server, terminal
 from support.processes import PATIENCE, wait_until
 

@@ -15,7 +15,7 @@ import pytest
 
 from hangtop_core.analysis.flight.picture import examine
 from hangtop_core.dumps.load import load
-from hangtop_core.flightreport import flight_text
+from hangtop_core.report.flight import flight_text
 from hangtop_hook import recorder, server, siblings
 
 if TYPE_CHECKING:

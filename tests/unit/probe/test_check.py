@@ -7,10 +7,12 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from hangtop_core.attach.messages import decode
-from hangtop_core.check import Check
-from hangtop_probe import check, stacks, trial
-from hangtop_probe.tools import Tools
+from hangtop_core.attach.wire.messages import decode
+from hangtop_core.model.node.check import Check
+from hangtop_probe import check
+from hangtop_probe.ranks import rows
+from hangtop_probe.stacks import stacks, trial
+from hangtop_probe.wire.tools import Tools
 from support.probe_client import ProbeClient
 from support.processes import all_pids
 
@@ -73,7 +75,7 @@ def test_the_process_it_is_tried_on_is_gone_afterwards() -> None:
 
 
 def test_a_stack_of_something_else_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = stacks.Sample([], {"k": [["main", "/x.py", "x.py", 1, False, None]]})
+    other = rows.Sample([], {"k": [["main", "/x.py", "x.py", 1, False, None]]})
     monkeypatch.setattr(stacks, "sample", lambda *_: other)
     said = trial.run(Tools(), threading.Event())
     assert "not the one of the process: main" in said["py_spy"]["failure"]["text"]

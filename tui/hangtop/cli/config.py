@@ -12,14 +12,14 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.commands import spelt_or_why
 from hangtop_core.errors import UsageError
-from hangtop_core.text import clean
+from hangtop_core.text.clean import clean
+from hangtop_core.text.commands import spelt_or_why
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hangtop.keymap import Keymap
+    from hangtop.keys.keymap import Keymap
 
 WHERE = ("nodes", "hostfile", "job", "kube", "ray")
 """One of them given on the command line puts away all of them in the file, and `exclude`."""
@@ -74,8 +74,8 @@ def keymap(path: Path) -> Keymap:
     Raises:
         UsageError: naming file and action, when it cannot be read or makes no sense.
     """
-    from hangtop.actions import key_from
-    from hangtop.keymap import Keymap
+    from hangtop.keys.actions import key_from
+    from hangtop.keys.keymap import Keymap
 
     table = _load(path).get(KEYS, {})
     own = {}

@@ -12,24 +12,24 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments import Formatter, Parser, add_observing, add_screen
-from hangtop.cli.captureargs import add_capture, add_open
+from hangtop.cli.arguments.arguments import Formatter, Parser, add_observing, add_screen
+from hangtop.cli.arguments.capture import add_capture, add_open
+from hangtop.cli.arguments.core import add_core
+from hangtop.cli.arguments.debug import add_debug
+from hangtop.cli.arguments.demo import add_demo
+from hangtop.cli.arguments.diagnose import add_diagnose
+from hangtop.cli.arguments.dump import add_dump
+from hangtop.cli.arguments.flight import add_flight
+from hangtop.cli.arguments.logs import add_logs
+from hangtop.cli.arguments.nettest import add_nettest
+from hangtop.cli.arguments.numerics import add_numerics
+from hangtop.cli.arguments.run import add_run
+from hangtop.cli.arguments.strace import add_files, add_strace
+from hangtop.cli.arguments.tools import add_completion, add_config, add_doctor
+from hangtop.cli.arguments.watch import add_watch
 from hangtop.cli.config import config_path
-from hangtop.cli.coreargs import add_core
-from hangtop.cli.debugargs import add_debug
-from hangtop.cli.demoargs import add_demo
-from hangtop.cli.diagnoseargs import add_diagnose
-from hangtop.cli.dumpargs import add_dump
-from hangtop.cli.flightargs import add_flight
-from hangtop.cli.logsargs import add_logs
-from hangtop.cli.nettestargs import add_nettest
-from hangtop.cli.numericsargs import add_numerics
-from hangtop.cli.runargs import add_run
-from hangtop.cli.straceargs import add_files, add_strace
-from hangtop.cli.streams import check_stdout, drop_stdout, open_standard_streams
-from hangtop.cli.toolargs import add_completion, add_config, add_doctor
-from hangtop.cli.watchargs import add_watch
-from hangtop_core.commands import operand, spelt_or_why
+from hangtop.cli.output.streams import check_stdout, drop_stdout, open_standard_streams
+from hangtop_core.text.commands import operand, spelt_or_why
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,25 +75,25 @@ exit status of diagnose, capture and watch:
   2 wrong usage"""
 
 MODULES = {
-    None: "hangtop.cli.screen",
-    "dump": "hangtop.cli.dump",
-    "capture": "hangtop.cli.capture",
-    "open": "hangtop.cli.opening",
-    "diagnose": "hangtop.cli.diagnose",
-    "watch": "hangtop.cli.watch",
-    "flight": "hangtop.cli.flight",
-    "logs": "hangtop.cli.logs",
-    "core": "hangtop.cli.core",
-    "debug": "hangtop.cli.debug",
-    "numerics": "hangtop.cli.numerics",
-    "strace": "hangtop.cli.strace",
-    "files": "hangtop.cli.files",
-    "doctor": "hangtop.cli.doctor",
-    "nettest": "hangtop.cli.nettest",
-    "run": "hangtop.cli.run",
-    "demo": "hangtop.cli.demo",
-    "config": "hangtop.cli.configcmd",
-    "completion": "hangtop.cli.completion",
+    None: "hangtop.cli.commands.screen",
+    "dump": "hangtop.cli.commands.dump",
+    "capture": "hangtop.cli.commands.capture",
+    "open": "hangtop.cli.commands.opening",
+    "diagnose": "hangtop.cli.commands.diagnose",
+    "watch": "hangtop.cli.commands.watch",
+    "flight": "hangtop.cli.commands.flight",
+    "logs": "hangtop.cli.commands.logs",
+    "core": "hangtop.cli.tools.core",
+    "debug": "hangtop.cli.tools.debug",
+    "numerics": "hangtop.cli.commands.numerics",
+    "strace": "hangtop.cli.commands.strace",
+    "files": "hangtop.cli.commands.files",
+    "doctor": "hangtop.cli.tools.doctor",
+    "nettest": "hangtop.cli.tools.nettest",
+    "run": "hangtop.cli.tools.run",
+    "demo": "hangtop.cli.tools.demo",
+    "config": "hangtop.cli.tools.configcmd",
+    "completion": "hangtop.cli.tools.completion",
 }
 
 
@@ -212,13 +212,13 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
 def _run(arguments: argparse.Namespace) -> int:
     """Do what the arguments ask for; returns the exit status."""
     if arguments.version:
-        from hangtop.cli import version
+        from hangtop.cli.tools import version
 
         return _print(version.told(arguments.version_verbose, as_json=arguments.version_json))
     if arguments.schema is not None:
         return _print_schema(arguments.schema)
     if vars(arguments).get("redact_paths") or vars(arguments).get("redact_hosts"):
-        from hangtop.cli.redacting import messages
+        from hangtop.cli.output.redacting import messages
 
         with messages(arguments):
             return perform(arguments)

@@ -28,7 +28,9 @@ from pathlib import Path
 
 from hangtop.demo.gallery import BY_NAME, Scenario
 from hangtop.demo.sweep import MARKER, kill_marked
-from hangtop_probe import launchers, procfs, sockets
+from hangtop_probe.net import sockets
+from hangtop_probe.proc import procfs
+from hangtop_probe.ranks import launchers
 
 FOREIGN = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "MASTER_", "GROUP_", "ROLE_")
 FOREIGN_NAMES = {name for one in launchers.TABLE for name in one.variables()}

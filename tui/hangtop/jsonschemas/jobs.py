@@ -7,12 +7,12 @@ from typing import Literal
 from msgspec import Struct
 
 from hangtop_core.diagnosis import Diagnosis, Verdict
-from hangtop_core.frame import Frame
-from hangtop_core.hardware import Gpu, Nic, Nvml
-from hangtop_core.logs.ambiguous import Ambiguity
-from hangtop_core.logs.judge import Position
-from hangtop_core.model import Failure, Local
-from hangtop_core.numerics import First, Numerics
+from hangtop_core.logs.judging.judged import Position
+from hangtop_core.logs.parsing.ambiguous import Ambiguity
+from hangtop_core.model.frame import Frame
+from hangtop_core.model.node.hardware import Gpu, Nic, Nvml
+from hangtop_core.model.numerics import First, Numerics
+from hangtop_core.model.snapshot import Failure, Local
 
 
 class DumpThread(Struct):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hangtop import jsondoc
+from hangtop.docs import jsondoc
 from hangtop.jsonschemas import DOCUMENTS
 from hangtop_core.analysis.flight.picture import FlightDiagnosis
 from hangtop_core.diagnosis import Diagnosis

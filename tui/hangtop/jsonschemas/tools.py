@@ -7,16 +7,16 @@ from typing import Literal
 from msgspec import Struct
 
 from hangtop_core.capture.form import Header
-from hangtop_core.check import Clock
 from hangtop_core.cores.explain import Explanation
 from hangtop_core.cores.take import Taken
-from hangtop_core.descriptors import Descriptor, Opener
-from hangtop_core.frame import Frame
-from hangtop_core.model import Local
+from hangtop_core.model.descriptors import Descriptor, Opener
+from hangtop_core.model.frame import Frame
+from hangtop_core.model.node.check import Clock
+from hangtop_core.model.snapshot import Local
 from hangtop_core.nettest.facts import JobRun, Level, Pair, Spot, Way
 from hangtop_core.nettest.said import Link, Opened, Torch
-from hangtop_core.syscalls import Row
-from hangtop_core.traces import StraceResult
+from hangtop_core.tools.strace import Row
+from hangtop_core.tools.strace_files import StraceResult
 
 
 class DoctorRung(Struct):

@@ -9,7 +9,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from hangtop.spans import EMPTY, Line, line, plain_lines
+from hangtop.terminal.spans import EMPTY, Line, line, plain_lines
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.line_pane import LinePane
 from hangtop.widgets.text_pane import TextPane
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from hangtop.application import HangtopApp
-    from hangtop.items import Item
+    from hangtop.keys.items import Item
 
 T = TypeVar("T")
 

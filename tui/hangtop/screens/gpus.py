@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.containers import Horizontal
 
 from hangtop.screens.outliers import OutlierPage
-from hangtop.spans import EMPTY, line
-from hangtop.views.gpu import PORT_COLUMNS, gpu_items
-from hangtop.views.gpus import FOLD_FROM, GPU_COLUMNS, GpuRow, counts, gpu_rows, none_found
+from hangtop.terminal.spans import EMPTY, line
+from hangtop.views.nodes.gpu import PORT_COLUMNS, gpu_items
+from hangtop.views.nodes.gpus import FOLD_FROM, GPU_COLUMNS, GpuRow, counts, gpu_rows, none_found
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.line_table import LineTable
-from hangtop_core.hardware import UP, Nic
-from hangtop_core.text import plural
+from hangtop_core.model.node.hardware import UP, Nic
+from hangtop_core.text.clean import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from textual.widget import Widget
 
-    from hangtop import query
+    from hangtop.keys import query
 
 
 BELOW = 16

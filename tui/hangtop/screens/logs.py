@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.containers import Horizontal
 
 from hangtop.screens.page import Page
-from hangtop.spans import EMPTY, Line, line, plain
+from hangtop.terminal.spans import EMPTY, Line, line, plain
 from hangtop.views import logs as views
 from hangtop.views.common import find_rank
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
-from hangtop_core.rankset import names
+from hangtop_core.text.rank_sets import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from textual.widget import Widget
 
-    from hangtop import query
+    from hangtop.keys import query
     from hangtop.views.logs import Logs, Stream
 
 READ_AGAIN_S = 3.0

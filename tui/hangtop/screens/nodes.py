@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.containers import Horizontal
 
 from hangtop.screens.outliers import OutlierPage
-from hangtop.spans import EMPTY, line
-from hangtop.views.node import FIX, commands_of, node_items
-from hangtop.views.nodes import NODE_COLUMNS, NodeRow, counts, node_rows
+from hangtop.terminal.spans import EMPTY, line
+from hangtop.views.nodes.node import FIX, commands_of, node_items
+from hangtop.views.nodes.nodes import NODE_COLUMNS, NodeRow, counts, node_rows
 from hangtop.views.texts import command_lines
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
-from hangtop_core.text import plural
+from hangtop_core.text.clean import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from textual.widget import Widget
 
-    from hangtop import query
+    from hangtop.keys import query
 
 
 class NodesPage(OutlierPage):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.containers import Horizontal
 
 from hangtop.screens.outliers import OutlierPage
-from hangtop.spans import EMPTY, line, second_in_view
+from hangtop.terminal.spans import EMPTY, line, second_in_view
 from hangtop.views.common import rank_key
-from hangtop.views.groups import GROUPINGS, Group, Grouping, grouped, ranks_of
 from hangtop.views.health import health_steps
+from hangtop.views.nodes.programs import Program, programs
 from hangtop.views.overview import (
     CLASS_COLUMNS,
     ClassRow,
@@ -20,18 +20,18 @@ from hangtop.views.overview import (
     verdict_lines,
     verdict_title,
 )
-from hangtop.views.programs import Program, programs
-from hangtop.views.ranks import CALM, RANK_COLUMNS, RankRow, RankRows, class_of
+from hangtop.views.ranks.ranks import CALM, RANK_COLUMNS, RankRow, RankRows, class_of
+from hangtop.views.recorder.groups import GROUPINGS, Group, Grouping, grouped, ranks_of
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
-from hangtop_core.text import plural
+from hangtop_core.text.clean import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from textual.widget import Widget
 
-    from hangtop import query
+    from hangtop.keys import query
 
 TABLE_LINES = 3
 """What a table takes beside its rows: its frame, and the titles of its columns."""

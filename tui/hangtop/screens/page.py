@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from textual.containers import Container
 from textual.screen import Screen
 
-from hangtop import query
-from hangtop.columns import Order
+from hangtop.keys import query
 from hangtop.screens.moving import Moving
 from hangtop.screens.turns import Turns
-from hangtop.spans import EMPTY, Line, cells, line, spread
+from hangtop.terminal.columns import Order
+from hangtop.terminal.spans import EMPTY, Line, cells, line, spread
 from hangtop.views.footer import footer
-from hangtop.views.headline import headline, tabs
 from hangtop.views.timeline import slider
+from hangtop.views.verdict.headline import headline, tabs
 from hangtop.widgets.bar import Bar
 from hangtop.widgets.filter_bar import FilterBar
 from hangtop.widgets.item_list import ItemList
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from textual.widgets import Input
 
     from hangtop.application import HangtopApp
-    from hangtop.state import State
+    from hangtop.source.state import State
 
 NARROW = (100, 30)
 """Below these columns or lines, one pane at a time."""

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.containers import Horizontal
 
 from hangtop.screens.page import Page
-from hangtop.spans import labelled, line, plain
-from hangtop.state import TRACE_FORMS
-from hangtop.views import files
-from hangtop.views import rank as views
+from hangtop.source.state import TRACE_FORMS
+from hangtop.terminal.spans import labelled, line, plain
 from hangtop.views.common import STATE_LETTERS, main_frames, rank_key
-from hangtop.views.numerics import has_numerics, numerics_lines, numerics_title
-from hangtop.views.trace import trace_lines, trace_title
+from hangtop.views.ranks import files
+from hangtop.views.ranks import rank as views
+from hangtop.views.ranks.numerics import has_numerics, numerics_lines, numerics_title
+from hangtop.views.ranks.trace import trace_lines, trace_title
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
 from hangtop_core.analysis.ends import ends
-from hangtop_core.analysis.frames import site
+from hangtop_core.model.frames import site
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from textual.widget import Widget
 
-    from hangtop import query
-    from hangtop_core.model import Rank
+    from hangtop.keys import query
+    from hangtop_core.model.snapshot import Rank
 
 MAYBE = ("children", "numerics")
 """Panes that are there only when they have something to show."""

@@ -9,26 +9,26 @@ from textual.containers import Horizontal
 
 from hangtop.screens.outliers import OutlierPage
 from hangtop.screens.page import PIN_FROM
-from hangtop.spans import EMPTY, line, wrap
-from hangtop.views import members as who
-from hangtop.views import recorder as views
-from hangtop.views import recordersource as sources
+from hangtop.terminal.spans import EMPTY, line, wrap
 from hangtop.views.common import rank_key
+from hangtop.views.recorder import members as who
+from hangtop.views.recorder import recorder as views
+from hangtop.views.recorder import source as sources
 from hangtop.widgets.grid_pane import GridPane
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
 from hangtop_core.analysis.flight.groups import GroupLine
 from hangtop_core.analysis.flight.sequences import NumberLine
-from hangtop_core.rankset import rank_name
+from hangtop_core.text.rank_sets import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from textual.widget import Widget
 
-    from hangtop import query
-    from hangtop.recordings import Seen
-    from hangtop.spans import Line
+    from hangtop.keys import query
+    from hangtop.source.recordings import Seen
+    from hangtop.terminal.spans import Line
 
 TALL = 44
 """Lines of a screen from which stacks and sources are shown at the same time."""

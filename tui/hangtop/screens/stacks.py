@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.containers import Horizontal
 
 from hangtop.screens.outliers import OutlierPage
-from hangtop.spans import line, plain
+from hangtop.terminal.spans import line, plain
 from hangtop.views.common import rank_key
-from hangtop.views.stacks import (
+from hangtop.views.ranks.stacks import (
     TREE_COLUMNS,
     TreeRow,
     class_lines,
@@ -21,17 +21,17 @@ from hangtop.views.stacks import (
 )
 from hangtop.widgets.line_tree import LineTree
 from hangtop.widgets.text_pane import TextPane
-from hangtop_core.analysis.frames import plain_name
-from hangtop_core.analysis.stacks import Merged, merge
+from hangtop_core.model.frames import plain_name
+from hangtop_core.stacks.merging import Merged, merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from textual.widget import Widget
 
-    from hangtop import query
+    from hangtop.keys import query
     from hangtop.widgets.line_table import LineTable
-    from hangtop_core.model import Rank
+    from hangtop_core.model.snapshot import Rank
 
 
 class StacksPage(OutlierPage):

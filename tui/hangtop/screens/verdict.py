@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING
 
 from textual.containers import Horizontal
 
-from hangtop.room import share
 from hangtop.screens.page import Page
-from hangtop.spans import EMPTY, labelled, line, second_in_view, wrap_all
-from hangtop.views import verdict as views
+from hangtop.terminal.pane_heights import share
+from hangtop.terminal.spans import EMPTY, labelled, line, second_in_view, wrap_all
 from hangtop.views.common import rank_key, span
-from hangtop.views.goals import ENVIRONMENT, Goal
 from hangtop.views.overview import verdict_title
+from hangtop.views.verdict import verdict as views
+from hangtop.views.verdict.goals import ENVIRONMENT, Goal
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.text_pane import TextPane
-from hangtop_core.text import plural
+from hangtop_core.text.clean import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from textual.widget import Widget
 
-    from hangtop.items import Item
-    from hangtop.spans import Line
+    from hangtop.keys.items import Item
+    from hangtop.terminal.spans import Line
     from hangtop_core.diagnosis import Diagnosis, Verdict
 
 

@@ -7,13 +7,13 @@ from bisect import bisect_left
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from hangtop.spans import Line, labelled, line
-from hangtop_core.text import duration
+from hangtop.terminal.spans import Line, labelled, line
+from hangtop_core.text.clean import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hangtop_core.model import (
+    from hangtop_core.model.snapshot import (
         Frame,
         Job,
         Node,

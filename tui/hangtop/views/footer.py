@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop.spans import Line, cells, line
+from hangtop.terminal.spans import Line, cells, line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hangtop.keymap import Keymap
-    from hangtop.situation import Situation
+    from hangtop.keys.keymap import Keymap
+    from hangtop.source.situation import Situation
 
 FOOTERS: dict[str, tuple[str, ...]] = {
     "overview": (

@@ -6,21 +6,21 @@ from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from hangtop.spans import Line, counted, labelled, line
+from hangtop.terminal.spans import Line, counted, labelled, line
 from hangtop.views.common import STATE_ROLES, ago, span, unheard
-from hangtop.views.gpus import doing_counts
-from hangtop.views.nodes import alike, counts, node_role
-from hangtop_core import nodesets
+from hangtop.views.nodes.gpus import doing_counts
+from hangtop.views.nodes.nodes import alike, counts, node_role
 from hangtop_core.analysis.gpus import doing
 from hangtop_core.analysis.layout import absent
 from hangtop_core.analysis.verdict.naming import name_ranks
-from hangtop_core.nodestates import OBSERVED
-from hangtop_core.text import plural, size
+from hangtop_core.model.node.states import OBSERVED
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.clean import plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
 
-    from hangtop_core.model import Job, Node, Rank, Snapshot
+    from hangtop_core.model.snapshot import Job, Node, Rank, Snapshot
 
 NEEDED = frozenset({"py-spy", "strace", "ptrace"})
 """Capabilities whose lack is worth a line; a node without GPUs lacks nothing."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hangtop.items import Item
-from hangtop.spans import Line, cells, fit, line
+from hangtop.keys.items import Item
+from hangtop.terminal.spans import Line, cells, fit, line
 from hangtop.views.common import ago, span
-from hangtop.views.judged import state_line, worst_first
-from hangtop_core import nodesets
-from hangtop_core.text import plural, shorten
+from hangtop.views.verdict.judged import state_line, worst_first
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.clean import plural, shorten
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model.snapshot import Job, Snapshot
 
 WIDEST_NODES = 40
 """Characters for the nodes of a job, in the list of jobs."""

@@ -8,30 +8,30 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop.columns import Column
-from hangtop.items import Item
-from hangtop.patience import within
-from hangtop.spans import EMPTY, Line, cells, line, plain
+from hangtop.keys.items import Item
+from hangtop.terminal.columns import Column
+from hangtop.terminal.patience import within
+from hangtop.terminal.spans import EMPTY, Line, cells, line, plain
 from hangtop.views.common import ago, clock, rank_key
-from hangtop_core import nodesets
-from hangtop_core.logs.judge import Judged, judge
-from hangtop_core.logs.lacking import lacking
-from hangtop_core.logs.lines import Choice, Kept
-from hangtop_core.logs.output import Output, alive_of, lines_of, of_job, outputs_of
-from hangtop_core.logs.record import lines_at
-from hangtop_core.logs.stamp import without_time
-from hangtop_core.logs.telling import told
-from hangtop_core.rankset import names, rank_label, rank_name
-from hangtop_core.text import plural, shorten, shorten_path, size
+from hangtop_core.logs.judging.judge import judge
+from hangtop_core.logs.judging.telling import told
+from hangtop_core.logs.meaning.lacking import lacking
+from hangtop_core.logs.parsing.record import lines_at
+from hangtop_core.logs.parsing.stamp import without_time
+from hangtop_core.logs.reading.lines import Choice, Kept
+from hangtop_core.logs.reading.of_jobs import alive_of, lines_of, of_job, outputs_of
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.clean import plural, shorten, shorten_path, size
+from hangtop_core.text.rank_sets import names, rank_label, rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
-    from hangtop_core.logs.ambiguous import Ambiguity
-    from hangtop_core.logs.judge import Fold
-    from hangtop_core.logs.record import Record
-    from hangtop_core.logs.whose import FileLog
-    from hangtop_core.model import Job, Rank, Snapshot
+    from hangtop_core.logs.judging.judged import Fold, Judged
+    from hangtop_core.logs.parsing.ambiguous import Ambiguity
+    from hangtop_core.model.file_log import FileLog, Record
+    from hangtop_core.model.output import Output
+    from hangtop_core.model.snapshot import Job, Rank, Snapshot
 
 ROLES = {"root": "bad", "timeout": "warn", "survived": "warn", "cascade": "dim", "exit": "dim",
          "error": "warn"}  # fmt: skip

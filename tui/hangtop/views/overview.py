@@ -5,34 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hangtop.columns import Column
-from hangtop.spans import Line, labelled, line
+from hangtop.terminal.columns import Column
+from hangtop.terminal.spans import Line, labelled, line
 from hangtop.views.common import idle_seconds, span, unheard
-from hangtop.views.judged import cause_of, confidence, culprits, unread
-from hangtop.views.nodes import alike, node_role
-from hangtop.views.places import doing
-from hangtop_core import nodesets
-from hangtop_core.analysis.stacks import NoStack, class_steps, missing
+from hangtop.views.nodes.nodes import alike, node_role
+from hangtop.views.ranks.places import doing
+from hangtop.views.verdict.judged import cause_of, confidence, culprits, unread
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.diagnosis import STALLED_AFTER_S
-from hangtop_core.launchline import LOOKED_FOR, script
-from hangtop_core.nodestates import OBSERVED
-from hangtop_core.observing import only_named
-from hangtop_core.rankset import fold, names, rank_name
-from hangtop_core.report import (
+from hangtop_core.jobs.named import only_named
+from hangtop_core.model.node.states import OBSERVED
+from hangtop_core.report.diagnosis import (
     end_text,
     idle_parts,
     idle_title,
     numbers_text,
     past_attempt_text,
 )
-from hangtop_core.text import duration, plural
+from hangtop_core.stacks.merging import NoStack, class_steps, missing
+from hangtop_core.text import node_sets
+from hangtop_core.text.clean import duration, plural
+from hangtop_core.text.launchers import LOOKED_FOR, script
+from hangtop_core.text.rank_sets import fold, names, rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
     from hangtop_core.diagnosis import Diagnosis, PastAttempt, Verdict
-    from hangtop_core.model import Job, Node, Process, Snapshot
+    from hangtop_core.model.snapshot import Job, Node, Process, Snapshot
 
 
 NODES_TOLD = 12
@@ -357,7 +357,7 @@ def nothing_found(snapshot: Snapshot, *, live: bool = True) -> list[Line]:
     for node in answering[:NODES_TOLD]:
         lines += _seen_on(node)
     if len(answering) > NODES_TOLD:
-        rest = nodesets.fold(node.name for node in answering[NODES_TOLD:])
+        rest = node_sets.fold(node.name for node in answering[NODES_TOLD:])
         lines.append(line(f"{rest}: see Nodes (9)."))
     if live:
         lines.append(line("A job that is started in another way: hangtop --pid PID"))
@@ -381,7 +381,7 @@ def _states(nodes: Sequence[Node]) -> list[Line]:
     lines = []
     for group in alike(nodes):
         node = group[0]
-        name = nodesets.fold(one.name for one in group)
+        name = node_sets.fold(one.name for one in group)
         reason = (node.reason if len(group) == 1 else node.cause) or ""
         fix = line("  ", (node.fix, "code")) if node.fix and len(group) == 1 else ""
         lines.append(line((f"{name}: {node.state}", node_role(node.state)), f"  {reason}", fix))

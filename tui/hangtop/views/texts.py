@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hangtop.actions import GROUPS, Action, keys_of, page_names
-from hangtop.possible import needs_live
-from hangtop.spans import EMPTY, Line, labelled, line, plain
+from hangtop.keys.actions import GROUPS, Action, keys_of, page_names
+from hangtop.keys.possible import needs_live
+from hangtop.terminal.spans import EMPTY, Line, labelled, line, plain
 from hangtop.views.common import clock
-from hangtop.views.files import FILE_COLUMNS, file_rows
-from hangtop.views.judged import state_line
-from hangtop.views.rank import (
+from hangtop.views.ranks.files import FILE_COLUMNS, file_rows
+from hangtop.views.ranks.rank import (
     CHILD_COLUMNS,
     THREAD_COLUMNS,
     child_rows,
@@ -18,16 +17,17 @@ from hangtop.views.rank import (
     stack_lines,
     thread_rows,
 )
-from hangtop_core.flightreport import last_entries
-from hangtop_core.text import duration
+from hangtop.views.verdict.judged import state_line
+from hangtop_core.report.flight import last_entries
+from hangtop_core.text.clean import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hangtop.situation import Situation
-    from hangtop_core.commandlog import CommandRecord
+    from hangtop.source.situation import Situation
+    from hangtop_core.attach.wire.command_log import CommandRecord
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Job, Rank, Snapshot
+    from hangtop_core.model.snapshot import Job, Rank, Snapshot
 
 
 PLAIN_MOVES = frozenset({"line_up", "line_down"})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop.spans import Line, cells, line
+from hangtop.terminal.spans import Line, cells, line
 from hangtop.views.common import clock
-from hangtop_core.text import duration
+from hangtop_core.text.clean import duration
 
 if TYPE_CHECKING:
-    from hangtop_core.history import History
-    from hangtop_core.updates import Update
+    from hangtop_core.model.updates import Update
+    from hangtop_core.state.history import History
 
 LEAST = 8
 """Cells of the line below which there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop.spans import EMPTY, Line
+from hangtop.terminal.spans import EMPTY, Line
 from hangtop.widgets.line_pane import LinePane
 
 if TYPE_CHECKING:

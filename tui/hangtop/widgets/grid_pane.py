@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from hangtop.spans import Line, Span, line
+from hangtop.terminal.spans import Line, Span, line
 from hangtop.widgets.line_pane import LinePane
-from hangtop_core.rankset import fold, rank_label
-from hangtop_core.text import plural
+from hangtop_core.text.clean import plural
+from hangtop_core.text.rank_sets import fold, rank_label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hangtop.spans import Part
+    from hangtop.terminal.spans import Part
 
 WIDEST = 64
 """Ranks in one row at most: the eye counts to sixteen, four times."""

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from hangtop.spans import Line, Span, wrap
+from hangtop.terminal.spans import Line, Span, wrap
 from hangtop.widgets.line_pane import LinePane
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop.items import Item
+    from hangtop.keys.items import Item
 
 
 class ItemList(LinePane):

@@ -16,7 +16,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from hangtop.spans import (
+from hangtop.terminal.spans import (
     EMPTY,
     Line,
     Span,
@@ -29,7 +29,7 @@ from hangtop.spans import (
     plain_lines,
     twin,
 )
-from hangtop.theme import ROLES
+from hangtop.terminal.theme import ROLES
 
 if TYPE_CHECKING:
     from rich.style import Style

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from textual.message import Message
 
-from hangtop.columns import Column, Drawn, Order
-from hangtop.spans import EMPTY, Line, Span, cells, fit, line, plain, wrap_all
+from hangtop.terminal.columns import Column, Drawn, Order
+from hangtop.terminal.spans import EMPTY, Line, Span, cells, fit, line, plain, wrap_all
 from hangtop.widgets.line_pane import LinePane
 
 if TYPE_CHECKING:

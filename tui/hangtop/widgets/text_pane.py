@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from hangtop.spans import EMPTY, Line, cells, wrap
+from hangtop.terminal.spans import EMPTY, Line, cells, wrap
 from hangtop.widgets.line_pane import LinePane
 
 if TYPE_CHECKING:

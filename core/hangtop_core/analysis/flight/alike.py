@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hangtop_core.analysis.flight.trace import P2P, PART
+from hangtop_core.model.recorder.trace import P2P, PART
 
 if TYPE_CHECKING:
-    from hangtop_core.analysis.flight.trace import Call, Trace
     from hangtop_core.analysis.flight.world import Entry
+    from hangtop_core.model.recorder.trace import Call, Trace
 
 _ALIKE = ("all_reduce", "allreduce", "broadcast", "reduce")
 """Operations for which each rank has as many elements, of one type."""

@@ -11,15 +11,15 @@ from hangtop_core.analysis.flight import patterns
 from hangtop_core.analysis.flight.evidence import SHOWN, facts, name, named, verb, verdict
 from hangtop_core.analysis.flight.past import Pasts
 from hangtop_core.analysis.flight.waits import Operation
-from hangtop_core.commands import Advice
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.analysis.flight.waits import End, Node, Waits
     from hangtop_core.analysis.flight.world import Entry
-    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Verdict
+    from hangtop_core.text.commands import Step
 
 _LAUNCH_ORDER = Advice(
     "NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 or newer) if only the order differs"

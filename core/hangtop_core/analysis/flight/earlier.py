@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight.alike import Key, key_of
 from hangtop_core.analysis.flight.shift import Shift, locate
-from hangtop_core.analysis.flight.trace import PART
 from hangtop_core.analysis.flight.unlike import Differing
+from hangtop_core.model.recorder.trace import PART
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.analysis.flight.trace import Trace
     from hangtop_core.analysis.flight.waits import Classes, Waits
     from hangtop_core.analysis.flight.world import Entry, World
+    from hangtop_core.model.recorder.trace import Trace
 
 LOOKED_BACK = 512
 """Numbers before what hangs that are compared: what ranks lived with for longer did not hang it."""

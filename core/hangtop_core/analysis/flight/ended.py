@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight.alike import rooted
-from hangtop_core.analysis.flight.trace import COMPLETED, DONE, P2P, RETIRED, STATE
+from hangtop_core.model.recorder.trace import COMPLETED, DONE, P2P, RETIRED, STATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hangtop_core.analysis.flight.trace import Trace
+    from hangtop_core.model.recorder.trace import Trace
 
 _NEVER = 1 << 62
 """A number that no operation comes to."""

@@ -6,12 +6,12 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.flight.trace import STARTED
-from hangtop_core.analysis.frames import where
-from hangtop_core.commands import shown
 from hangtop_core.diagnosis import Culprit, Evidence, Verdict
-from hangtop_core.rankset import fold, names, rank_name
-from hangtop_core.text import clean, plural
+from hangtop_core.model.frames import where
+from hangtop_core.model.recorder.trace import STARTED
+from hangtop_core.text.clean import clean, plural
+from hangtop_core.text.commands import shown
+from hangtop_core.text.rank_sets import fold, names, rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.shift import Shift
     from hangtop_core.analysis.flight.waits import Operation, Waits
     from hangtop_core.analysis.flight.world import Entry, World
-    from hangtop_core.commands import Step
+    from hangtop_core.text.commands import Step
 
 SHOWN = 4
 """Operations of one verdict whose evidence is spelt out; the others are counted."""

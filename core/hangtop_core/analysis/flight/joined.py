@@ -22,9 +22,9 @@ from hangtop_core.analysis.flight.letthrough import TIE, let_through
 from hangtop_core.analysis.flight.shift import locate
 from hangtop_core.analysis.flight.unlike import same_bytes, unlike
 from hangtop_core.analysis.flight.waits import all_victims
-from hangtop_core.commands import Advice, Command, Sign
-from hangtop_core.rankset import rank_name
-from hangtop_core.text import clean, plural
+from hangtop_core.text.clean import clean, plural
+from hangtop_core.text.commands import Advice, Command, Sign
+from hangtop_core.text.rank_sets import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,8 +17,8 @@ from hangtop_core.analysis.flight.evidence import (
     verdict,
 )
 from hangtop_core.diagnosis import Evidence
-from hangtop_core.rankset import rank_name
-from hangtop_core.text import clean
+from hangtop_core.text.clean import clean
+from hangtop_core.text.rank_sets import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,15 +13,15 @@ from hangtop_core.analysis.flight.picture import Picture, examine
 from hangtop_core.analysis.flight.verdicts import waited
 from hangtop_core.analysis.flight.ways import outdated, sources, unread, unreadable
 from hangtop_core.diagnosis import Culprit
-from hangtop_core.model import Rank
-from hangtop_core.text import clean, utc
+from hangtop_core.model.snapshot import Rank
+from hangtop_core.text.clean import clean, utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hangtop_core.analysis.flight.picture import FlightDiagnosis
-    from hangtop_core.analysis.flight.trace import Trace
     from hangtop_core.analysis.flight.waits import Operation
+    from hangtop_core.model.recorder.trace import Trace
 
 MAX_KEPT = 4
 """Pictures that are kept: one per job that is looked at."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from hangtop_core.commands import Advice
+from hangtop_core.text.commands import Advice
 
 
 class Pattern(Struct, frozen=True):

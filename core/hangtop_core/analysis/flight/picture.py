@@ -15,15 +15,15 @@ from hangtop_core.analysis.flight.waits import Waits
 from hangtop_core.analysis.flight.ways import Source
 from hangtop_core.analysis.flight.world import MAX_MEMBERS, World
 from hangtop_core.diagnosis import SCHEMA, BlindSpot, Diagnosis, JobSummary
-from hangtop_core.text import clean, plural, utc
+from hangtop_core.text.clean import clean, plural, utc
 from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hangtop_core.analysis.flight.trace import Trace
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.diagnosis import JobState
+    from hangtop_core.model.recorder.trace import Trace
 
 _WORDS = {
     "stale": "of an earlier run",

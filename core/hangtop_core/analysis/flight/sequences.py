@@ -16,15 +16,15 @@ from msgspec import Struct
 
 from hangtop_core.analysis.flight.alike import kind_of
 from hangtop_core.analysis.flight.groups import Stage, stage
-from hangtop_core.analysis.flight.trace import Call
 from hangtop_core.analysis.flight.waits import Node, Operation
+from hangtop_core.model.recorder.trace import Call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hangtop_core.analysis.flight.trace import Trace
     from hangtop_core.analysis.flight.waits import Waits
     from hangtop_core.analysis.flight.world import World
+    from hangtop_core.model.recorder.trace import Trace
 
 MAX_NUMBERS = 2000
 """The newest numbers of a group that are listed; a ring of torch holds as many entries."""

@@ -15,13 +15,13 @@ from msgspec import Struct
 
 from hangtop_core.analysis.flight.alike import kind
 from hangtop_core.analysis.flight.shift import compared, is_moved
-from hangtop_core.analysis.flight.trace import PART
 from hangtop_core.analysis.flight.waits import Classes, classes, minority
+from hangtop_core.model.recorder.trace import PART
 
 if TYPE_CHECKING:
-    from hangtop_core.analysis.flight.trace import Call
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.flight.world import Entry, World
+    from hangtop_core.model.recorder.trace import Call
 
 _OWN_PARTS = ("all_to_all", "alltoall", "scatter", "gather", "send", "recv", "barrier")
 """Operations in which ranks may give, or get, each something else."""

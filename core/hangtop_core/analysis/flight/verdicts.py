@@ -28,9 +28,9 @@ from hangtop_core.analysis.flight.joined import from_operations
 from hangtop_core.analysis.flight.letthrough import TIE, let_through
 from hangtop_core.analysis.flight.shift import locate
 from hangtop_core.analysis.flight.waits import all_victims
-from hangtop_core.analysis.frames import where
-from hangtop_core.commands import Advice
-from hangtop_core.rankset import rank_name
+from hangtop_core.model.frames import where
+from hangtop_core.text.commands import Advice
+from hangtop_core.text.rank_sets import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from hangtop_core.analysis.flight.alike import Outlines, kind, rooted
 from hangtop_core.analysis.flight.graph import Backwards, components
-from hangtop_core.analysis.flight.trace import P2P
 from hangtop_core.analysis.flight.world import MAX_MEMBERS, Entry, World
+from hangtop_core.model.recorder.trace import P2P
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -1,8 +1,8 @@
 """By what flight recorders were read, or why not: sentences for the codes that nodes send.
 
 A node looks at every way to a rank's recorder and says how each stands as a code with arguments
-(`hangtop_probe.recorderways`, `rankrecorder`, `inject`). What the codes mean, and what would
-change it, stands here only; `hangtop flight`, blind spots and the doctor's rung share it.
+(`hangtop_probe.recorder.recorderways`, `rankrecorder`, `inject`). What the codes mean, and what
+would change it, stands here only; `hangtop flight`, blind spots and the doctor's rung share it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.analysis.flight.trace import STARTED, STATE
 from hangtop_core.diagnosis import NO_FIX, BlindSpot
-from hangtop_core.recorder import CLOCK_SET
-from hangtop_core.text import clean
+from hangtop_core.model.recorder.recorder import CLOCK_SET
+from hangtop_core.model.recorder.trace import STARTED, STATE
+from hangtop_core.text.clean import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hangtop_core.analysis.flight.trace import Trace
-    from hangtop_core.model import Rank, Recorder, RecorderWay
+    from hangtop_core.model.recorder.trace import Trace
+    from hangtop_core.model.snapshot import Rank, Recorder, RecorderWay
 
 PREPARE = (
     "start the job by `hangtop run -- COMMAND`; or with TORCH_FR_BUFFER_SIZE=2000 "

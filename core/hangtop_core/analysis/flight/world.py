@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.analysis.flight.ended import reopen
-from hangtop_core.analysis.flight.trace import DONE, P2P, RETIRED, STATE, Call
-from hangtop_core.analysis.frames import site
-from hangtop_core.model import Frame
-from hangtop_core.rankset import is_key
-from hangtop_core.text import clean
+from hangtop_core.model.frames import site
+from hangtop_core.model.recorder.trace import DONE, P2P, RETIRED, STATE, Call
+from hangtop_core.model.snapshot import Frame
+from hangtop_core.text.clean import clean
+from hangtop_core.text.rank_sets import is_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hangtop_core.analysis.flight.trace import Trace
+    from hangtop_core.model.recorder.trace import Trace
 
 MAX_RANKS = 1_000_000
 MAX_MEMBERS = 2_000_000

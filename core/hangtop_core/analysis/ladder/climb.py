@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.ladder import node
 from hangtop_core.analysis.ladder.rung import Ladder, Rung, missing, ok, skipped, unreached
-from hangtop_core.commands import Command, shown
-from hangtop_core.text import clean
+from hangtop_core.text.clean import clean
+from hangtop_core.text.commands import Command, shown
 
 if TYPE_CHECKING:
-    from hangtop_core.check import Examined, Way
+    from hangtop_core.model.node.check import Examined, Way
 
 TO_THE_PROBE = ("resolve", "reach", "login", "python", "probe")
 _SOURCES = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.ladder.rung import Rung, ok, skipped, warning
-from hangtop_core.cores.pattern import PATTERN_FIX, understand
-from hangtop_core.text import clean, plural
+from hangtop_core.model.node.core_pattern import PATTERN_FIX, understand
+from hangtop_core.text.clean import clean, plural
 
 if TYPE_CHECKING:
-    from hangtop_core.check import Check
-    from hangtop_core.model import Fact
+    from hangtop_core.model.node.check import Check
+    from hangtop_core.model.snapshot import Fact
 
 NAME = "cores"
 LIMIT_FIX = "start the job with `ulimit -c unlimited` (Slurm: srun --propagate=CORE)"

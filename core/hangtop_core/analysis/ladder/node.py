@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from hangtop_core.analysis.flight.ways import explain
 from hangtop_core.analysis.ladder import cores, recorder
 from hangtop_core.analysis.ladder.rung import Rung, missing, ok, skipped, unreached, warning
-from hangtop_core.text import AS_ROOT, clean, from_afar, plural, size
+from hangtop_core.text.clean import AS_ROOT, clean, from_afar, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.check import Check, Examined, RankCheck, Tool
-    from hangtop_core.model import Fact
+    from hangtop_core.model.node.check import Check, Examined, RankCheck, Tool
+    from hangtop_core.model.snapshot import Fact
 
 NAMES = (
     "cache",

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight.ways import PREPARE, explain
 from hangtop_core.analysis.ladder.rung import Rung, missing, ok, skipped, unreached, warning
-from hangtop_core.text import plural
+from hangtop_core.text.clean import plural
 
 if TYPE_CHECKING:
-    from hangtop_core.check import Check
-    from hangtop_core.model import RecorderWay
+    from hangtop_core.model.node.check import Check
+    from hangtop_core.model.snapshot import RecorderWay
 
 NAME = "flight recorder"
 _BY = {

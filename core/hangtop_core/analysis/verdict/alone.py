@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-from hangtop_core.analysis.frames import is_library, place, plain_name
 from hangtop_core.analysis.verdict.callers import (
     FLAG,
     PAST,
@@ -17,6 +16,7 @@ from hangtop_core.analysis.verdict.callers import (
 )
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.sentences import is_are
+from hangtop_core.model.frames import is_library, place, plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.callers import Block
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
 
 _MEETS = frozenset(
     {

@@ -12,13 +12,13 @@ from hangtop_core.analysis.verdict.sentences import sentence, several, who
 from hangtop_core.analysis.verdict.slow import AS_MEANT
 from hangtop_core.analysis.verdict.steps import strace_step
 from hangtop_core.diagnosis import STALLED_AFTER_S
-from hangtop_core.text import duration
+from hangtop_core.text.clean import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.stacks.kinds import Kind
 
 _LONG: frozenset[Kind] = frozenset({"remote", "child", "io", "queue", "join", "lock"})
 

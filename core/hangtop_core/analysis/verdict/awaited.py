@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.model.descriptors import Descriptor
 
 _WAITS = frozenset(
     {"file-lock", "io-wait", "remote-service-wait", "queue-wait", "output-pipe-full"}

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from hangtop_core.analysis.activity import doing
-from hangtop_core.analysis.frames import is_library, library_run, plain_name
-from hangtop_core.text import clean
+from hangtop_core.model.frames import is_library, library_run, plain_name
+from hangtop_core.text.clean import clean
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.activity import Activity, Reader
-    from hangtop_core.analysis.kinds import Kind
-    from hangtop_core.model import Process, Rank, StackSample, ThreadStack
+    from hangtop_core.model.snapshot import Process, Rank, StackSample, ThreadStack
+    from hangtop_core.stacks.kinds import Kind
 
 FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock"})
 """What a main thread does that waits for another thread of its process."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
-from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.standing import Standing
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.commands import Step
 from hangtop_core.diagnosis import Culprit, Evidence, JobState
-from hangtop_core.model import Rank
+from hangtop_core.model.snapshot import Rank
+from hangtop_core.stacks.kinds import COMMUNICATION
+from hangtop_core.text.commands import Step
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case

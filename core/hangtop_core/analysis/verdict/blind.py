@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop_core import nodesets
-from hangtop_core.analysis import stacks
 from hangtop_core.analysis.activity import uses_cuda
 from hangtop_core.analysis.flight.ways import unread
 from hangtop_core.analysis.gpus import Slots
 from hangtop_core.analysis.layout import seats
 from hangtop_core.analysis.verdict.steps import on_node, spelt
-from hangtop_core.commands import Spelt, quoting, spelt_or_why
 from hangtop_core.diagnosis import NO_FIX, BlindSpot
-from hangtop_core.joining import size_name
-from hangtop_core.kernelline import deaths
-from hangtop_core.launchline import LOOKED_FOR
-from hangtop_core.nodestates import UNSEEN
-from hangtop_core.rankset import fold, is_key
-from hangtop_core.text import SAID, clean, duration, from_afar, name_pids, plural
+from hangtop_core.jobs.joining import size_name
+from hangtop_core.logs.meaning.kernel_lines import deaths
+from hangtop_core.model.node.states import UNSEEN
+from hangtop_core.stacks import merging
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.clean import SAID, clean, duration, from_afar, name_pids, plural
+from hangtop_core.text.commands import Spelt, quoting, spelt_or_why
+from hangtop_core.text.launchers import LOOKED_FOR
+from hangtop_core.text.rank_sets import fold, is_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from hangtop_core.analysis.layout import Seat
-    from hangtop_core.model import Job, Node, Rank, Snapshot
+    from hangtop_core.model.snapshot import Job, Node, Rank, Snapshot
 
 _STALE = 10.0
 """Seconds after which what was read of a node that answers slowly is told with its age."""
@@ -73,7 +73,7 @@ def _spot(
 
 
 def _stacks(job: Job, afar: set[str]) -> Iterator[BlindSpot]:
-    for one in stacks.missing(rank for rank in job.ranks if not _gone(rank)):
+    for one in merging.missing(rank for rank in job.ranks if not _gone(rank)):
         fix = one.fix or NO_FIX
         if afar.issuperset(one.nodes):
             fix = from_afar(fix)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.verdict.base import besides
 from hangtop_core.analysis.verdict.callers import conditions as around
 from hangtop_core.analysis.verdict.callers import (
@@ -21,6 +20,7 @@ from hangtop_core.analysis.verdict.conditional import conditions
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.sentences import is_are
 from hangtop_core.analysis.verdict.uneven import left_loop
+from hangtop_core.model.frames import is_library
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.callers import Block
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
 
 _ALWAYS = re.compile(
     r"is_(?:initialized|available|distributed)|world_?size|num_processes|\bdebug|verbose|training\b",

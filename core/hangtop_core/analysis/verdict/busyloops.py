@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.callers import block_at
-from hangtop_core.meters import latest
+from hangtop_core.model.meters import latest
 
 if TYPE_CHECKING:
-    from hangtop_core.analysis.frames import Loop
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.model.frames import Loop
 
 LASTS_S = 10.0
 """Seconds after which that a memory does not change is worth telling."""

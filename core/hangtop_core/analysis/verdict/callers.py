@@ -7,14 +7,14 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import is_library, plain_name, where
-from hangtop_core.text import plural
+from hangtop_core.model.frames import is_library, plain_name, where
+from hangtop_core.text.clean import plural
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
     from hangtop_core.analysis.verdict.base import Subject
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
 
 _LOOP = re.compile(r"(async\s+)?for\b|while\b")
 _OF_RANK = re.compile(
@@ -43,9 +43,9 @@ HANDLERS = 3
 _HEAD = ("def ", "async def ")
 PAST, AT, _MADE = "past: ", "at: ", "made: "
 _NOT_AROUND = (PAST, AT, _MADE, "@", *_HEAD)
-"""How what is no condition around a line begins, as the probe writes it (hangtop_probe/sources.py):
-one that others left at, a line, what has started what it waits for, a decorator, the head of what
-handles signals."""
+"""How what is no condition around a line begins, as the probe writes it
+(hangtop_probe/stacks/sources.py): one that others left at, a line, what has started what it waits
+for, a decorator, the head of what handles signals."""
 FLAG = "  # "
 """Before what the program has that keeps the rank: `if verbose:  # verbose = rank == 0`."""
 _NAME = re.compile(r"(?:(?:el)?if .*?: )?((?:\w+\.)*\w+)\s*=")

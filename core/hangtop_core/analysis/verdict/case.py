@@ -12,7 +12,6 @@ from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.attempts import logs_of
 from hangtop_core.analysis.flight.live import in_flight, picture
 from hangtop_core.analysis.gpus import Slot, Slots
-from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import Seat, seats
 from hangtop_core.analysis.native import called
@@ -40,10 +39,11 @@ from hangtop_core.analysis.verdict.waitclasses import Classes, by_place, classes
 from hangtop_core.analysis.waiters import Waiters
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.diagnosis import HANG_AFTER_S
-from hangtop_core.nodestates import AWAY
-from hangtop_core.numerics import in_order
-from hangtop_core.precedence import SCREENS
-from hangtop_core.text import duration
+from hangtop_core.model.node.states import AWAY
+from hangtop_core.model.numerics import in_order
+from hangtop_core.scheduling.ui_priority import SCREENS
+from hangtop_core.stacks.kinds import COMMUNICATION
+from hangtop_core.text.clean import duration
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.diagnosis import Verdict
-    from hangtop_core.hardware import Gpu
-    from hangtop_core.model import Job, Node, Rank, Snapshot
-    from hangtop_core.numerics import Numerics
+    from hangtop_core.model.node.hardware import Gpu
+    from hangtop_core.model.numerics import Numerics
+    from hangtop_core.model.snapshot import Job, Node, Rank, Snapshot
 
 
 class Case:

@@ -13,10 +13,10 @@ from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.slow import held_up
 from hangtop_core.analysis.verdict.steps import on, profile_step
 from hangtop_core.analysis.verdict.storage import WHY_SLOW, saves_to_nowhere
-from hangtop_core.commands import Advice, Sign
 from hangtop_core.diagnosis import STALLED_AFTER_S
-from hangtop_core.meters import latest
-from hangtop_core.rankset import rank_name
+from hangtop_core.model.meters import latest
+from hangtop_core.text.commands import Advice, Sign
+from hangtop_core.text.rank_sets import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.churn import short_lived
-from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
@@ -34,18 +33,19 @@ from hangtop_core.analysis.verdict.programs import (
 )
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails
-from hangtop_core.commands import Advice
 from hangtop_core.diagnosis import STALLED_AFTER_S
-from hangtop_core.rankset import rank_name
-from hangtop_core.text import clean
+from hangtop_core.model.frames import is_library
+from hangtop_core.text.clean import clean
+from hangtop_core.text.commands import Advice
+from hangtop_core.text.rank_sets import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
-    from hangtop_core.descriptors import Descriptor
-    from hangtop_core.model import Process
+    from hangtop_core.model.descriptors import Descriptor
+    from hangtop_core.model.snapshot import Process
+    from hangtop_core.text.commands import Step
 
 _MAY_WAIT = frozenset({"sleep", "queue", "join", "lock", "waiting"})
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core import nodesets
-from hangtop_core.analysis.dictionary import ROOTED
 from hangtop_core.analysis.gpus import doing
-from hangtop_core.analysis.kinds import PEER_TO_PEER, Kind
 from hangtop_core.analysis.native import WAITS_FOR_GPU
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.branches import branch
@@ -25,9 +22,12 @@ from hangtop_core.analysis.verdict.sentences import does, is_are, sentence, seve
 from hangtop_core.analysis.verdict.steps import dump_step, sockets_step, trace_steps
 from hangtop_core.analysis.verdict.storewait import alone_with_keys
 from hangtop_core.analysis.verdict.uneven import unused
-from hangtop_core.commands import Advice
-from hangtop_core.joining import size_name
-from hangtop_core.text import duration
+from hangtop_core.jobs.joining import size_name
+from hangtop_core.stacks.dictionary import ROOTED
+from hangtop_core.stacks.kinds import PEER_TO_PEER, Kind
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.clean import duration
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

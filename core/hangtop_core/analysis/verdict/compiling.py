@@ -8,7 +8,7 @@ from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.evidence import common_facts
 from hangtop_core.analysis.verdict.naming import name_process
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
-from hangtop_core.commands import Advice
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

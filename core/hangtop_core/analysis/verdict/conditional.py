@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import is_library, plain_name, where
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike, besides
 from hangtop_core.analysis.verdict.callers import (
     AT,
@@ -24,13 +23,14 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.recorderfacts import AGREED, apart, flight_facts, held
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, several, who
-from hangtop_core.commands import Advice
+from hangtop_core.model.frames import is_library, plain_name, where
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
 
 _WITH = ("with", "async with")
 _NO_IF = (AT, "@", *_WITH)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.frames import is_library, plain_name, where
 from hangtop_core.analysis.standing import GONE, HALTED
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule
 from hangtop_core.analysis.verdict.evidence import fact
@@ -24,19 +23,20 @@ from hangtop_core.analysis.verdict.requestwaits import (
 from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import on_node
 from hangtop_core.analysis.verdict.threadwords import blocks_loop
-from hangtop_core.commands import Advice
 from hangtop_core.diagnosis import FIRST_STACKS_S, STALLED_AFTER_S, Culprit
-from hangtop_core.text import clean, duration
+from hangtop_core.model.frames import is_library, plain_name, where
+from hangtop_core.text.clean import clean, duration
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.activity import Activity
-    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import RequestWait
-    from hangtop_core.model import Process, StackSample
+    from hangtop_core.model.snapshot import Process, StackSample
+    from hangtop_core.stacks.kinds import Kind
 
 STARTERS = frozenset({"multiprocessing", "mp.spawn", "Ray"})
 """Launchers that are programs with something to do of their own."""

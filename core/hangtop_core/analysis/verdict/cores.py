@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.steps import on_node, word
-from hangtop_core.commands import Advice, Glob, Word
-from hangtop_core.cores.pattern import Place, expected, understand
-from hangtop_core.text import clean, size
+from hangtop_core.model.node.core_pattern import Place, expected, understand
+from hangtop_core.text.clean import clean, size
+from hangtop_core.text.commands import Advice, Glob, Word
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
-    from hangtop_core.model import Rank
+    from hangtop_core.model.snapshot import Rank
+    from hangtop_core.text.commands import Step
 
 _WHY = "why it crashed, by its core file"
 NEXT_TIME = Advice(

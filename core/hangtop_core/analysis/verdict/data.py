@@ -23,16 +23,16 @@ from hangtop_core.analysis.verdict.workers import (
     program_of,
     worker_facts,
 )
-from hangtop_core.commands import Advice, Sign
 from hangtop_core.diagnosis import STALLED_AFTER_S
-from hangtop_core.rankset import fold
-from hangtop_core.text import how_ended, plural
+from hangtop_core.text.clean import how_ended, plural
+from hangtop_core.text.commands import Advice, Sign
+from hangtop_core.text.rank_sets import fold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Process
+    from hangtop_core.model.snapshot import Process
 
 _AT_WORK = frozenset({"busy", "importing", "compiling"})
 _TAKES = frozenset({"lock", "waiting", "file-lock", "sleep"})

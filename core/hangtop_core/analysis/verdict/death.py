@@ -6,7 +6,6 @@ import signal
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core import kernelline
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike, besides
@@ -29,20 +28,22 @@ from hangtop_core.analysis.verdict.owners import ENDS_ALL_S, ends_all
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.startorder import between, fits, neighbours, of_another
 from hangtop_core.analysis.verdict.steps import on_node
-from hangtop_core.commands import Advice, Sign
-from hangtop_core.logs.asynchronous import HOW as ASYNC
-from hangtop_core.logs.ended import CRASHES, status
-from hangtop_core.text import size
+from hangtop_core.logs.judging.ended import CRASHES, status
+from hangtop_core.logs.meaning import kernel_lines
+from hangtop_core.logs.meaning.asynchronous import HOW as ASYNC
+from hangtop_core.text.clean import size
+from hangtop_core.text.commands import Advice, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence, JobState
-    from hangtop_core.kernelline import KernelLine, Kind, Known
-    from hangtop_core.logs.record import Record
-    from hangtop_core.model import Rank
+    from hangtop_core.logs.meaning.kernel_lines import Kind, Known
+    from hangtop_core.model.file_log import Record
+    from hangtop_core.model.node.facts import KernelLine
+    from hangtop_core.model.snapshot import Rank
+    from hangtop_core.text.commands import Step
 
 _BEFORE = (More("logs", "what it said before"),)
 _STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting", "exited"})
@@ -75,7 +76,7 @@ def _told(case: Case, node: str, kind: Kind) -> list[Told]:
     seen = case.nodes.get(node)
     own = seen.kernel_lines if seen is not None else ()
     lines = (*own, *case.said.kernel_lines.get(node, ()))
-    told = ((line, kernelline.read(line)) for line in lines if line.at >= case.began)
+    told = ((line, kernel_lines.read(line)) for line in lines if line.at >= case.began)
     return [Told(line, known) for line, known in told if known is not None and known.kind == kind]
 
 

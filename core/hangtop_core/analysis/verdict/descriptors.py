@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.peers import Peer
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.descriptors import Descriptor, FileServer, Holder
+    from hangtop_core.model.descriptors import Descriptor, FileServer, Holder
 
 _HOLDERS = 4
 """Processes that hold a descriptor which are named."""

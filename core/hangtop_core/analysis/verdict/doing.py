@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import plain_name, where
 from hangtop_core.analysis.idle import accepts, is_idle
 from hangtop_core.analysis.kernel import waits_in
 from hangtop_core.analysis.native import called
@@ -14,6 +13,7 @@ from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.needs import OF_CHILD, More, of_child
 from hangtop_core.analysis.verdict.pipes import command, connected, program_below
 from hangtop_core.analysis.verdict.requestwaits import is_loop_wait
+from hangtop_core.model.frames import plain_name, where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.activity import Activity
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.logs.record import Call
-    from hangtop_core.model import Frame, Process
+    from hangtop_core.model.file_log import Call
+    from hangtop_core.model.snapshot import Frame, Process
 
 POOLS = ("/multiprocessing/pool.py", "/multiprocess/pool.py", "/billiard/pool.py")
 QUEUES = ("/multiprocessing/queues.py", "/multiprocess/queues.py")

@@ -6,7 +6,6 @@ import re
 import signal
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.frames import package, plain_name
 from hangtop_core.analysis.idle import in_task
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.callers import stack_of
@@ -14,7 +13,8 @@ from hangtop_core.analysis.verdict.doing import by_multiprocessing, does, name_c
 from hangtop_core.analysis.verdict.evidence import fact
 from hangtop_core.analysis.verdict.naming import name_subject
 from hangtop_core.analysis.verdict.onethread import threads_of
-from hangtop_core.logs.ended import LONG, TOLD_TO
+from hangtop_core.logs.judging.ended import LONG, TOLD_TO
+from hangtop_core.model.frames import package, plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.onethread import OneThread
     from hangtop_core.diagnosis import Evidence, Verdict
-    from hangtop_core.logs.record import Record
-    from hangtop_core.model import Process
+    from hangtop_core.model.file_log import Record
+    from hangtop_core.model.snapshot import Process
 
 _SHOWN = 3
 _SEGMENT = re.compile(r"</torch_(\d{1,10})_\d+_\d+>")

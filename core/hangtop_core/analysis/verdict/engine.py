@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hangtop_core.analysis.flight.countdown import countdown
-from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.since import hung_since
 from hangtop_core.analysis.standing import HALTED
 from hangtop_core.analysis.verdict.awaited import without_consequences
@@ -42,8 +41,9 @@ from hangtop_core.diagnosis import (
     JobSummary,
     Verdict,
 )
-from hangtop_core.precedence import SCREENS
-from hangtop_core.text import clean, utc
+from hangtop_core.scheduling.ui_priority import SCREENS
+from hangtop_core.stacks.kinds import COMMUNICATION
+from hangtop_core.text.clean import clean, utc
 from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
     from hangtop_core.diagnosis import Ended, Evidence, Exclusion, Moment, Need, RequestWait
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model.snapshot import Job, Snapshot
 
 log = logging.getLogger(__name__)
 

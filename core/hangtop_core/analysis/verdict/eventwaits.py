@@ -15,16 +15,16 @@ from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.sentences import sentence, several, since, who
 from hangtop_core.analysis.verdict.steps import sockets_step
-from hangtop_core.commands import Advice
-from hangtop_core.places import port_of, stays_here
-from hangtop_core.text import clean, plural
+from hangtop_core.text.addresses import port_of, stays_here
+from hangtop_core.text.clean import clean, plural
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.model.descriptors import Descriptor
+    from hangtop_core.stacks.kinds import Kind
 
 _WAITS: frozenset[Kind] = frozenset({"queue", "join", "lock"})
 _PID = re.compile(r" ?\(pid \d+\)|\bpid \d+ ")

@@ -6,9 +6,7 @@ from collections import defaultdict
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from hangtop_core import room
 from hangtop_core.analysis import cgroups
-from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.gpus import describe, doing
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.standing import wakes_up
@@ -18,8 +16,10 @@ from hangtop_core.analysis.verdict.descriptors import name_descriptor, peer, sil
 from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks
 from hangtop_core.analysis.verdict.sentences import is_are, several
 from hangtop_core.diagnosis import Culprit, Evidence, Source
-from hangtop_core.rankset import fold, rank_name
-from hangtop_core.text import clean, duration, plural
+from hangtop_core.model.frames import where
+from hangtop_core.model.node import disk_space
+from hangtop_core.text.clean import clean, duration, plural
+from hangtop_core.text.rank_sets import fold, rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.hardware import Gpu
+    from hangtop_core.model.node.hardware import Gpu
 
 MAX_ABSENT = 64
 """Missing ranks that are named one by one."""
@@ -159,14 +159,14 @@ def full_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     """
     node = case.nodes.get(subject.rank.node)
     mounts = node.full_mounts[:SHOWN] if node is not None else ()
-    used_up = room.of(node, subject.rank.process)[:SHOWN]
+    used_up = disk_space.of(node, subject.rank.process)[:SHOWN]
     if subject.activity.kind != "sleep" or not wakes_up(subject.rank, subject.standing):
         return
     if mounts:
         text = f"{subject.rank.node}: no space or inodes are left on {', '.join(mounts)}"
         yield fact("process", subject.number, text)
     for one in used_up:
-        told = room.describe(one, subject.rank.process.user)
+        told = disk_space.describe(one, subject.rank.process.user)
         yield fact("process", subject.number, f"{subject.rank.node}: {told}")
 
 

@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core import nodesets
 from hangtop_core.analysis import cgroups
 from hangtop_core.analysis.standing import HALTED
 from hangtop_core.analysis.verdict.naming import name_ranks, tracer
 from hangtop_core.analysis.versions import NAMES, differences
 from hangtop_core.diagnosis import Exclusion
-from hangtop_core.joining import size_name
-from hangtop_core.kernelline import read
-from hangtop_core.nodestates import AWAY, OBSERVED
-from hangtop_core.text import clean, duration, plural, shorten
+from hangtop_core.jobs.joining import size_name
+from hangtop_core.logs.meaning.kernel_lines import read
+from hangtop_core.model.node.states import AWAY, OBSERVED
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.clean import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Node
+    from hangtop_core.model.snapshot import Node
 
 _MEETING = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _FULL_SHARE = 10.0

@@ -16,19 +16,19 @@ from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.network import leads_to
 from hangtop_core.analysis.verdict.sentences import sentence, several, who
 from hangtop_core.analysis.verdict.steps import first_errors, on_node, tails
-from hangtop_core.launchline import starts_together
-from hangtop_core.logs.ended import LATER, TOLD_TO
-from hangtop_core.logs.steps import KILLS
-from hangtop_core.text import clean
+from hangtop_core.logs.judging.ended import LATER, TOLD_TO
+from hangtop_core.logs.meaning.steps import KILLS
+from hangtop_core.text.clean import clean
+from hangtop_core.text.launchers import starts_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Rank
+    from hangtop_core.model.snapshot import Rank
+    from hangtop_core.text.commands import Step
 
 TOGETHER_S = 5.0
 """Seconds within which ranks leave that have done their work, or are ended by their launcher."""

@@ -11,16 +11,16 @@ from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact, se
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step, on, word
-from hangtop_core.commands import Advice, Sign
-from hangtop_core.rankset import rank_name
-from hangtop_core.text import clean
+from hangtop_core.text.clean import clean
+from hangtop_core.text.commands import Advice, Sign
+from hangtop_core.text.rank_sets import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Command, Step
-    from hangtop_core.descriptors import Descriptor, Holder
+    from hangtop_core.model.descriptors import Descriptor, Holder
+    from hangtop_core.text.commands import Command, Step
 
 _BATON_STEP = Advice(
     "delete `lock` where torch.utils.cpp_extension builds, if it is older than the job: in "

@@ -5,22 +5,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core import nodesets
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import dump_step, strace_step
 from hangtop_core.analysis.verdict.storehost import in_store
-from hangtop_core.commands import Advice
-from hangtop_core.text import clean
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.clean import clean
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
-    from hangtop_core.model import Process
+    from hangtop_core.model.snapshot import Process
+    from hangtop_core.text.commands import Step
 
 _URL = re.compile(r"\bfile:/{1,3}\S+")
 BY_FOLDER = 0.6

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import library_run, where
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.doing import in_c, name_child
 from hangtop_core.analysis.verdict.evidence import common_facts, fact
@@ -12,8 +11,9 @@ from hangtop_core.analysis.verdict.needs import More, of_child
 from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step
-from hangtop_core.commands import Advice
-from hangtop_core.text import plural
+from hangtop_core.model.frames import library_run, where
+from hangtop_core.text.clean import plural
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.activity import Activity
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Process, StackSample
+    from hangtop_core.model.snapshot import Process, StackSample
 
 _LOCKS = frozenset({"lock", "waiting", "gil"})
 _WITH_FEEDER = 2

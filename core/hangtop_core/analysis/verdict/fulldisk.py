@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core import nodesets, room
 from hangtop_core.analysis.attempts import NO_SPACE, said_again
 from hangtop_core.analysis.atwork import retries
 from hangtop_core.analysis.standing import wakes_up
@@ -16,16 +15,18 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, several, since, who
 from hangtop_core.analysis.verdict.steps import room_steps
-from hangtop_core.commands import Advice
+from hangtop_core.model.node import disk_space as room
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
-    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.model.descriptors import Descriptor
+    from hangtop_core.stacks.kinds import Kind
+    from hangtop_core.text.commands import Step
 
 _WRITES: frozenset[Kind] = frozenset({"checkpoint", "sleep", "waiting", "busy", "io"})
 _NOT_WRITING = frozenset({"pipe-read", "pipe-write", "fifo-open", "read", "open", "tty-read"})

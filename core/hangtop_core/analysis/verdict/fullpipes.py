@@ -11,7 +11,7 @@ from hangtop_core.analysis.verdict.evidence import common_facts, fact
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on
-from hangtop_core.commands import Advice, Sign
+from hangtop_core.text.commands import Advice, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

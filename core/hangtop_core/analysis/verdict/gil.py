@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.native import called
 from hangtop_core.analysis.standing import JITTER_S, THREADS_SHARE, wakes_up
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
@@ -13,8 +12,9 @@ from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.onethread import OneThread, threads_of
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step
-from hangtop_core.commands import Advice
-from hangtop_core.text import plural
+from hangtop_core.model.frames import where
+from hangtop_core.text.clean import plural
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import (
     down,
     name_gpu,
     new_link_errors,
 )
-from hangtop_core.analysis.kinds import COMMUNICATION, Kind
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import START_OR_END, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.needs import DRIVER
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import as_host, on, on_node
-from hangtop_core.commands import Advice, Sign
-from hangtop_core.text import clean, duration, of_several, plural
+from hangtop_core.stacks.kinds import COMMUNICATION, Kind
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.clean import clean, duration, of_several, plural
+from hangtop_core.text.commands import Advice, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.xids import Class, Event
-    from hangtop_core.commands import Command, Step
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.hardware import Gpu
+    from hangtop_core.model.node.hardware import Gpu
+    from hangtop_core.text.commands import Command, Step
 
 _AT_THE_GPU: frozenset[Kind] = COMMUNICATION | {
     "busy", "io", "unknown", "waiting", "teardown", "exited", "zombie",

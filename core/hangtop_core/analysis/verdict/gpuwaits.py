@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.activity import Activity
     from hangtop_core.analysis.gpus import Slot
-    from hangtop_core.model import Job, Rank, Snapshot
+    from hangtop_core.model.snapshot import Job, Rank, Snapshot
 
 SAMPLES = 3
 """Samples at least in which a rank has to be in the same lines."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import (
     SLOWDOWN,
     describe,
@@ -22,16 +21,17 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import ISSUED
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import on, trace_steps, who_is
-from hangtop_core.commands import Advice
-from hangtop_core.rankset import names
-from hangtop_core.text import clean, duration, plural, size
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.clean import clean, duration, plural, size
+from hangtop_core.text.commands import Advice
+from hangtop_core.text.rank_sets import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
-    from hangtop_core.hardware import Gpu
+    from hangtop_core.model.node.hardware import Gpu
+    from hangtop_core.text.commands import Step
 
 ONE_COMPUTES = 0.85
 """What is said where the GPUs of all others spin."""

@@ -10,16 +10,16 @@ from hangtop_core.analysis.verdict.evidence import common_facts, fact, process_f
 from hangtop_core.analysis.verdict.naming import tracer
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import on, on_node, thaw, who_is
-from hangtop_core.commands import Advice
 from hangtop_core.diagnosis import STALLED_AFTER_S
-from hangtop_core.text import duration
+from hangtop_core.text.clean import duration
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence
+    from hangtop_core.text.commands import Step
 
 
 def _stopped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

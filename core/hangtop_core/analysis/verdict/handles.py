@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.kinds import PEER_TO_PEER
 from hangtop_core.analysis.verdict.callers import line_of, started
+from hangtop_core.stacks.kinds import PEER_TO_PEER
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject

@@ -14,14 +14,14 @@ from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import dump_step
-from hangtop_core.commands import Advice
-from hangtop_core.rankset import fold, rank_name
+from hangtop_core.text.commands import Advice
+from hangtop_core.text.rank_sets import fold, rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
+    from hangtop_core.text.commands import Step
 
 
 def _mistold(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

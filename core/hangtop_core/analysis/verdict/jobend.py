@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.diagnosis import Attempt, Ended
-from hangtop_core.launchline import number_in
-from hangtop_core.logs.known import LAUNCHERS
-from hangtop_core.model import Left
-from hangtop_core.statuses import by_statuses
-from hangtop_core.text import clean, how_ended, shorten
+from hangtop_core.logs.judging.statuses import by_statuses
+from hangtop_core.logs.meaning.known import LAUNCHERS
+from hangtop_core.model.snapshot import Left
+from hangtop_core.text.clean import clean, how_ended, shorten
+from hangtop_core.text.launchers import number_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.logs.judge import Fold
-    from hangtop_core.model import Job, Process
+    from hangtop_core.logs.judging.judged import Fold
+    from hangtop_core.model.snapshot import Job, Process
 
 RESTARTS, MOST_RESTARTS = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
 TEXT_CELLS = 160

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import where
-from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
-from hangtop_core.text import clean, duration
+from hangtop_core.model.frames import where
+from hangtop_core.stacks.kinds import COMMUNICATION
+from hangtop_core.text.clean import clean, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop_core import nodesets
 from hangtop_core.analysis.activity import uses_cuda
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import fact
@@ -15,8 +14,9 @@ from hangtop_core.analysis.verdict.rendezvous import no_rank
 from hangtop_core.analysis.verdict.sentences import is_are, sentence
 from hangtop_core.analysis.verdict.steps import on, on_node
 from hangtop_core.analysis.versions import NAMES, differences
-from hangtop_core.commands import Advice, Sign
-from hangtop_core.text import clean
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.clean import clean
+from hangtop_core.text.commands import Advice, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

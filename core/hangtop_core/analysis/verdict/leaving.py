@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import (
     block_at,
@@ -23,14 +22,15 @@ from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step, trace_steps
 from hangtop_core.analysis.verdict.threadwords import is_to_be_woken
-from hangtop_core.commands import Advice
+from hangtop_core.model.frames import plain_name
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
+    from hangtop_core.stacks.kinds import Kind
 
 _WITH = ("with ", "with(", "async with ")
 _EXITS = frozenset({"__exit__", "__aexit__"})

@@ -18,14 +18,14 @@ from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.storehost import connects, open_sockets, tcp_sockets
-from hangtop_core.commands import Advice
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
+    from hangtop_core.stacks.kinds import Kind
 
 _MOST = 64
 """Ranks that are compared with one another."""

@@ -16,14 +16,14 @@ from hangtop_core.analysis.verdict.retrying import (
 )
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step, on, trace_steps
-from hangtop_core.commands import Advice
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.retrying import Round
-    from hangtop_core.commands import Step
+    from hangtop_core.text.commands import Step
 
 _LOCK = re.compile(r"(?:(?<![A-Za-z])lock|(?<![A-Z])Lock|(?<![A-Za-z])LOCK)(?!step|down)")
 """Names of locks: LockFile, acquire_lock, .lock; not block, clock, unlock."""

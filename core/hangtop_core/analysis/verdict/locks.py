@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.frames import is_library, library_run
+from hangtop_core.model.frames import is_library, library_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
 
 _WITH = re.compile(r"^(?:async\s+)?with\s+\(?([\w.\[\]]+)\)?\s*(?:as\s+\w+\s*)?:")
 _ACQUIRE = re.compile(r"(?:^|[\s(=])([\w.\[\]]+)\.acquire\(")

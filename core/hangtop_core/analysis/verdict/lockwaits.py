@@ -6,7 +6,6 @@ import re
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.sourcelines import by_source
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
@@ -28,7 +27,8 @@ from hangtop_core.analysis.verdict.threadwords import (
     wait_of,
     why_others,
 )
-from hangtop_core.commands import Advice
+from hangtop_core.model.frames import plain_name
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

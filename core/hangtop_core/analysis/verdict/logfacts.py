@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
-from hangtop_core.text import clean, duration
+from hangtop_core.text.clean import clean, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -15,14 +15,14 @@ from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import as_host, on
 from hangtop_core.analysis.verdict.storeaway import known_who
 from hangtop_core.analysis.verdict.storetaken import Binder, binder, port_holder
-from hangtop_core.commands import Command, Sign, Word, texts
-from hangtop_core.logs.steps import BY_TEXT, FIRST, HERE, LIVE, STEPS
+from hangtop_core.logs.meaning.steps import BY_TEXT, FIRST, HERE, LIVE, STEPS
+from hangtop_core.text.commands import Command, Sign, Word, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
+    from hangtop_core.text.commands import Step
 
 _AT_START = frozenset({"store-unreachable", "store-port-taken", "wrong-interface"})
 """Causes that matter only until ranks have met."""

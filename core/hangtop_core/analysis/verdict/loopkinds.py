@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import is_library
+from hangtop_core.model.frames import is_library
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.analysis.verdict.callers import Block
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
 
 _PARTS = re.compile(r"micro|accum|chunk", re.IGNORECASE)
 """Loops over the parts of one batch: they are entered anew in every step."""

@@ -9,16 +9,16 @@ from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts
 from hangtop_core.analysis.verdict.logfacts import SHORTLY_S, overtaken
 from hangtop_core.analysis.verdict.sentences import sentence, who
-from hangtop_core.commands import Advice, Command, texts
-from hangtop_core.logs.ended import TOLD_TO
-from hangtop_core.logs.steps import KILLS
-from hangtop_core.rankset import names
+from hangtop_core.logs.judging.ended import TOLD_TO
+from hangtop_core.logs.meaning.steps import KILLS
+from hangtop_core.text.commands import Advice, Command, texts
+from hangtop_core.text.rank_sets import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.logs.record import Record
+    from hangtop_core.model.file_log import Record
 
 _LOST = frozenset({"G1", "N6", "N10"})
 """Codes of lines that tell of a connection that the other end has closed."""

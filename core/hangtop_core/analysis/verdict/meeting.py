@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core import nodesets
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
@@ -13,20 +12,22 @@ from hangtop_core.analysis.verdict.sentences import is_are, sentence
 from hangtop_core.analysis.verdict.steps import answers, on_node, thaw, who_is, word
 from hangtop_core.analysis.verdict.storehost import in_store
 from hangtop_core.analysis.verdict.storestart import lost_theirs
-from hangtop_core.commands import Advice, words_of
-from hangtop_core.launchline import ELASTIC
-from hangtop_core.logs.steps import KILLS
-from hangtop_core.places import Places, host_of, port_of
-from hangtop_core.text import clean, plural
+from hangtop_core.logs.meaning.steps import KILLS
+from hangtop_core.model.node.places import Places
+from hangtop_core.text import node_sets
+from hangtop_core.text.addresses import host_of, port_of
+from hangtop_core.text.clean import clean, plural
+from hangtop_core.text.commands import Advice, words_of
+from hangtop_core.text.launchers import ELASTIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Command, Step
-    from hangtop_core.meters import Stalled
-    from hangtop_core.model import Process
+    from hangtop_core.model.meters import Stalled
+    from hangtop_core.model.snapshot import Process
+    from hangtop_core.stacks.kinds import Kind
+    from hangtop_core.text.commands import Command, Step
 
 _MEETING: frozenset[Kind] = frozenset({"init", "new-group", "store", "collective", "recv", "send"})
 """In which ranks connect to one another; in others only what leads to a node of the job counts."""
@@ -102,7 +103,7 @@ def nettest(case: Case) -> Step:
     if far is None or far.name not in words_of(far.options):
         why = f"{words}, with the options that lead to these nodes"
         return on_node("", "hangtop", "nettest", "--port", TEST_PORT, why=why)
-    all_of_them = word(nodesets.fold(case.job.nodes)) or far.name
+    all_of_them = word(node_sets.fold(case.job.nodes)) or far.name
     options = [all_of_them if one == far.name else one for one in words_of(far.options)]
     return on_node("", "hangtop", "nettest", *options, "--port", TEST_PORT, why=words)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.verdict.pipes import command
-from hangtop_core.rankset import names
-from hangtop_core.text import clean, of_several
+from hangtop_core.model.frames import where
+from hangtop_core.text.clean import clean, of_several
+from hangtop_core.text.rank_sets import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.activity import Activity
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.waitclasses import Classes
-    from hangtop_core.model import Process, Thread
+    from hangtop_core.model.snapshot import Process, Thread
 
 
 def name_ranks(subjects: Iterable[Subject] | Iterable[int]) -> str:

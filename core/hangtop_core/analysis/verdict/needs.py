@@ -1,7 +1,7 @@
 """What would decide between an explanation and the next: asked for by rules, of few ranks.
 
 Pure: it says what is wanted and what has come, as the snapshot shows. Who asks is
-`hangtop_core.needs`, and a person where a rank would have to be paused.
+`hangtop_core.collect.needs`, and a person where a rank would have to be paused.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from msgspec import Struct
 from hangtop_core.analysis.flight.ways import why_not
 from hangtop_core.analysis.verdict.steps import on, spelt
 from hangtop_core.diagnosis import Need, NeedKind
-from hangtop_core.text import clean
+from hangtop_core.text.clean import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Word
-    from hangtop_core.samples import StackSample
+    from hangtop_core.model.samples import StackSample
+    from hangtop_core.text.commands import Word
 
 MOST = 8
 """Needs of one diagnosis."""

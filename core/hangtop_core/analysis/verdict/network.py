@@ -13,21 +13,22 @@ from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import as_host, on_node
 from hangtop_core.analysis.verdict.storehost import in_store, tcp_sockets
-from hangtop_core.commands import Advice
-from hangtop_core.logs.known import LOCAL_INTERFACE
-from hangtop_core.logs.steps import STEPS
-from hangtop_core.nodestates import OBSERVED
-from hangtop_core.places import Places, host_of, is_loopback, stays_here
-from hangtop_core.text import clean, plural
+from hangtop_core.logs.meaning.known import LOCAL_INTERFACE
+from hangtop_core.logs.meaning.steps import STEPS
+from hangtop_core.model.node.places import Places
+from hangtop_core.model.node.states import OBSERVED
+from hangtop_core.text.addresses import host_of, is_loopback, stays_here
+from hangtop_core.text.clean import clean, plural
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.meters import Stalled
+    from hangtop_core.model.meters import Stalled
+    from hangtop_core.text.commands import Step
 
 _LOCAL_ONLY = re.compile(LOCAL_INTERFACE)
 SURE = 4

@@ -9,17 +9,17 @@ from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import on_node, word
-from hangtop_core.commands import Advice, Sign
-from hangtop_core.hardware import UP
-from hangtop_core.text import clean
+from hangtop_core.model.node.hardware import UP
+from hangtop_core.text.clean import clean
+from hangtop_core.text.commands import Advice, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.hardware import Nic
+    from hangtop_core.model.node.hardware import Nic
+    from hangtop_core.text.commands import Step
 
 
 def _down(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

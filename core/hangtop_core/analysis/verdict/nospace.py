@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core import room
 from hangtop_core.analysis.attempts import NO_SPACE, fails_again
-from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.standing import GONE, wakes_up
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts
@@ -23,13 +21,15 @@ from hangtop_core.analysis.verdict.retrying import (
 )
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on, room_steps
-from hangtop_core.commands import Advice, Sign
+from hangtop_core.model.frames import is_library
+from hangtop_core.model.node import disk_space
+from hangtop_core.text.commands import Advice, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
 
 _CALLERS = 4
 """Own frames that may name what is tried."""
@@ -53,7 +53,7 @@ def _no_room(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if subject.activity.kind in GONE:
             continue
         node = case.nodes.get(subject.rank.node)
-        mounts = room.full_mounts(node, subject.rank.process)
+        mounts = disk_space.full_mounts(node, subject.rank.process)
         said = repeated(case, subject, _tells)
         tried, line = "", said
         if said is None and mounts:
@@ -62,8 +62,8 @@ def _no_room(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if said is None and not tried:
             continue
         named = tuple(m for m in mounts if said is not None and f"{m}/" in said.line and m != "/")
-        there = (named or room.used(mounts, subject.rank.process) or mounts)[:SHOWN]
-        short = room.lacks(node, subject.rank.process, there)
+        there = (named or disk_space.used(mounts, subject.rank.process) or mounts)[:SHOWN]
+        short = disk_space.lacks(node, subject.rank.process, there)
         text = f"{who([subject])} tries again and again to write where there is no room"
         text += "" if said else ", as names let one think"
         text += f": it {subject.activity.text} at {subject.activity.at}"

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
-from hangtop_core.commands import Advice
-from hangtop_core.numerics import earliest
-from hangtop_core.rankset import names
-from hangtop_core.text import duration
+from hangtop_core.model.numerics import earliest
+from hangtop_core.text.clean import duration
+from hangtop_core.text.commands import Advice
+from hangtop_core.text.rank_sets import names
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Job, Snapshot
-    from hangtop_core.numerics import First
+    from hangtop_core.model.numerics import First
+    from hangtop_core.model.snapshot import Job, Snapshot
 
 STEP = Advice(
     "look for a branch that one rank takes when its loss or gradients are not finite; "

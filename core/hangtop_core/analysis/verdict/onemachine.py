@@ -14,8 +14,8 @@ from hangtop_core.analysis.verdict.exited import exit_steps
 from hangtop_core.analysis.verdict.lost import LEFT
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import sentence
-from hangtop_core.joining import master, size_name
-from hangtop_core.places import is_loopback
+from hangtop_core.jobs.joining import master, size_name
+from hangtop_core.text.addresses import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.idle import in_task, is_idle
 from hangtop_core.analysis.kernel import waits_in
 from hangtop_core.analysis.reading import Reading
 from hangtop_core.analysis.serving import ENDS
 from hangtop_core.analysis.sourcelines import by_source, needs_no_lock
-from hangtop_core.model import Frame, Thread, ThreadStack
-from hangtop_core.text import clean
+from hangtop_core.model.frames import where
+from hangtop_core.model.snapshot import Frame, Thread, ThreadStack
+from hangtop_core.text.clean import clean
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Process, StackSample
+    from hangtop_core.model.snapshot import Process, StackSample
 
 
 class OneThread(Struct, frozen=True):

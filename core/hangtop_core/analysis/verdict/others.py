@@ -8,7 +8,7 @@ from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.lost import own_error
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.timeline import knows_since
-from hangtop_core.text import duration
+from hangtop_core.text.clean import duration
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Hit

@@ -11,19 +11,19 @@ from hangtop_core.analysis.verdict.base import Hit, Subject
 from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts
 from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import on_node, word
-from hangtop_core.commands import Advice
-from hangtop_core.kernelline import read
-from hangtop_core.text import clean, duration, plural, size
+from hangtop_core.logs.meaning.kernel_lines import read
+from hangtop_core.text.clean import clean, duration, plural, size
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.cgroups import Cgroup
-    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Process, Rank
+    from hangtop_core.model.node.cgroups import Cgroup
+    from hangtop_core.model.snapshot import Process, Rank
+    from hangtop_core.text.commands import Step
 
 _FILES = "max,high,current,events,limit_in_bytes,failcnt,oom_control"
 

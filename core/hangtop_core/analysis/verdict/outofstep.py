@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.branches import branch, left_out
 from hangtop_core.analysis.verdict.callers import conditions, loops, parted, parting, stack_of
@@ -19,13 +18,14 @@ from hangtop_core.analysis.verdict.naming import name_ranks, name_waiters, wait_
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, several, who
 from hangtop_core.analysis.verdict.uneven import unused
-from hangtop_core.commands import Advice
+from hangtop_core.model.frames import is_library
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
 
 _MOST_WAYS = 6
 """Of more ways in which ranks wait this says nothing."""

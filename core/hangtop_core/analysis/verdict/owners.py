@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.openers import names_by_node
-from hangtop_core.launchline import ELASTIC
+from hangtop_core.text.launchers import ELASTIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from hangtop_core.analysis.frames import is_library
-from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor, peer
 from hangtop_core.analysis.verdict.evidence import fact
+from hangtop_core.model.frames import is_library
+from hangtop_core.stacks.kinds import COMMUNICATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from hangtop_core.analysis.activity import Activity
-    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.descriptors import Descriptor
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Rank
+    from hangtop_core.model.descriptors import Descriptor
+    from hangtop_core.model.snapshot import Rank
+    from hangtop_core.stacks.kinds import Kind
 
 _KIND = attrgetter("kind")
 _TEXT = "waits to read from a socket"

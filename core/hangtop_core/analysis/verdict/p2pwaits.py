@@ -13,12 +13,12 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.frames import package, plain_name
-from hangtop_core.analysis.kinds import PEER_TO_PEER
 from hangtop_core.analysis.verdict.callers import parts_of, stack_key, stack_of
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.ownsockets import ends
+from hangtop_core.model.frames import package, plain_name
+from hangtop_core.stacks.kinds import PEER_TO_PEER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.samples import Local
+    from hangtop_core.model.samples import Local
 
 _CALLS = {"send": "dst", "recv": "src", "isend": "dst", "irecv": "src"}
 _RANK = re.compile(r"_?(my_?|global_?|self_?)?rank(_id)?", re.IGNORECASE)

@@ -12,15 +12,15 @@ from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.sentences import is_are, sentence
 from hangtop_core.analysis.verdict.steps import on, word
-from hangtop_core.commands import Advice, Glob
-from hangtop_core.text import clean
+from hangtop_core.text.clean import clean
+from hangtop_core.text.commands import Advice, Glob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Command
+    from hangtop_core.text.commands import Command
 
 _INSTALLED = re.compile(r"(.*/(?:site|dist)-packages)/([^/]+)")
 

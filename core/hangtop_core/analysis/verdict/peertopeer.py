@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.kinds import PEER_TO_PEER
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike, besides
 from hangtop_core.analysis.verdict.branches import branch
 from hangtop_core.analysis.verdict.evidence import common_facts
@@ -15,8 +14,9 @@ from hangtop_core.analysis.verdict.needs import OPEN, More
 from hangtop_core.analysis.verdict.p2pwaits import SOCKET, told_as, told_by, unread, ways
 from hangtop_core.analysis.verdict.sentences import does, is_are, several, who
 from hangtop_core.analysis.verdict.steps import LENGTHS, ORDER, dump_step, trace_steps
-from hangtop_core.commands import Advice
-from hangtop_core.rankset import rank_name
+from hangtop_core.stacks.kinds import PEER_TO_PEER
+from hangtop_core.text.commands import Advice
+from hangtop_core.text.rank_sets import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import is_library, plain_name, where
 from hangtop_core.analysis.kernel import waits_in
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.endings import dead_in
@@ -14,13 +13,14 @@ from hangtop_core.analysis.verdict.naming import thread_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step, on
-from hangtop_core.commands import Advice, Sign
+from hangtop_core.model.frames import is_library, plain_name, where
+from hangtop_core.text.commands import Advice, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Frame, ThreadStack
+    from hangtop_core.model.snapshot import Frame, ThreadStack
 
 _FILE = "/torch/utils/data/_utils/pin_memory.py"
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hangtop_core.analysis.kernel import waits_in
-from hangtop_core.text import clean, size
+from hangtop_core.text.clean import clean, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hangtop_core.descriptors import Descriptor, Socket
-    from hangtop_core.model import Process, Rank
+    from hangtop_core.model.descriptors import Descriptor, Socket
+    from hangtop_core.model.snapshot import Process, Rank
 
 _COMMAND = 90
 """Characters of a command line in a sentence."""

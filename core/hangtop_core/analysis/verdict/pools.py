@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.churn import short_lived
-from hangtop_core.analysis.frames import library_run, plain_name
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.doing import POOLS, QUEUES, frames_of
@@ -21,15 +20,16 @@ from hangtop_core.analysis.verdict.programs import (
 )
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on, tails
-from hangtop_core.commands import Advice
-from hangtop_core.logs.steps import KILLS
-from hangtop_core.text import duration
+from hangtop_core.logs.meaning.steps import KILLS
+from hangtop_core.model.frames import library_run, plain_name
+from hangtop_core.text.clean import duration
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Frame, Process
+    from hangtop_core.model.snapshot import Frame, Process
 
 LATER_S = 2.0
 """Seconds by which workers of one pool are started apart at most; later ones replace others."""

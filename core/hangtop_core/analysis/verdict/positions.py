@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
-from hangtop_core.text import duration, size
+from hangtop_core.text.clean import duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.descriptors import FilePosition
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Rank
+    from hangtop_core.model.descriptors import FilePosition
+    from hangtop_core.model.snapshot import Rank
 
 MOVES_S = 10.0
 """What moved so lately gets on: the table of processes may be some seconds old."""

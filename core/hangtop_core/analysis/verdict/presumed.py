@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from hangtop_core.analysis.frames import is_library
-from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.serving import with_served
 from hangtop_core.analysis.verdict.awaitedthread import FOR_THREADS
 from hangtop_core.analysis.verdict.gpuwaits import with_gpus
 from hangtop_core.analysis.verdict.ownsockets import with_sockets
 from hangtop_core.analysis.verdict.recorderfacts import outstanding
-from hangtop_core.text import clean
+from hangtop_core.model.frames import is_library
+from hangtop_core.stacks.kinds import COMMUNICATION
+from hangtop_core.text.clean import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hangtop_core.analysis.activity import Activity, Reader
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.frame import Frame
-    from hangtop_core.model import Rank
+    from hangtop_core.model.frame import Frame
+    from hangtop_core.model.snapshot import Rank
 
 
 def with_waits(case: Case, read: Sequence[Activity]) -> tuple[list[Activity], bool]:

@@ -16,11 +16,11 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import ISSUED, MORE_OR_LESS
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, several, who
 from hangtop_core.analysis.verdict.steps import trace_steps
-from hangtop_core.commands import Advice, texts
 from hangtop_core.diagnosis import Verdict
-from hangtop_core.logs.known import KNOWN
-from hangtop_core.logs.ownwords import named_alone
-from hangtop_core.logs.steps import STEPS
+from hangtop_core.logs.meaning.known import KNOWN
+from hangtop_core.logs.meaning.steps import STEPS
+from hangtop_core.logs.parsing.own_words import named_alone
+from hangtop_core.text.commands import Advice, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

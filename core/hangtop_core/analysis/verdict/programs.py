@@ -9,7 +9,7 @@ from hangtop_core.analysis.verdict.descriptors import descriptor
 from hangtop_core.analysis.verdict.doing import does, in_c
 from hangtop_core.analysis.verdict.evidence import fact
 from hangtop_core.analysis.verdict.naming import name_process, thread_text
-from hangtop_core.text import duration
+from hangtop_core.text.clean import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Process
+    from hangtop_core.model.snapshot import Process
 
 _HELPERS = ("dataloader-worker", "resource-tracker", "forkserver", "debug-server")
 

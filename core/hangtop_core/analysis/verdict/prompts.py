@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.dictionary import EDITOR
 from hangtop_core.analysis.reading import DISTRIBUTED_BREAKPOINT
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.descriptors import descriptor, name_descriptor
@@ -12,15 +11,16 @@ from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import sentence, several, who
 from hangtop_core.analysis.verdict.steps import on
-from hangtop_core.commands import Advice
-from hangtop_core.text import clean
+from hangtop_core.stacks.dictionary import EDITOR
+from hangtop_core.text.clean import clean
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence
+    from hangtop_core.text.commands import Step
 
 
 def _prompt(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

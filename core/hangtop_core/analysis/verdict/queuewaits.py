@@ -23,7 +23,7 @@ from hangtop_core.analysis.verdict.threadwords import (
     theirs,
     thread_facts,
 )
-from hangtop_core.text import clean, how_ended, plural
+from hangtop_core.text.clean import clean, how_ended, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

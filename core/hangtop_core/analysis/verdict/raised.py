@@ -11,7 +11,6 @@ import re
 from itertools import pairwise, permutations
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.frames import is_library, plain_name, where
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import block_at, loops, parting, stack_of
 from hangtop_core.analysis.verdict.evidence import common_facts, fact
@@ -21,9 +20,10 @@ from hangtop_core.analysis.verdict.needs import MORE_OR_LESS, More
 from hangtop_core.analysis.verdict.recorderfacts import apart, flight_facts, held
 from hangtop_core.analysis.verdict.sentences import is_are, several, who
 from hangtop_core.analysis.verdict.waitclasses import MAX_CLASSES
-from hangtop_core.commands import Advice
-from hangtop_core.logs.blocks import GOES_ON
-from hangtop_core.logs.known import KNOWN
+from hangtop_core.logs.meaning.known import KNOWN
+from hangtop_core.logs.parsing.blocks import GOES_ON
+from hangtop_core.model.frames import is_library, plain_name, where
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.callers import Block
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.logs.record import Call, Record
-    from hangtop_core.model import Frame
+    from hangtop_core.model.file_log import Call, Record
+    from hangtop_core.model.snapshot import Frame
 
 SURE = 0.92
 """Confidence where those who have left are in the `except`."""

@@ -10,7 +10,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import ISSUED, More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import trace_steps
-from hangtop_core.commands import Advice
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import is_library, library_run
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.doing import (
@@ -21,16 +20,17 @@ from hangtop_core.analysis.verdict.needs import WHY_LEFT
 from hangtop_core.analysis.verdict.outofmemory import child_facts
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on
-from hangtop_core.commands import Advice
-from hangtop_core.logs.steps import KILLS
-from hangtop_core.text import how_ended
+from hangtop_core.logs.meaning.steps import KILLS
+from hangtop_core.model.frames import is_library, library_run
+from hangtop_core.text.clean import how_ended
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Frame, Process
+    from hangtop_core.model.snapshot import Frame, Process
 
 _BETWEEN = (
     "/multiprocessing/queues.py",

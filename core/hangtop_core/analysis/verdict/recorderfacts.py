@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence, Verdict
-    from hangtop_core.model import Rank
+    from hangtop_core.model.snapshot import Rank
 
 AGREED = 0.95
 """Confidence where recorders show the ranks that stacks blame to be in another operation."""

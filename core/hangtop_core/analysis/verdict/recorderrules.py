@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.flight import patterns
 from hangtop_core.analysis.flight.circles import alone, skip_text, skipped
 from hangtop_core.analysis.flight.evidence import named
-from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, besides
 from hangtop_core.analysis.verdict.branches import branch, turned_back
 from hangtop_core.analysis.verdict.callers import (
@@ -36,7 +35,8 @@ from hangtop_core.analysis.verdict.recorderfacts import AGREED
 from hangtop_core.analysis.verdict.sentences import is_are, several
 from hangtop_core.analysis.verdict.steps import on, sockets_step
 from hangtop_core.analysis.verdict.uneven import unused
-from hangtop_core.commands import Advice, Sign
+from hangtop_core.model.frames import is_library
+from hangtop_core.text.commands import Advice, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.patterns import Pattern
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Verdict
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
+    from hangtop_core.text.commands import Step
 
 _EXCLUDED = "A rank is outside of communication, or the recorder of a rank could not be read."
 _READ = "every number, operation and size that ranks have recorded was read"

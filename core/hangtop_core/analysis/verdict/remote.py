@@ -12,15 +12,15 @@ from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import dump_step, on_node, sockets_step
 from hangtop_core.analysis.verdict.storehost import open_sockets
-from hangtop_core.commands import Advice, Step
-from hangtop_core.places import host_of
-from hangtop_core.rankset import rank_name
+from hangtop_core.text.addresses import host_of
+from hangtop_core.text.commands import Advice, Step
+from hangtop_core.text.rank_sets import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.descriptors import Descriptor, Socket
+    from hangtop_core.model.descriptors import Descriptor, Socket
 
 _SENDS = frozenset({"sendto", "sendmsg", "write", "writev", "sendfile"})
 _SENDING = re.compile(r"^(?:\w+\.)*(?:send\w*|write)\(|\.send\w*\(")

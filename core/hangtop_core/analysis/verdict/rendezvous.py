@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core import nodesets
-from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import fact
 from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import answers, on_node
-from hangtop_core.commands import Advice, Sign, Step
-from hangtop_core.launchline import AGENT, endpoint, launch_options
-from hangtop_core.nodestates import OBSERVED
-from hangtop_core.places import host_of, is_loopback
-from hangtop_core.text import of_several, plural
+from hangtop_core.model.frames import where
+from hangtop_core.model.node.states import OBSERVED
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.addresses import host_of, is_loopback
+from hangtop_core.text.clean import of_several, plural
+from hangtop_core.text.commands import Advice, Sign, Step
+from hangtop_core.text.launchers import AGENT, endpoint, launch_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Frame, Process
+    from hangtop_core.model.snapshot import Frame, Process
 
 MAX_LAUNCHERS = 8
 """Launchers that are named one by one."""

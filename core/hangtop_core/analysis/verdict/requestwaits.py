@@ -11,18 +11,18 @@ import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hangtop_core.analysis.eventloops import is_loop
-from hangtop_core.analysis.frames import ENDLESS, is_library, plain_name
 from hangtop_core.analysis.idle import accepts, at_request, between_requests, in_task, is_idle
 from hangtop_core.analysis.reading import waits_for_calls
 from hangtop_core.analysis.verdict.onethread import OneThread, threads_in
-from hangtop_core.places import port_of
+from hangtop_core.model.frames import ENDLESS, is_library, plain_name
+from hangtop_core.text.addresses import port_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.descriptors import Descriptor
-    from hangtop_core.model import DescriptorTable, Frame, Process, StackSample, Thread
+    from hangtop_core.model.descriptors import Descriptor
+    from hangtop_core.model.snapshot import DescriptorTable, Frame, Process, StackSample, Thread
 
 _TIMED = re.compile(r"\bwait\(\s*[^)\s]")
 """A wait that ends by itself: of who reports or looks after something now and then."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.frames import is_library, package, place, plain_name, where
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.awaitedthread import FOR_THREADS
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike
@@ -21,7 +20,8 @@ from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.refusals import refusal
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, several, who
 from hangtop_core.analysis.verdict.steps import dump_step, on
-from hangtop_core.commands import Advice
+from hangtop_core.model.frames import is_library, package, place, plain_name, where
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.attempts import Again
     from hangtop_core.analysis.verdict.callers import Block
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
+    from hangtop_core.text.commands import Step
 
 _FRAMES = 8
 """Own frames that know what they stand in."""

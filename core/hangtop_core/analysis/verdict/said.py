@@ -6,19 +6,19 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hangtop_core.kernelline import KernelLine
-from hangtop_core.logs.conclude import conclude
-from hangtop_core.logs.judge import Judged, judge
-from hangtop_core.logs.known import LAUNCHERS
-from hangtop_core.logs.output import alive_of, of_job, of_run
+from hangtop_core.logs.judging.conclude import conclude
+from hangtop_core.logs.judging.judge import judge
+from hangtop_core.logs.meaning.known import LAUNCHERS
+from hangtop_core.logs.reading.of_jobs import alive_of, of_job, of_run
+from hangtop_core.model.node.facts import KernelLine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hangtop_core.diagnosis import Verdict
-    from hangtop_core.logs.judge import Fold
-    from hangtop_core.logs.record import Record
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.logs.judging.judged import Fold, Judged
+    from hangtop_core.model.file_log import Record
+    from hangtop_core.model.snapshot import Job, Snapshot
 
 _KERNEL = frozenset({"K1", "K2", "K5"})
 """Lines of kernels that tell of an event of one process or GPU."""

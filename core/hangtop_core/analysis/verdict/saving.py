@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.analysis.dictionary import match
-from hangtop_core.analysis.frames import is_library, plain_name, where
 from hangtop_core.analysis.verdict.awaitedthread import thread_activity
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.positions import MOVES_S
-from hangtop_core.text import clean
+from hangtop_core.model.frames import is_library, plain_name, where
+from hangtop_core.stacks.dictionary import match
+from hangtop_core.text.clean import clean
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
 
 _IN_PIECES = frozenset({"sleep", "waiting", "busy", "io"})
 _VERB = r"(?:save|write|dump|(?<!re)store|persist|commit|flush)"

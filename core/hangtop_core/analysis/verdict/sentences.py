@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import ENDLESS
 from hangtop_core.analysis.standing import JITTER_S, left_at
 from hangtop_core.analysis.verdict.naming import name_ranks, name_subject
-from hangtop_core.text import of_several
+from hangtop_core.model.frames import ENDLESS
+from hangtop_core.text.clean import of_several
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

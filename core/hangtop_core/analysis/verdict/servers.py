@@ -35,16 +35,16 @@ from hangtop_core.analysis.verdict.requestwaits import (
     uses_zmq,
 )
 from hangtop_core.diagnosis import STALLED_AFTER_S, RequestWait
-from hangtop_core.text import clean
+from hangtop_core.text.clean import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.onethread import OneThread
     from hangtop_core.diagnosis import JobState
-    from hangtop_core.model import Process
+    from hangtop_core.model.snapshot import Process
+    from hangtop_core.stacks.kinds import Kind
 
 _GIVEN = frozenset(
     {

@@ -20,18 +20,18 @@ from hangtop_core.analysis.verdict.programs import programs, told_children
 from hangtop_core.analysis.verdict.saving import writes
 from hangtop_core.analysis.verdict.sentences import does, is_are, sentence, several, who
 from hangtop_core.analysis.verdict.steps import profile_step
-from hangtop_core.commands import Advice
 from hangtop_core.diagnosis import STALLED_AFTER_S
-from hangtop_core.rankset import rank_name
-from hangtop_core.text import duration
+from hangtop_core.text.clean import duration
+from hangtop_core.text.commands import Advice
+from hangtop_core.text.rank_sets import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.steptimes import StepTimes
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import JobState
+    from hangtop_core.stacks.kinds import Kind
 
 _NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
 _COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Job, Process, Rank
+    from hangtop_core.model.snapshot import Job, Process, Rank
 
 NEAR_PIDS = 64
 """How far the pid of a rank may be from that of one started just before or after it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hangtop_core import nodesets
 from hangtop_core.analysis.layout import by_node, place_text
 from hangtop_core.analysis.verdict.base import AT_START, Hit, Rule, Subject, alike
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, common_facts, fact, place_facts
@@ -17,20 +16,21 @@ from hangtop_core.analysis.verdict.network import sent_in_vain
 from hangtop_core.analysis.verdict.recorderrules import SUBSET
 from hangtop_core.analysis.verdict.sentences import does, is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import answers, as_host, on_node, trace_steps
-from hangtop_core.commands import Advice
-from hangtop_core.joining import master, size_name
-from hangtop_core.nodestates import AWAY, OBSERVED
-from hangtop_core.places import is_loopback
+from hangtop_core.jobs.joining import master, size_name
+from hangtop_core.model.node.states import AWAY, OBSERVED
+from hangtop_core.text import node_sets
+from hangtop_core.text.addresses import is_loopback
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Node
+    from hangtop_core.model.snapshot import Node
+    from hangtop_core.stacks.kinds import Kind
+    from hangtop_core.text.commands import Step
 
 NOT_ACKNOWLEDGED = 0.75
 """Confidence where kernels of other nodes get no answer to what their ranks sent, either."""
@@ -169,7 +169,7 @@ def _unreachable(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         names = {node.name for node in some}
         group = tuple(s for s in case.subjects if s.rank.node in names)
         node = max(some, key=lambda one: one.last_seen or 0.0)
-        name, why = nodesets.fold(names), node.cause or "silent"
+        name, why = node_sets.fold(names), node.cause or "silent"
         yield Hit(
             subjects=group,
             summary=sentence(
@@ -200,7 +200,7 @@ def _never_reached(case: Case, nodes: Mapping[str, Node]) -> Iterator[Hit]:
     for some in _alike(node for node in silent if case.waiters and node.last_seen is None):
         names = {node.name for node in some}
         seats = [seat for seat in lacking if seat.node in names]
-        name, why = nodesets.fold(names), some[0].cause or some[0].state
+        name, why = node_sets.fold(names), some[0].cause or some[0].state
         missing = place_text(seats) if len(some) == 1 else name_ranks(seat.rank for seat in seats)
         yield Hit(
             subjects=(),

@@ -10,17 +10,17 @@ from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
 from hangtop_core.analysis.verdict.outofmemory import limit_steps
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, several, who
 from hangtop_core.analysis.verdict.steps import on, word
-from hangtop_core.commands import Advice, Glob, Sign
-from hangtop_core.text import size
+from hangtop_core.text.clean import size
+from hangtop_core.text.commands import Advice, Glob, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.cgroups import Cgroup
-    from hangtop_core.commands import Step
-    from hangtop_core.model import Node
+    from hangtop_core.model.node.cgroups import Cgroup
+    from hangtop_core.model.snapshot import Node
+    from hangtop_core.stacks.kinds import Kind
+    from hangtop_core.text.commands import Step
 
 _WORKS: frozenset[Kind] = frozenset(
     {"busy", "io", "waiting", "data", "inline-data", "importing", "checkpoint", "unknown"}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core import room
-from hangtop_core.commands import (
+from hangtop_core.model.node import disk_space
+from hangtop_core.text.addresses import host_of, is_name, port_of
+from hangtop_core.text.commands import (
     Advice,
     Command,
     HiddenWordError,
@@ -18,14 +19,13 @@ from hangtop_core.commands import (
     spell,
     words_of,
 )
-from hangtop_core.places import host_of, is_name, port_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Node, Process, Rank
+    from hangtop_core.model.snapshot import Node, Process, Rank
 
 MAX_WORD = 300
 LENGTHS = Advice(
@@ -127,8 +127,8 @@ def thaw(process: Process, node: str) -> tuple[Command, ...]:
 
 def room_steps(case: Case, subject: Subject, mounts: Collection[str]) -> tuple[Command, ...]:
     """See how full file systems of a rank's node are, or quotas of its user on them."""
-    used_up = room.of(case.nodes.get(subject.rank.node), subject.rank.process)
-    found = [on(subject, *room.command(one)) for one in used_up if one.mount in mounts]
+    used_up = disk_space.of(case.nodes.get(subject.rank.node), subject.rank.process)
+    found = [on(subject, *disk_space.command(one)) for one in used_up if one.mount in mounts]
     others = {one.mount for one in used_up}
     shown = tuple(one for one in mounts if one not in others and word(one))
     full = on(subject, "df", "-h", *shown, Sign.THEN, "df", "-i", *shown)

@@ -12,16 +12,16 @@ from hangtop_core.analysis.verdict.positions import MOVES_S, place, position_tex
 from hangtop_core.analysis.verdict.saving import saver
 from hangtop_core.analysis.verdict.sentences import sentence, several, who
 from hangtop_core.analysis.verdict.steps import holders_step, on, trace_steps, word
-from hangtop_core.commands import Advice, Sign
 from hangtop_core.diagnosis import STALLED_AFTER_S
-from hangtop_core.text import duration, size
+from hangtop_core.text.clean import duration, size
+from hangtop_core.text.commands import Advice, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
-    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.model.descriptors import Descriptor
+    from hangtop_core.text.commands import Step
 
 _FROZEN = frozenset({"percpu_rwsem_wait", "__percpu_down_read", "__sb_start_write"})
 """Where the kernel keeps who wants to write until a file system is thawed."""

@@ -15,16 +15,16 @@ from hangtop_core.analysis.verdict.steps import as_host, on_node
 from hangtop_core.analysis.verdict.storehost import hosts_store, in_store, tcp_sockets
 from hangtop_core.analysis.verdict.storenames import resolve
 from hangtop_core.analysis.verdict.storestart import OUT_OF_REACH
-from hangtop_core.commands import Advice
-from hangtop_core.meters import Stalled
-from hangtop_core.places import host_of, is_address, is_loopback, port_of
-from hangtop_core.text import clean
+from hangtop_core.model.meters import Stalled
+from hangtop_core.text.addresses import host_of, is_address, is_loopback, port_of
+from hangtop_core.text.clean import clean
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Command
+    from hangtop_core.text.commands import Command
 
 
 _PAUSE_S = 15.0

@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.sourcelines import makes_store
-from hangtop_core.places import port_of
-from hangtop_core.process import STORE_THREAD
+from hangtop_core.model.process import STORE_THREAD
+from hangtop_core.text.addresses import port_of
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
-    from hangtop_core.descriptors import Descriptor, Socket
+    from hangtop_core.model.descriptors import Descriptor, Socket
 
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
 

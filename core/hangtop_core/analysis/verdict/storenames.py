@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.steps import as_host, on_node
-from hangtop_core.places import is_address, port_of
-from hangtop_core.text import clean
+from hangtop_core.text.addresses import is_address, port_of
+from hangtop_core.text.clean import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.analysis.verdict.base import Subject
-    from hangtop_core.commands import Command
-    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.model.descriptors import Descriptor
+    from hangtop_core.text.commands import Command
 
 
 def store_name(tries: Sequence[Subject], port: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.kinds import COMMUNICATION
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.descriptors import name_descriptor, peer
 from hangtop_core.analysis.verdict.evidence import SHOWN, common_facts, fact
@@ -14,19 +13,21 @@ from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence
 from hangtop_core.analysis.verdict.steps import as_host, on_node
 from hangtop_core.analysis.verdict.storehost import by_torchrun, hosts_store, open_sockets
-from hangtop_core.commands import Advice
-from hangtop_core.launchline import ELASTIC
-from hangtop_core.nodestates import OBSERVED
-from hangtop_core.places import Places, host_of, port_of
-from hangtop_core.text import clean
+from hangtop_core.model.node.places import Places
+from hangtop_core.model.node.states import OBSERVED
+from hangtop_core.stacks.kinds import COMMUNICATION
+from hangtop_core.text.addresses import host_of, port_of
+from hangtop_core.text.clean import clean
+from hangtop_core.text.commands import Advice
+from hangtop_core.text.launchers import ELASTIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
-    from hangtop_core.descriptors import Descriptor
     from hangtop_core.diagnosis import Evidence
+    from hangtop_core.model.descriptors import Descriptor
+    from hangtop_core.text.commands import Step
 
 _AT_ONCE = re.compile(
     r"(store(?:\(\))?)?\.(add|set|check|compare_set|append|multi_set|num_keys|delete_key)\s*\("

@@ -29,18 +29,18 @@ from hangtop_core.analysis.verdict.storehost import (
     tcp_sockets,
 )
 from hangtop_core.analysis.verdict.storenames import name_server, resolve, store_name
-from hangtop_core.commands import Advice, Sign
-from hangtop_core.places import is_address, port_of
-from hangtop_core.process import STORE_THREAD
+from hangtop_core.model.process import STORE_THREAD
+from hangtop_core.text.addresses import is_address, port_of
+from hangtop_core.text.commands import Advice, Sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
-    from hangtop_core.descriptors import Descriptor
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.logs.record import Record
+    from hangtop_core.model.descriptors import Descriptor
+    from hangtop_core.model.file_log import Record
+    from hangtop_core.text.commands import Step
 
 
 _CLOSED = frozenset({"T8", "T10"})

@@ -12,19 +12,19 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.sentences import sentence, who
 from hangtop_core.analysis.verdict.steps import on_node, who_is
 from hangtop_core.analysis.verdict.storehost import hosts_store, in_store, listens_at, tcp_sockets
-from hangtop_core.commands import Advice
-from hangtop_core.joining import world_size
-from hangtop_core.places import port_of
-from hangtop_core.text import clean
+from hangtop_core.jobs.joining import world_size
+from hangtop_core.text.addresses import port_of
+from hangtop_core.text.clean import clean
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
-    from hangtop_core.descriptors import Socket
     from hangtop_core.diagnosis import Evidence
+    from hangtop_core.model.descriptors import Socket
+    from hangtop_core.text.commands import Step
 
 
 def taken(case: Case) -> Iterator[Hit]:

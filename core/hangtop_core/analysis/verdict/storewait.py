@@ -12,13 +12,13 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.sentences import is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import trace_steps
-from hangtop_core.commands import Advice
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.kinds import Kind
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.stacks.kinds import Kind
 
 _COLLECTIVE: frozenset[Kind] = frozenset({"collective", "backward", "work-wait"})
 

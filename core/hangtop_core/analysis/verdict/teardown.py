@@ -12,7 +12,7 @@ from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.raised import also
 from hangtop_core.analysis.verdict.sentences import sentence, several, who
 from hangtop_core.analysis.verdict.steps import dump_step, on, strace_step, tails
-from hangtop_core.commands import Advice
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

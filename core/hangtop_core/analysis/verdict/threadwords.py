@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.frames import library_run, plain_name
 from hangtop_core.analysis.verdict.evidence import fact
+from hangtop_core.model.frames import library_run, plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.endings import Dead
     from hangtop_core.analysis.verdict.onethread import OneThread
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
 
 BY_CALL = 0.6
 """Confidence where another rank may have to call."""

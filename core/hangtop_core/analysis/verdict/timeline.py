@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core import nodesets
 from hangtop_core.analysis.flight.countdown import countdown
 from hangtop_core.analysis.standing import JITTER_S
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.diagnosis import Moment
-from hangtop_core.kernelline import read
-from hangtop_core.nodestates import AWAY
-from hangtop_core.rankset import rank_name
-from hangtop_core.text import clean, duration, plural, shorten
+from hangtop_core.logs.meaning.kernel_lines import read
+from hangtop_core.model.node.states import AWAY
+from hangtop_core.text import node_sets
+from hangtop_core.text.clean import clean, duration, plural, shorten
+from hangtop_core.text.rank_sets import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Hit, Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import MomentKind
-    from hangtop_core.kernelline import KernelLine
+    from hangtop_core.model.node.facts import KernelLine
 
 SHOWN = 4
 """Moments of one kind, and verdicts whose first sign is told."""
@@ -143,7 +143,7 @@ def _leaves(case: Case) -> Iterator[Moment]:
     for at, name in silent[:SHOWN]:
         yield _moment(at, "left", None, f"{name} was last heard of")
     if len(silent) > SHOWN:
-        rest = nodesets.fold(name for _, name in silent[SHOWN:])
+        rest = node_sets.fold(name for _, name in silent[SHOWN:])
         were = "was" if len(silent) == SHOWN + 1 else "were"
         yield _moment(silent[SHOWN][0], "left", None, f"{shorten(rest, 60)} {were} last heard of")
 

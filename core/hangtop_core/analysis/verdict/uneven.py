@@ -10,7 +10,6 @@ import re
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.frames import is_library, place, plain_name
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject, alike, besides
 from hangtop_core.analysis.verdict.callers import (
     PAST,
@@ -37,15 +36,16 @@ from hangtop_core.analysis.verdict.needs import MORE_OR_LESS
 from hangtop_core.analysis.verdict.recorderfacts import AGREED, apart, flight_facts, held
 from hangtop_core.analysis.verdict.sentences import is_are, several, who
 from hangtop_core.analysis.verdict.waitclasses import MAX_CLASSES
-from hangtop_core.commands import Advice
+from hangtop_core.model.frames import is_library, place, plain_name
+from hangtop_core.text.commands import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.callers import Block
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
+    from hangtop_core.text.commands import Step
 
 _WRAPPERS = (
     "/torch/nn/parallel/distributed.py",

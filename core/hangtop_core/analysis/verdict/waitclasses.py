@@ -12,7 +12,7 @@ from hangtop_core.analysis.verdict.naming import wait_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.model import Snapshot
+    from hangtop_core.model.snapshot import Snapshot
 
 Classes = tuple[tuple[str, tuple[Subject, ...]], ...]
 """What is waited in, in words, and by whom."""

@@ -12,16 +12,16 @@ from hangtop_core.analysis.verdict.network import SURE, sent_again
 from hangtop_core.analysis.verdict.sentences import sentence
 from hangtop_core.analysis.verdict.steps import on_node
 from hangtop_core.analysis.verdict.storehost import open_sockets
-from hangtop_core.rankset import rank_name
-from hangtop_core.text import clean, plural
+from hangtop_core.text.clean import clean, plural
+from hangtop_core.text.rank_sets import rank_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.descriptors import Socket
-    from hangtop_core.meters import Stalled
+    from hangtop_core.model.descriptors import Socket
+    from hangtop_core.model.meters import Stalled
 
 
 class _Dropped(NamedTuple):

@@ -15,17 +15,17 @@ from hangtop_core.analysis.verdict.evidence import fact
 from hangtop_core.analysis.verdict.naming import name_process, thread_text
 from hangtop_core.analysis.verdict.pipes import at_work, commands, connected, connections
 from hangtop_core.analysis.verdict.steps import dump_step, holders_step, on, word
-from hangtop_core.model import Process
-from hangtop_core.text import how_ended
+from hangtop_core.model.snapshot import Process
+from hangtop_core.text.clean import how_ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.commands import Step
-    from hangtop_core.descriptors import Descriptor
     from hangtop_core.diagnosis import Evidence
+    from hangtop_core.model.descriptors import Descriptor
+    from hangtop_core.text.commands import Step
 
 
 class Worker(Struct, frozen=True):

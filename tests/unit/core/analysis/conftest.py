@@ -12,7 +12,7 @@ from support.sentences import doubled, faults
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model.snapshot import Job, Snapshot
 
 MANY = 50
 """Jobs of so many ranks are not doubled: their tests are about size."""

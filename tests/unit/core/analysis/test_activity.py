@@ -6,11 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.activity import Activity, Reader
-from hangtop_core.analysis.dictionary import PATTERNS
-from hangtop_core.analysis.frames import library_run, package, plain_name, site
-from hangtop_core.analysis.kinds import COMMUNICATION
-from hangtop_core.descriptors import Descriptor, Socket
-from hangtop_core.model import DescriptorTable, Failure, Frame
+from hangtop_core.model.descriptors import Descriptor, Socket
+from hangtop_core.model.frames import library_run, package, plain_name, site
+from hangtop_core.model.snapshot import DescriptorTable, Failure, Frame
+from hangtop_core.stacks.dictionary import PATTERNS
+from hangtop_core.stacks.kinds import COMMUNICATION
 from support import build, situations
 from support.build import World
 from support.situations import (

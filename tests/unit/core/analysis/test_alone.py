@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.observing import decided
+from hangtop_core.session.observing import decided
 from support.build import NOW, World, judged
 from support.situations import BACKWARD, BASE, FUTEX, RUN, Stack, c10d, frame, user
 from support.verdicts import causes

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from hangtop_core.analysis.verdict.rules import RULES
-from hangtop_core.descriptors import Descriptor, Socket
-from hangtop_core.kernelline import KernelLine
-from hangtop_core.model import DescriptorTable, Fact, Node
+from hangtop_core.model.descriptors import Descriptor, Socket
+from hangtop_core.model.node.facts import KernelLine
+from hangtop_core.model.snapshot import DescriptorTable, Fact, Node
 from support.build import HUNG_SINCE, NOW, World, judged
 from support.situations import (
     FUTEX,
@@ -28,7 +28,7 @@ from support.verdicts import printing, told
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis, Need
-    from hangtop_core.model import Process, Rank, StackSample
+    from hangtop_core.model.snapshot import Process, Rank, StackSample
     from support.situations import Facts, Stack
 
 CHILD = (

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.descriptors import Descriptor
-from hangtop_core.model import DescriptorTable
+from hangtop_core.model.descriptors import Descriptor
+from hangtop_core.model.snapshot import DescriptorTable
 from support import situations
 from support.build import NOW, World
 from support.situations import BASE, FUTEX, RUN, SLEEP, frame, user

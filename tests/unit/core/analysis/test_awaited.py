@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.openers import process_names
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.descriptors import Descriptor, Holder, Socket
-from hangtop_core.model import DescriptorTable
+from hangtop_core.model.descriptors import Descriptor, Holder, Socket
+from hangtop_core.model.snapshot import DescriptorTable
 from support.build import NOW, World, judged
 from support.situations import (
     BASE,

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from hangtop.cli.diagnose import exit_status
+from hangtop.cli.jobs.observe import exit_status
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.kernelline import INIT_PID_NS, KernelLine, deaths
-from hangtop_core.model import Fact, Failure, Node, Recorder, Snapshot
-from hangtop_core.report import diagnosis_text
+from hangtop_core.logs.meaning.kernel_lines import INIT_PID_NS, deaths
+from hangtop_core.model.node.facts import KernelLine
+from hangtop_core.model.snapshot import Fact, Failure, Node, Recorder, Snapshot
+from hangtop_core.report.diagnosis import diagnosis_text
 from support.build import NOW, World, recorder
 from support.gpus import gpu
 from support.situations import FUTEX, c10d, thread

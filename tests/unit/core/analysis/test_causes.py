@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hangtop_core.model import Failure, Node
+from hangtop_core.model.snapshot import Failure, Node
 from support import situations
 from support.build import HUNG_SINCE, NOW, World, judged, recorder
 from support.situations import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hangtop_core.model import Node
+from hangtop_core.model.snapshot import Node
 from support.build import HUNG_SINCE, NOW, World, judged
 from support.situations import INIT, POLL, RECVFROM, RENDEZVOUS, RUN, SLEEP, frame, user
 from support.verdicts import blamed, hung

@@ -7,8 +7,8 @@ import shlex
 import pytest
 
 from hangtop_core.analysis.verdict.steps import answers, as_host
-from hangtop_core.descriptors import Descriptor, Holder, Socket
-from hangtop_core.model import DescriptorTable, Node
+from hangtop_core.model.descriptors import Descriptor, Holder, Socket
+from hangtop_core.model.snapshot import DescriptorTable, Node
 from support import situations
 from support.build import NOW, World, judged
 from support.situations import (

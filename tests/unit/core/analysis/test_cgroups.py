@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hangtop_core import cgroups
 from hangtop_core.analysis.cgroups import pressure_text
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.cgroups import Cgroup, Counts
-from hangtop_core.kernelline import KernelLine
-from hangtop_core.model import Node
+from hangtop_core.model.node import cgroups
+from hangtop_core.model.node.cgroups import Cgroup, Counts
+from hangtop_core.model.node.facts import KernelLine
+from hangtop_core.model.snapshot import Node
 from support.build import HUNG_SINCE, NOW, World
 from support.situations import FUTEX, RUN, SLEEP, c10d, user
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hangtop_core.descriptors import Descriptor, DescriptorTable, Socket
-from hangtop_core.meters import Meters
-from hangtop_core.model import Thread
+from hangtop_core.model.descriptors import Descriptor, DescriptorTable, Socket
+from hangtop_core.model.meters import Meters
+from hangtop_core.model.snapshot import Thread
 from support.build import HUNG_SINCE, NOW, World
 from support.situations import CHILD, PIPE_READ, WAITPID
 from support.verdicts import hung, judged
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Rank
+    from hangtop_core.model.snapshot import Rank
     from support.situations import Facts
 
 POLLS = ("S", "poll_schedule_timeout", "poll", None, None)

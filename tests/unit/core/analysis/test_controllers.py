@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.descriptors import Descriptor, Holder, Socket
-from hangtop_core.meters import Meters
-from hangtop_core.model import DescriptorTable
-from hangtop_core.report import diagnosis_text
+from hangtop_core.model.descriptors import Descriptor, Holder, Socket
+from hangtop_core.model.meters import Meters
+from hangtop_core.model.snapshot import DescriptorTable
+from hangtop_core.report.diagnosis import diagnosis_text
 from support.build import HUNG_SINCE, NOW, World, judged
 from support.situations import FUTEX, POLL, SLEEP, Facts, Stack, c10d, frame, inside, user
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop_core.analysis.activity import Reader
-from hangtop_core.meters import Stalled
-from hangtop_core.model import Frame, Node
+from hangtop_core.model.meters import Stalled
+from hangtop_core.model.snapshot import Frame, Node
 from support.build import HUNG_SINCE, NOW, World, judged
 from support.situations import (
     FUTEX,

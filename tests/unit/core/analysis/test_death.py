@@ -10,18 +10,18 @@ import pytest
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.death import CRASHED
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.kernelline import KernelLine
-from hangtop_core.limits import Limits
-from hangtop_core.logs.output import Output
-from hangtop_core.meters import Meters
-from hangtop_core.model import Fact, Node
+from hangtop_core.model.limits import Limits
+from hangtop_core.model.meters import Meters
+from hangtop_core.model.node.facts import KernelLine
+from hangtop_core.model.output import Output
+from hangtop_core.model.snapshot import Fact, Node
 from support.build import HUNG_SINCE, NOW, World
 from support.logs import parsed
 from support.situations import FUTEX, SLEEP, c10d
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Snapshot
+    from hangtop_core.model.snapshot import Snapshot
 
 COUNTED: dict[str, Any] = {"oom_kills": 3, "oom_killed_at": HUNG_SINCE + 4}
 OOM = "Memory cgroup out of memory: Killed process {} (python3) total-vm:1kB"

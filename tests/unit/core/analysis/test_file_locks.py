@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from hangtop_core.descriptors import Descriptor, Holder
-from hangtop_core.model import DescriptorTable
+from hangtop_core.model.descriptors import Descriptor, Holder
+from hangtop_core.model.snapshot import DescriptorTable
 from support.build import NOW, World, judged
 from support.situations import FLOCK, FUTEX, SLEEP, c10d, frame, user
 from support.verdicts import blamed, hung

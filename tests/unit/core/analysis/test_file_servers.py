@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.descriptors import Descriptor, FileServer
-from hangtop_core.model import DescriptorTable
+from hangtop_core.model.descriptors import Descriptor, FileServer
+from hangtop_core.model.snapshot import DescriptorTable
 from support import situations
 from support.build import HUNG_SINCE, NOW, World
 from support.situations import user

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.analysis.frames import since_fork
-from hangtop_core.descriptors import Descriptor, Holder, Socket
-from hangtop_core.model import DescriptorTable
-from hangtop_core.stacktable import StackTable
+from hangtop_core.model.descriptors import Descriptor, Holder, Socket
+from hangtop_core.model.frames import since_fork
+from hangtop_core.model.snapshot import DescriptorTable
+from hangtop_core.state.stack_table import StackTable
 from support.build import NOW, World, judged
 from support.situations import (
     BASE,

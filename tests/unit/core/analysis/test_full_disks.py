@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from hangtop_core.descriptors import Descriptor
-from hangtop_core.model import DescriptorTable, Node
-from hangtop_core.room import FullQuota
+from hangtop_core.model.descriptors import Descriptor
+from hangtop_core.model.node.facts import FullQuota
+from hangtop_core.model.snapshot import DescriptorTable, Node
 from support.build import NOW, World, judged
 from support.situations import PIPE_READ, RUN, SAVE, SLEEP, user
 from support.verdicts import printing

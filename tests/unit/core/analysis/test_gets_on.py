@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.descriptors import FilePosition
+from hangtop_core.model.descriptors import FilePosition
 from support import situations
 from support.build import NOW, World, judged
 from support.situations import (

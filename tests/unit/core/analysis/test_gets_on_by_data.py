@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.descriptors import Descriptor
-from hangtop_core.model import DescriptorTable, Node
+from hangtop_core.model.descriptors import Descriptor
+from hangtop_core.model.snapshot import DescriptorTable, Node
 from support import situations
 from support.build import NOW, World, judged
 from support.situations import (

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hangtop_core.hardware import GpuProcess, Nic, NvLink, Rows, Xid
-from hangtop_core.model import Node
-from hangtop_core.rankset import fold
+from hangtop_core.model.node.hardware import GpuProcess, Nic, NvLink, Rows, Xid
+from hangtop_core.model.snapshot import Node
+from hangtop_core.text.rank_sets import fold
 from support.build import HUNG_SINCE, NOW, World, judged
 from support.gpus import BUSY, IDLE, SPINS, gpu
 from support.situations import FUTEX, RUN, SLEEP, Facts, c10d, frame, user
@@ -18,7 +18,7 @@ from support.verdicts import causes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hangtop_core.hardware import Gpu
+    from hangtop_core.model.node.hardware import Gpu
 
 SYNC = (frame("synchronize", "torch/cuda/__init__.py", 1040), *user("train_step", 61))
 PIDS = [4000, 4010, 4020, 4030]

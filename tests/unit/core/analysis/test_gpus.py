@@ -18,8 +18,8 @@ from hangtop_core.analysis.gpus import (
     visible,
 )
 from hangtop_core.analysis.xids import events
-from hangtop_core.hardware import Gpu, GpuProcess, MigDevice, NvLink, Xid
-from hangtop_core.model import KernelLine, Node
+from hangtop_core.model.node.hardware import Gpu, GpuProcess, MigDevice, NvLink, Xid
+from hangtop_core.model.snapshot import KernelLine, Node
 from support.build import NOW, World
 from support.gpus import BUSY, IDLE, SPINS, gpu
 from support.situations import c10d, thread

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.descriptors import Descriptor, DescriptorTable, Holder, Socket
+from hangtop_core.model.descriptors import Descriptor, DescriptorTable, Holder, Socket
 from support import situations
 from support.build import NOW, World
 from support.large import operations
@@ -16,7 +16,7 @@ from support.situations import user, worker_in
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hangtop_core.model import Snapshot
+    from hangtop_core.model.snapshot import Snapshot
 
 FEW, MANY = 100, 400
 

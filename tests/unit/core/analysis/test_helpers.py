@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hangtop_core.descriptors import Descriptor, Holder, Socket
-from hangtop_core.model import DescriptorTable
+from hangtop_core.model.descriptors import Descriptor, Holder, Socket
+from hangtop_core.model.snapshot import DescriptorTable
 from support.build import NOW, World, judged
 from support.situations import FUTEX, POLL, SLEEP, WAITPID, Facts, Stack, frame, thread, user
 

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.descriptors import Descriptor, Socket
-from hangtop_core.meters import Stalled
-from hangtop_core.model import DescriptorTable, Node
+from hangtop_core.model.descriptors import Descriptor, Socket
+from hangtop_core.model.meters import Stalled
+from hangtop_core.model.snapshot import DescriptorTable, Node
 from support.build import NOW, World
 from support.situations import INIT, SLEEP, c10d, frame
 

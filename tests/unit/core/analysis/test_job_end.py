@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.jobend import attempt_of, job_end
 from hangtop_core.diagnosis import Attempt
-from hangtop_core.logs.output import Output
-from hangtop_core.model import Process
-from hangtop_core.outputs import parse
+from hangtop_core.model.output import Output
+from hangtop_core.model.snapshot import Process
+from hangtop_core.state.outputs import parse
 from support.build import NOW
 from support.ends import hanging, with_gone
 

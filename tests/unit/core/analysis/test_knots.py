@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.callers import parts_of
 from hangtop_core.analysis.verdict.p2pwaits import _step, _way
-from hangtop_core.model import Local
+from hangtop_core.model.snapshot import Local
 from support import situations
 from support.build import World, judged
 from support.situations import FUTEX, c10d, frame, user

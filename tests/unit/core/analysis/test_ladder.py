@@ -11,8 +11,8 @@ import pytest
 from hangtop_core.analysis.ladder import node as rungs_of_a_node
 from hangtop_core.analysis.ladder.climb import TO_THE_PROBE, climb
 from hangtop_core.analysis.ladder.fold import fold
-from hangtop_core.attach.messages import BadPieceError, decode
-from hangtop_core.check import (
+from hangtop_core.attach.wire.messages import BadPieceError, decode
+from hangtop_core.model.node.check import (
     Cache,
     Check,
     Clock,
@@ -27,7 +27,7 @@ from hangtop_core.check import (
     Trial,
     Way,
 )
-from hangtop_core.model import Fact, Failure, Node, RecorderWay
+from hangtop_core.model.snapshot import Fact, Failure, Node, RecorderWay
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.ladder.rung import Rung

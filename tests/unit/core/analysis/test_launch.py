@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import Fact, Node
-from hangtop_core.report import diagnosis_text
-from hangtop_core.stackreport import each_text
+from hangtop_core.model.snapshot import Fact, Node
+from hangtop_core.report.diagnosis import diagnosis_text
+from hangtop_core.report.stacks import each_text
 from support import situations
 from support.build import HUNG_SINCE, World, judged
 from support.halves import N1, N2, N3, culprits, halves, world
@@ -19,7 +19,7 @@ from support.verdicts import blamed, causes, hung, printing
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis, Verdict
-    from hangtop_core.model import Rank
+    from hangtop_core.model.snapshot import Rank
     from support.situations import Stack
 
 

@@ -11,7 +11,7 @@ from support.build import one_elsewhere
 from support.situations import BACKWARD, LOOP, c10d, frame, inside
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
     from support.situations import Stack
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.joining import world_size
+from hangtop_core.jobs.joining import world_size
 from support import situations
 from support.build import World, judged
 from support.situations import FUTEX, POLL, RECV, SLEEP, c10d, frame, user

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hangtop_core.descriptors import Descriptor, Holder, Socket
-from hangtop_core.model import DescriptorTable
+from hangtop_core.model.descriptors import Descriptor, Holder, Socket
+from hangtop_core.model.snapshot import DescriptorTable
 from support.build import HUNG_SINCE, NOW, World, judged
 from support.situations import (
     FIFO_OPEN,

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.hardware import GpuProcess
+from hangtop_core.model.node.hardware import GpuProcess
 from support.gpus import BUSY, SPINS, gpu
 from support.record import capture
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Snapshot
+    from hangtop_core.model.snapshot import Snapshot
 
 HANG_AFTER_S = 9.0
 

@@ -10,8 +10,8 @@ import pytest
 from hangtop_core.analysis import native
 from hangtop_core.analysis.verdict.needs import MOST, STALE_S
 from hangtop_core.analysis.verdict.rules import RULES
-from hangtop_core.descriptors import Descriptor, Socket
-from hangtop_core.model import (
+from hangtop_core.model.descriptors import Descriptor, Socket
+from hangtop_core.model.snapshot import (
     DescriptorTable,
     Fact,
     Failure,
@@ -20,7 +20,7 @@ from hangtop_core.model import (
     Recorder,
     RecorderWay,
 )
-from hangtop_core.report import diagnosis_text
+from hangtop_core.report.diagnosis import diagnosis_text
 from support.build import HUNG_SINCE, NOW, World, judged
 from support.situations import FUTEX, PIPE_WRITE, POLL, RUN, SLEEP, user
 

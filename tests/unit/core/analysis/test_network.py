@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.descriptors import Descriptor, Socket
-from hangtop_core.meters import Stalled
-from hangtop_core.model import DescriptorTable, Node
+from hangtop_core.model.descriptors import Descriptor, Socket
+from hangtop_core.model.meters import Stalled
+from hangtop_core.model.snapshot import DescriptorTable, Node
 from support.build import HUNG_SINCE, NOW, World, judged
 from support.situations import FUTEX, SLEEP, c10d, user
 from support.verdicts import blamed

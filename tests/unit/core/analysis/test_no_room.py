@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.descriptors import Descriptor
-from hangtop_core.model import DescriptorTable, Node
+from hangtop_core.model.descriptors import Descriptor
+from hangtop_core.model.snapshot import DescriptorTable, Node
 from support.build import NOW, World
 from support.situations import BASE, SLEEP, frame, user
 from support.verdicts import blamed, printing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.numerics import First, Numerics
+from hangtop_core.model.numerics import First, Numerics
 from support.build import NOW, World, judged
 from support.situations import SLEEP, user
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.meters import Stalled
-from hangtop_core.model import Node
+from hangtop_core.model.meters import Stalled
+from hangtop_core.model.snapshot import Node
 from support.build import World, judged
 from support.halves import N1, N2, N3, culprits, world
 from support.situations import FUTEX, INIT, POLL, SLEEP, c10d, frame, user

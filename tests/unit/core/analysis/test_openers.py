@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import openers
 from hangtop_core.analysis.openers import holder_text, names_by_node, openers_text
-from hangtop_core.descriptors import Holder, Opener, Openers
+from hangtop_core.model.descriptors import Holder, Opener, Openers
 from support.build import World
 
 if TYPE_CHECKING:
     import pytest
 
-    from hangtop_core.model import Snapshot
+    from hangtop_core.model.snapshot import Snapshot
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07\n"
 

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.columns import trace_of
-from hangtop_core.model import Recorder
-from hangtop_probe.columns import reduce
+from hangtop_core.model.recorder.columns import trace_of
+from hangtop_core.model.snapshot import Recorder
+from hangtop_probe.recorder.columns import reduce
 from support.build import NOW, World
 from support.flight import Job
 from support.situations import BACKWARD, FUTEX, c10d, frame, inside

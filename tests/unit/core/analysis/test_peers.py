@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.peers import End, peers, sought, unread
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.descriptors import Descriptor, Socket
-from hangtop_core.model import DescriptorTable, Node
+from hangtop_core.model.descriptors import Descriptor, Socket
+from hangtop_core.model.snapshot import DescriptorTable, Node
 from support.build import NOW, World
 from support.situations import FUTEX, RECVFROM, STOP, URLLIB, c10d, frame, user
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Snapshot
+    from hangtop_core.model.snapshot import Snapshot
 
 A, B = "10.77.0.2:41822", "10.77.0.3:29555"
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.descriptors import FilePosition
-from hangtop_core.filerate import Way
+from hangtop_core.model.descriptors import FilePosition
+from hangtop_core.state.file_rate import Way
 from support.build import HUNG_SINCE, NOW, World
 from support.situations import RUN, user
 

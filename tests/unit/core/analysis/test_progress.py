@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import Node
+from hangtop_core.model.snapshot import Node
 from support import situations
 from support.build import NOW, World, judged
 from support.situations import (

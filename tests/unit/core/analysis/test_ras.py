@@ -8,16 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import Node
-from hangtop_core.ras import Ras, from_json
-from hangtop_core.rastext import from_text
+from hangtop_core.model.recorder.ras import Ras, from_json
+from hangtop_core.model.recorder.ras_text import from_text
+from hangtop_core.model.snapshot import Node
 from support.build import NOW, World
 from support.ras import document, missing, rank, text
 from support.situations import FUTEX, SLEEP, c10d, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis, Verdict
-    from hangtop_core.model import Job
+    from hangtop_core.model.snapshot import Job
 
 HOST = "10.0.0.1"
 HERE = Node("n1", "ready", addresses=(HOST,))

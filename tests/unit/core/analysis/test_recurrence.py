@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.steptimes import step_times
-from hangtop_core.observing import decided
-from hangtop_core.recurring import Wait
-from hangtop_core.report import headline
+from hangtop_core.model.recurring import Wait
+from hangtop_core.report.diagnosis import headline
+from hangtop_core.session.observing import decided
 from support.build import NOW, World, judged
 from support.situations import FUTEX, LOADER, RUN, SLEEP, c10d, frame, user
 from support.verdicts import causes

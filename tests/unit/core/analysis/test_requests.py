@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from hangtop_core.descriptors import Descriptor, Socket
-from hangtop_core.model import DescriptorTable
+from hangtop_core.model.descriptors import Descriptor, Socket
+from hangtop_core.model.snapshot import DescriptorTable
 from support.build import NOW, World, judged
 from support.situations import (
     CHILD,

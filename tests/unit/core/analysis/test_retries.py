@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.stacktable import StackTable
+from hangtop_core.state.stack_table import StackTable
 from support.build import NOW, World, judged
 from support.situations import BASE, FUTEX, POLL, SLEEP, Stack, frame, thread, user
 from support.verdicts import blamed, printing
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Frame
+    from hangtop_core.model.snapshot import Frame
 
 SOURCE = "time.sleep(delay)"
 ASK = replace(

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from hangtop_core import fixes
 from hangtop_core.analysis.flight import ways
 from hangtop_core.analysis.flight.patterns import PATTERNS
 from hangtop_core.analysis.verdict.document import page
 from hangtop_core.analysis.verdict.rules import RULES
-from hangtop_core.commands import texts
-from hangtop_core.logs.steps import STEPS
+from hangtop_core.logs.meaning.steps import STEPS
+from hangtop_core.text import fixes
+from hangtop_core.text.commands import texts
 from support.sentences import grammar, unpasted
 
 ROOT = Path(__file__).parents[4]

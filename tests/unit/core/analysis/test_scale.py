@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from hangtop_core.analysis.stacks import flatten, merge
 from hangtop_core.analysis.verdict import engine
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach.reports import LogPiece
-from hangtop_core.descriptors import Descriptor, Holder
-from hangtop_core.model import DescriptorTable
-from hangtop_core.outputs import Outputs
+from hangtop_core.attach.wire.reports import LogPiece
+from hangtop_core.model.descriptors import Descriptor, Holder
+from hangtop_core.model.snapshot import DescriptorTable
+from hangtop_core.stacks.merging import flatten, merge
+from hangtop_core.state.outputs import Outputs
 from support import situations
 from support.build import NOW, World
 from support.large import HANG_AFTER, Large, counted, operations
@@ -39,7 +39,7 @@ from support.situations import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hangtop_core.model import Snapshot
+    from hangtop_core.model.snapshot import Snapshot
 
 
 class Counting(Mapping[str, Stack]):

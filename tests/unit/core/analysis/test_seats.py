@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.analysis.layout import seats
-from hangtop_core.meters import Stalled
-from hangtop_core.model import Node
+from hangtop_core.model.meters import Stalled
+from hangtop_core.model.snapshot import Node
 from support.build import judged
 from support.halves import N1, N2, N3, culprits, halves, world
 from support.situations import INIT, POLL, SLEEP, c10d

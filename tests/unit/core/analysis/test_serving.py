@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.model import StackSample, ThreadStack
-from hangtop_core.stacktable import StackTable
+from hangtop_core.model.snapshot import StackSample, ThreadStack
+from hangtop_core.state.stack_table import StackTable
 from support.build import NOW, World, judged
 from support.situations import (
     BASE,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.analysis.progress import Progress
 from hangtop_core.analysis.since import hung_since
 from hangtop_core.analysis.standing import Standing
-from hangtop_core.model import Job, Process, Rank, Recorder, Snapshot
+from hangtop_core.model.recorder.trace import Trace
+from hangtop_core.model.snapshot import Job, Process, Rank, Recorder, Snapshot
 
 BEGAN, NOW = 1000.0, 1040.0
 WATCHED = Standing(BEGAN + 1.0, NOW, False, NOW)

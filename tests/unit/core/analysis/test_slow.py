@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.lately import Lately, Looker
-from hangtop_core.observing import decided
-from hangtop_core.stacktable import StackTable
+from hangtop_core.model.activity_window import Lately, Looker
+from hangtop_core.session.observing import decided
+from hangtop_core.state.stack_table import StackTable
 from support import situations
 from support.build import NOW, World, judged
 from support.situations import FUTEX, RUN, c10d, frame, user

@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.descriptors import Descriptor, Socket
-from hangtop_core.logs.output import Output
-from hangtop_core.logs.telling import who
-from hangtop_core.meters import Meters, Stalled
-from hangtop_core.model import DescriptorTable, Node, Thread
-from hangtop_core.outputs import parse
+from hangtop_core.logs.judging.telling import who
+from hangtop_core.model.descriptors import Descriptor, Socket
+from hangtop_core.model.meters import Meters, Stalled
+from hangtop_core.model.output import Output
+from hangtop_core.model.snapshot import DescriptorTable, Node, Thread
+from hangtop_core.state.outputs import parse
 from support.build import NOW, World, judged
 from support.situations import INIT, MESH, POLL, RECVFROM, RUN, SLEEP, inside, user
 from support.verdicts import causes, first, printing

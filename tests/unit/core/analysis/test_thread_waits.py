@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.sourcelines import needs_no_lock, sleeps
-from hangtop_core.lately import Lately
+from hangtop_core.model.activity_window import Lately
 from support.build import HUNG_SINCE, NOW, World, judged
 from support.situations import BACKWARD, FUTEX, JOIN, POLL, RUN, c10d, frame, thread, user
 from support.verdicts import blamed

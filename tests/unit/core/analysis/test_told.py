@@ -10,11 +10,11 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.analysis.verdict.others import BY_ITSELF
 from hangtop_core.analysis.verdict.rules import RULES
-from hangtop_core.hardware import GpuProcess
-from hangtop_core.kernelline import KernelLine
-from hangtop_core.model import Fact, Node
-from hangtop_core.report import diagnosis_text
-from hangtop_core.text import duration
+from hangtop_core.model.node.facts import KernelLine
+from hangtop_core.model.node.hardware import GpuProcess
+from hangtop_core.model.snapshot import Fact, Node
+from hangtop_core.report.diagnosis import diagnosis_text
+from hangtop_core.text.clean import duration
 from support.build import ATTACHED, HUNG_SINCE, NOW, World, judged
 from support.gpus import gpu
 from support.logs import with_log

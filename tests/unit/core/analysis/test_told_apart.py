@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.descriptors import Descriptor, DescriptorTable, Socket
-from hangtop_core.logs.output import Output
-from hangtop_core.observing import decided
+from hangtop_core.model.descriptors import Descriptor, DescriptorTable, Socket
+from hangtop_core.model.output import Output
+from hangtop_core.session.observing import decided
 from support import build, situations
 from support.build import World
 from support.logs import parsed

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.descriptors import Descriptor, DescriptorTable, Holder, Socket
-from hangtop_core.logs.output import Output
-from hangtop_core.model import Node
+from hangtop_core.model.descriptors import Descriptor, DescriptorTable, Holder, Socket
+from hangtop_core.model.output import Output
+from hangtop_core.model.snapshot import Node
 from support import build, situations
 from support.build import World
 from support.logs import parsed
@@ -20,7 +20,7 @@ from support.verdicts import first
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.logs.whose import FileLog
+    from hangtop_core.model.file_log import FileLog
 
 SHM = (
     "RuntimeError: unable to allocate shared memory(shm) for file </torch_{}_17_5>: "

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hangtop_core.descriptors import Descriptor, Holder, Socket
-from hangtop_core.model import DescriptorTable
+from hangtop_core.model.descriptors import Descriptor, Holder, Socket
+from hangtop_core.model.snapshot import DescriptorTable
 from support.build import NOW, World, hung, judged
 from support.situations import (
     CHILD,
@@ -24,7 +24,7 @@ from support.situations import (
 )
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Process, Rank, StackSample
+    from hangtop_core.model.snapshot import Process, Rank, StackSample
     from support.situations import Facts, Stack
 
 POOL_MAP: Stack = (

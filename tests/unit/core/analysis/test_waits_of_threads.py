@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hangtop_core.descriptors import Descriptor, Socket
-from hangtop_core.model import DescriptorTable
+from hangtop_core.model.descriptors import Descriptor, Socket
+from hangtop_core.model.snapshot import DescriptorTable
 from support.build import NOW, World, hung, judged
 from support.situations import (
     BASE,

@@ -19,6 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.attach.wire.command_log import CommandRecord
 from hangtop_core.capture import (
     Facts,
     Redaction,
@@ -32,16 +33,16 @@ from hangtop_core.capture import (
 )
 from hangtop_core.capture.boundary import harmless
 from hangtop_core.capture.redact import Redactor
-from hangtop_core.columns import ENTRY, MAX_LENGTH
-from hangtop_core.commandlog import CommandRecord
 from hangtop_core.diagnosis import Diagnosis, JobState, MomentKind
 from hangtop_core.errors import BadCaptureError, CaptureWriteError
-from hangtop_core.hardware import Gpu
-from hangtop_core.logs.output import Output
-from hangtop_core.meters import Meters
-from hangtop_core.model import DescriptorTable, Node, NodeState, RankState, Role
-from hangtop_core.outputs import parse
-from hangtop_core.updates import Update
+from hangtop_core.model.meters import Meters
+from hangtop_core.model.node.hardware import Gpu
+from hangtop_core.model.output import Output
+from hangtop_core.model.rankstates import RankState
+from hangtop_core.model.recorder.columns import ENTRY, MAX_LENGTH
+from hangtop_core.model.snapshot import DescriptorTable, Node, NodeState, Role
+from hangtop_core.model.updates import Update
+from hangtop_core.state.outputs import parse
 from support.plants import leaks, plants
 from support.record import load as recording
 
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hangtop_core.model import Snapshot
+    from hangtop_core.model.snapshot import Snapshot
 
 NAMES = ("skip", "recorder", "cluster", "dataloader-worker", "stopped", "lock", "progressing")
 LOG = "".join(f"2026-01-01 00:00:{n:02} step {n} on a line of its own\n" for n in range(60))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hangtop_core.capture import default_name
-from hangtop_core.updates import Update
+from hangtop_core.model.updates import Update
 from support.build import World
 
 

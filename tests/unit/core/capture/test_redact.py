@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hangtop_core.capture import counted
 from hangtop_core.capture.form import CAME_MASKED
 from hangtop_core.capture.redact import Redaction, Redactor
-from hangtop_core.model import Job, Node, Snapshot
-from hangtop_probe.secrets import MASK, mask_arguments, mask_text
+from hangtop_core.model.snapshot import Job, Node, Snapshot
+from hangtop_probe.secrets.mask import MASK, mask_arguments, mask_text
 from support.plants import Plant, leaks, plants
 
 ALL = plants()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.cores import elf, find, packed
-from hangtop_core.cores.pattern import understand
 from hangtop_core.cores.read import read
-from hangtop_probe.tools import Tools
+from hangtop_core.model.node.core_pattern import understand
+from hangtop_probe.wire.tools import Tools
 from support.cores.image import core
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from hangtop_core.cores import native as by_gdb
 from hangtop_core.cores import python as by_pystack
 from hangtop_core.cores.explain import explain
 from hangtop_core.cores.native import parse
-from hangtop_core.cores.pattern import expected, understand
 from hangtop_core.cores.python import PythonThread
 from hangtop_core.cores.read import read, spawned
 from hangtop_core.cores.threads import CoreThread, merge
-from hangtop_core.frame import Frame
-from hangtop_core.model import Local
-from hangtop_probe.tools import Tools
+from hangtop_core.model.frame import Frame
+from hangtop_core.model.node.core_pattern import expected, understand
+from hangtop_core.model.snapshot import Local
+from hangtop_probe.wire.tools import Tools
 from support.cores.image import STACK, core
 
 if TYPE_CHECKING:

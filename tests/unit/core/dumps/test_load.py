@@ -20,9 +20,9 @@ from hangtop_core.dumps.find import DumpFile
 from hangtop_core.dumps.load import Loaded, load
 from hangtop_core.dumps.pool import Reading, read
 from hangtop_core.dumps.safe import decode
-from hangtop_core.flightreport import entries_text, flight_text
-from hangtop_probe.columns import MAX_ENTRIES
-from hangtop_probe.unpickle import ForeignError, RefusedError, TruncatedError
+from hangtop_core.report.flight import entries_text, flight_text
+from hangtop_probe.recorder.columns import MAX_ENTRIES
+from hangtop_probe.recorder.unpickle import ForeignError, RefusedError, TruncatedError
 from support.flight import Job, as_json, blamed, traces, write
 from support.processes import PATIENCE, wait_until
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop_core.nettest import said
-from hangtop_core.nettest.conduct import Conductor, Wanted, are_slow
-from hangtop_core.nettest.facts import Spot, Way
+from hangtop_core.nettest.conduct import Conductor, are_slow
+from hangtop_core.nettest.facts import Spot, Wanted, Way
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

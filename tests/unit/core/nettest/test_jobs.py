@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop_core.nettest import judge, said
-from hangtop_core.nettest.conduct import Wanted
-from hangtop_core.nettest.facts import Facts, JobRun, Member, Names, Outcome, Spot
+from hangtop_core.nettest.facts import Facts, JobRun, Member, Names, Outcome, Spot, Wanted
 from hangtop_core.nettest.jobs import Jobs
 
 if TYPE_CHECKING:

@@ -7,16 +7,16 @@ from itertools import permutations
 
 import pytest
 
-from hangtop_core.attach.largepackets import TO
-from hangtop_core.check import Clock
-from hangtop_core.commands import texts
+from hangtop_core.attach.ways.large_packets import TO
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import UsageError
+from hangtop_core.model.node.check import Clock
 from hangtop_core.nettest import judge, report, said
 from hangtop_core.nettest.choose import spots
 from hangtop_core.nettest.facts import Facts, Names, Spot, Way
 from hangtop_core.nettest.judge_links import fits, gloo_lacks
 from hangtop_core.nettest.judge_ports import of_ports
+from hangtop_core.text.commands import texts
 from support.documents import misfits
 from support.nettest import broken, causes, facts, failing, link, look, only
 

@@ -6,9 +6,9 @@ from itertools import combinations
 
 import msgspec
 
-from hangtop_core.commands import texts
 from hangtop_core.nettest import judge, report
 from hangtop_core.nettest.facts import Facts, JobRun, Member, Outcome
+from hangtop_core.text.commands import texts
 from support.nettest import NODES, facts, failing, only, pair, run
 
 # Recorded with torch 2.13 on one machine: AVX512, and ATEN_CPU_CAPABILITY=default.

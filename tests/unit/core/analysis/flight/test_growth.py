@@ -11,7 +11,7 @@ from hangtop_core.analysis.flight import waits, world
 from hangtop_core.analysis.flight.groups import group_lines
 from hangtop_core.analysis.flight.picture import examine
 from hangtop_core.diagnosis import to_json
-from hangtop_core.flightreport import flight_text
+from hangtop_core.report.flight import flight_text
 from support.flight import Job, blamed, traces
 from support.growth import MOST, growth
 

@@ -8,13 +8,13 @@ import pytest
 
 from hangtop_core.analysis.flight.live import in_flight, picture
 from hangtop_core.analysis.flight.members import attendees
-from hangtop_core.descriptors import Failure
-from hangtop_core.model import Recorder
-from hangtop_core.recorder import RecorderWay
+from hangtop_core.model.descriptors import Failure
+from hangtop_core.model.recorder.recorder import RecorderWay
+from hangtop_core.model.snapshot import Recorder
 from support.build import NOW, World, recorder
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Rank
+    from hangtop_core.model.snapshot import Rank
 
 
 def ranks(*said: Recorder | None) -> tuple[Rank, ...]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.analysis.flight.trace import Call
 from hangtop_core.analysis.flight.unlike import same_bytes
+from hangtop_core.model.recorder.trace import Call
 from support.flight import Job, blamed, judge
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Clusters other than Slurm's: Kubernetes and Ray."""

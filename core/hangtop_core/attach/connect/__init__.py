@@ -1,0 +1,1 @@
+"""Connections to nodes: starting a probe, the engine that moves bytes, the link."""

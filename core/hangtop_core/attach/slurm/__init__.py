@@ -1,0 +1,1 @@
+"""Slurm: its jobs, its nodes, and probes started by srun."""

@@ -1,0 +1,1 @@
+"""Ways to a node: local, ssh, pdsh, a command; which nodes, and why a login failed."""

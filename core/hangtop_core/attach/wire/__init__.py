@@ -1,0 +1,1 @@
+"""Messages between head and probe: framing, decoding, requests, and what was run."""

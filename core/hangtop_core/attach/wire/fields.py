@@ -1,0 +1,166 @@
+"""What changed of processes and nodes, field by field: of a piece of `messages.WatchPiece`.
+
+A value that does not fit is dropped and named; the others of its process or node are kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from hangtop_core.attach.wire.messages import MISFITS
+from hangtop_core.attach.wire.strings import ThreadRow, threads
+from hangtop_core.model.meters import MetersPart, told
+from hangtop_core.model.snapshot import Node, Process
+from hangtop_core.text import fixes
+from hangtop_core.text.clean import Text, clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+FEW = 8
+"""Fields that are read one by one: of more it is cheaper to look at all there are."""
+
+
+class Fields:
+    """Fields of which some are sent, each of a type of its own."""
+
+    def __init__(self, types: Mapping[str, Any]) -> None:
+        """``types`` by name."""
+        self.types = types
+        self._some: Any = msgspec.defstruct(
+            "Some", [(name, kind | UnsetType, UNSET) for name, kind in types.items()], gc=False
+        )
+
+    def read(self, raw: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
+        """Decode known fields, all at once where they are good, else one by one."""
+        if not raw:
+            return {}
+        try:
+            some = msgspec.convert(raw, self._some)
+        except MISFITS:
+            return self._each(raw, wrong)
+        if len(raw) > FEW:
+            told = msgspec.structs.asdict(some)
+            return {name: value for name, value in told.items() if value is not UNSET}
+        sent = (name for name in raw if name in self.types)
+        return {name: value for name in sent if (value := getattr(some, name)) is not UNSET}
+
+    def _each(self, raw: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
+        good: dict[str, Any] = {}
+        for name in raw.keys() & self.types.keys():
+            try:
+                good[name] = msgspec.convert(raw[name], self.types[name])
+            except MISFITS as error:
+                wrong.append(f"{name}: {clean(str(error), 200)}")
+        return good
+
+
+def _default(item: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
+    """How `msgspec.defstruct` takes what a field is where it is not told; nothing where it is."""
+    if item.default_factory is not msgspec.NODEFAULT:
+        return (msgspec.field(default_factory=item.default_factory),)
+    return () if item.default is msgspec.NODEFAULT else (item.default,)
+
+
+_TOLD = {
+    **{item.name: item.type for item in msgspec.structs.fields(Process) if item.name != "node"},
+    "denied": tuple[Text, Text | None]
+    | None,  # why, and a fix as `hangtop_probe.wire.fixes` has it
+    "threads": list[ThreadRow],
+}
+_PROCESS = Fields({**_TOLD, "meters": MetersPart})
+_WHOLE: Any = msgspec.defstruct(
+    "Whole",
+    [
+        (item.name, _TOLD[item.name], *_default(item))
+        for item in msgspec.structs.fields(Process)
+        if item.name in _TOLD
+    ],
+    gc=False,
+)
+"""A process as it is told for the first time: the fields of `Process`, in their order."""
+_process: Callable[..., Process] = Process
+_AT = {name: place for place, name in enumerate(_WHOLE.__struct_fields__)}
+_STARTED, _DENIED, _THREADS = _AT["started_at"], _AT["denied"], _AT["threads"]
+_OWN = frozenset(
+    {
+        "load1",
+        "memory_total",
+        "memory_available",
+        "shm_total",
+        "shm_free",
+        "mounts",
+        "addresses",
+        "cpus",
+        "processes",
+        "python_processes",
+        "other_users",
+        "capabilities",
+        "cgroups",
+        "oom_kills",
+        "memory_full",
+        "io_full",
+        "kernel_lines",
+        "full_mounts",
+        "full_quotas",
+        "no_inodes",
+    }
+)
+"""Fields of a node that its pieces tell."""
+_NODE = Fields({i.name: i.type for i in msgspec.structs.fields(Node) if i.name in _OWN})
+
+
+def pid_of(key: str) -> int | None:
+    """Return the process id that a key of `set` or `gone` is, or None when it is none."""
+    return int(key) if key.isdecimal() and len(key) < 11 else None
+
+
+def read_whole(raw: object, strings: Mapping[int, str], node: str, skew: float) -> Process | None:
+    """Return a process that is told for the first time; None unless all of it is good.
+
+    What `read_changes` does, but all at once: thousands come with the start.
+    """
+    try:
+        told = list(msgspec.structs.astuple(msgspec.convert(raw, _WHOLE)))
+        told[_THREADS] = threads(told[_THREADS], strings)
+    except (*MISFITS, KeyError):
+        return None
+    told[_STARTED] -= skew
+    if told[_DENIED] is not None:
+        told[_DENIED] = fixes.denied(*told[_DENIED])
+    return _process(*told, node)
+
+
+def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any], list[str]]:
+    """Decode the changed fields of one process; return them, and what could not be read.
+
+    Of ``meters`` those that changed, by name.
+    """
+    if not isinstance(raw, dict):
+        return {}, ["is not an object"]
+    wrong: list[str] = []
+    changes = _PROCESS.read(raw, wrong)
+    if changes.get("denied") is not None:
+        changes["denied"] = fixes.denied(*changes["denied"])
+    if "meters" in changes:
+        changes["meters"] = told(changes["meters"], raw["meters"])
+    if "threads" in changes:
+        try:
+            changes["threads"] = threads(changes["threads"], strings)
+        except KeyError as error:
+            del changes["threads"]
+            wrong.append(f"threads: {error}")
+    return changes, wrong
+
+
+def read_node(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Decode the changed fields of a node; return them, and what could not be read."""
+    wrong: list[str] = []
+    fields = _NODE.read(raw, wrong)
+    if "capabilities" in fields:
+        fields["capabilities"] = fixes.worded(fields["capabilities"])
+    return fields, wrong

@@ -1,0 +1,1 @@
+"""What nodes are asked and how often: requests, rounds, sampling."""

@@ -1,0 +1,1 @@
+"""Processes into jobs: pure, from what processes say about themselves."""

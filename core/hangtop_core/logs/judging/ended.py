@@ -1,0 +1,257 @@
+"""Whether an error ended its rank, or the rank went on after it: pure, from all that logs tell.
+
+A traceback alone does not say it: a rank may have caught and logged the exception. What tells, in
+this order: torch's hook printed it, which only happens as the main thread ends; a launcher says how
+the rank left; the rank printed on; its launcher's report of all that failed does not name it.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hangtop_core.logs.meaning.known import LAUNCHERS
+from hangtop_core.logs.meaning.life import SURVIVABLE
+from hangtop_core.logs.parsing.blocks import FATAL, GOES_ON
+from hangtop_core.model.file_log import After, Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from hangtop_core.logs.parsing.whose import Whose
+    from hangtop_core.model.file_log import FileLog, Record
+
+LATER = 5.0
+"""Seconds within which a process that has an error ends, and within which clocks of nodes agree."""
+FEW = 3
+"""Lines that a process prints after an error that ends it, at most, as a rule."""
+BUFFER = 8192
+"""Bytes that an ending Python process still writes of what it printed before, as
+`io.DEFAULT_BUFFER_SIZE` says. torchrun's ranks have no such buffer (`python -u`)."""
+LONG = 60.0
+"""Seconds after which a rank that left with an error has left because of another one."""
+_PARTS = frozenset({"root", "timeout", "cascade"})
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
+"""Signals by which a process ends that has crashed."""
+TOLD_TO = (-15, -2, 0)
+"""Exit statuses of ranks that an error of their own did not end: SIGTERM, SIGINT, success."""
+
+
+def weigh(
+    records: Iterable[Record],
+    whose: Whose,
+    files: Sequence[FileLog],
+    alive: Collection[int | None] = (),
+) -> list[Record]:
+    """The records, with how sure it is that errors have ended their ranks.
+
+    The part of those after which a rank went on is `survived`; ``alive`` are ranks seen to live.
+    """
+    some = list(records)
+    scene = _Scene(some, whose, files, alive)
+    weighed = []
+    for record in some:
+        if record.code in SURVIVABLE and record.part in _PARTS:
+            last = _last(record)
+            sure = scene.sure(last)
+            if not sure:
+                record = msgspec.structs.replace(last, part="survived")
+            elif record.part == "root" and _ends(record):
+                rank = record.rank if record.rank is not None else scene.only
+                record = msgspec.structs.replace(last, sure=sure, rank=rank)
+        weighed.append(record)
+    return weighed
+
+
+def status(record: Record) -> int | None:
+    """The exit status that a launcher's line tells of a rank, negative of a signal."""
+    if record.code not in LAUNCHERS:
+        return None
+    if "exit" in record.fields:
+        number = int(record.fields["exit"])
+        # mpirun names the signal that ended a rank by its number.
+        return -number if record.code == "MPI" else number
+    if record.code not in ("SLURM", "SPAWN"):
+        return None
+    told = record.fields.get("signal") or record.fields.get("error") or ""
+    ends = -signal.SIGTERM if record.part == "cascade" else -signal.SIGKILL
+    return next((-one for one in CRASHES if told.startswith(_names(one))), ends)
+
+
+def _names(one: signal.Signals) -> tuple[str, ...]:
+    """How launchers name a signal: `SIGSEGV`, or `Segmentation fault` as a shell does."""
+    return one.name, signal.strsignal(one) or one.name
+
+
+def _changed(files: Sequence[FileLog], whose: Whose) -> dict[int, float]:
+    """Return by rank when files that are one rank's were changed last."""
+    times: dict[int, float] = {}
+    for number, file in enumerate(files):
+        rank = whose.rank(number, Origin())
+        if rank is not None and file.changed is not None:
+            times[rank] = max(times.get(rank, 0.0), file.changed)
+    return times
+
+
+def _has_ended_rank(record: Record) -> bool:
+    return record.part == "root" and record.how in FATAL and record.rank is not None
+
+
+class _Scene:
+    """What all records tell together of how ranks have left."""
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        whose: Whose,
+        files: Sequence[FileLog],
+        alive: Collection[int | None],
+    ) -> None:
+        self._files = files
+        self._alive = frozenset(alive)
+        self._status: dict[int, int] = {}
+        """Exit status by rank."""
+        self._reports: dict[int, set[int]] = defaultdict(set)
+        """By number of a file: all ranks that torchrun's report in it names as failed."""
+        self._errors: dict[int, list[Record]] = defaultdict(list)
+        self._until = {rank: at or 0.0 for rank, (_, at) in whose.last().items()}
+        """When each rank has printed last."""
+        self._changed = _changed(files, whose)
+        """When files that are one rank's were changed last."""
+        self._lost: set[int | None] = set()
+        """Who has lost the connection to somebody."""
+        for record in records:
+            if record.code in LAUNCHERS:
+                self._launcher(record)
+            elif record.part in _PARTS:
+                self._error(record)
+        hooked = {r for r, errors in self._errors.items() if any(e.how in FATAL for e in errors)}
+        self._unexplained = {r for r, s in self._status.items() if s not in TOLD_TO} - hooked
+        """Ranks that left with an error that nothing but a traceback of theirs can tell."""
+        self._explained = {record.rank for record in records if _has_ended_rank(record)}
+        """Ranks that an error is known of which has ended them for sure."""
+
+    def _launcher(self, record: Record) -> None:
+        if record.rank is None:
+            return
+        number = status(record)
+        if number is not None:
+            self._status[record.rank] = number
+        if record.code == "T16" and {"exit", "host"} <= record.fields.keys():
+            self._reports[record.file].add(record.rank)
+
+    def _error(self, record: Record) -> None:
+        if record.part == "cascade":
+            self._lost.add(record.rank)
+        if record.rank is not None:
+            self._errors[record.rank].append(record)
+            latest = max(record.at or 0.0, (record.again.at or 0.0) if record.again else 0.0)
+            self._until[record.rank] = max(self._until.get(record.rank, 0.0), latest)
+
+    def sure(self, record: Record) -> float:
+        """How sure it is that an error has ended who printed it; 0 where that went on."""
+        if record.how in FATAL:
+            return 0.9 if record.at is not None else 0.8
+        if record.how in GOES_ON:
+            return 0.0
+        if record.rank is None:
+            return self._of_somebody(record)
+        if self._went_on(record, record.rank):
+            return 0.0
+        if record.rank in self._unexplained:
+            return 0.9 if record.at is not None else 0.8
+        if record.after is not None:
+            return 0.5
+        if self._lost - {record.rank}:
+            return 0.7 if record.how == "logged" else 0.85
+        beside = self._changed.get(record.rank, 0.0) > (self._files[record.file].changed or 0.0)
+        return 0.5 if record.how == "logged" else 0.6 if beside else 0.8
+
+    def _went_on(self, record: Record, rank: int) -> bool:
+        late = record.at is not None and self._until.get(rank, 0.0) > record.at + LONG
+        printed = self._printed_on(record)
+        if record.part != "root":
+            return late or printed
+        status = self._status.get(rank)
+        if status in TOLD_TO or (rank in self._alive and _ends(record)):
+            return True
+        if self._explained - {rank} and self._cut_off(rank):
+            return True
+        if status is not None and not self._told_otherwise(record, rank):
+            # It left with an error, and nothing else of it tells why: this one, if not long before.
+            return late and printed
+        return late or printed or self._outlived_its_file(record, rank)
+
+    def _outlived_its_file(self, record: Record, rank: int) -> bool:
+        """Whether a rank printed elsewhere later, or its launcher's report does not name it."""
+        report = self._reports.get(record.file, set())
+        if report and rank not in report:
+            return True
+        return self._changed.get(rank, 0.0) > (self._files[record.file].changed or 0.0) + LONG
+
+    def _told_otherwise(self, record: Record, rank: int) -> bool:
+        """Whether another error of a rank, which came later, can be what ended it."""
+        return any(
+            other.shape != record.shape
+            and (other.how in FATAL or (other.file == record.file and other.order > record.order))
+            for other in self._errors[rank]
+        )
+
+    def _cut_off(self, rank: int) -> bool:
+        """Whether what ended a rank, by torch's hook, is that it lost the connection to another."""
+        return any(one.part == "cascade" and one.how in FATAL for one in self._errors[rank])
+
+    def _printed_on(self, record: Record) -> bool:
+        """Whether a rank printed more after an error than one prints that ends."""
+        after = record.after
+        if after is None:
+            return False
+        own = record.part == "root"
+        if own and self._explained and record.rank not in self._unexplained:
+            return True
+        place = self._files[record.file].place
+        unbuffered = record.origin.local is not None or place.local is not None
+        if after.until is not None and record.at is not None and after.lines >= FEW:
+            # What was printed before and is still in a buffer has an earlier time than its logger.
+            exact = unbuffered or record.how == "logged"
+            return after.until > record.at + (0.0 if own and exact else LATER)
+        return after.chars > BUFFER or (own and unbuffered and after.lines >= FEW)
+
+    def _of_somebody(self, record: Record) -> float:
+        """How sure it is that an error has ended who printed it, where nothing tells who that was.
+
+        Lines of all ranks are mixed there. That they come for long tells that no rank is missing,
+        and so does that torch's hook tells of every rank that left.
+        """
+        if None in self._alive and _ends(record):
+            return 0.0
+        after = record.after or After()
+        if self._explained and not self._unexplained and after.lines:
+            return 0.0
+        if after.until is None or record.at is None:
+            went_on = after.chars > BUFFER
+        else:
+            went_on = after.until > record.at + LATER
+        return 0.0 if went_on else 0.7 if self._unexplained else 0.5 if after.lines else 0.6
+
+    @property
+    def only(self) -> int | None:
+        """The rank that left with an error of which only its launcher tells, if there is one."""
+        return next(iter(self._unexplained)) if len(self._unexplained) == 1 else None
+
+
+def _ends(record: Record) -> bool:
+    """Whether an error holds others up by the end of its rank: one with a cause of its own, as a
+    /dev/shm that is full, does so while that lives."""
+    return record.cause in (None, "rank-exited")
+
+
+def _last(record: Record) -> Record:
+    """A record with the time of its last time, which is the one that can have ended the rank."""
+    again = record.again
+    if again is None:
+        return record
+    return msgspec.structs.replace(record, order=again.order, at=again.at, exact=again.exact)

@@ -1,0 +1,1 @@
+"""What known lines of logs mean."""

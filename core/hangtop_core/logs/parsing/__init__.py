@@ -1,0 +1,1 @@
+"""Lines of logs: prefixes, records, tracebacks, and whose they are."""

@@ -1,0 +1,1 @@
+"""Log files: found, read and followed, and which ranks print to them."""

@@ -1,0 +1,15 @@
+"""What the states of nodes come to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hangtop_core.model.snapshot import NodeState
+
+OBSERVED: frozenset[NodeState] = frozenset({"ready", "slow"})
+AWAY: frozenset[NodeState] = frozenset({"unreachable", "lost"})
+FAILED: frozenset[NodeState] = frozenset({"unreachable", "denied", "no-python", "incompatible"})
+"""The first attempt to observe the node has failed."""
+UNSEEN: frozenset[NodeState] = FAILED | {"lost"}
+"""Nothing is observed of it, or no longer."""

@@ -1,0 +1,1 @@
+"""Documents as text and JSON: diagnoses, stacks, recorders, logs, numerics."""

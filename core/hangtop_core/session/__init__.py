@@ -1,0 +1,1 @@
+"""The facade for screens and command line, its thread and its schedule."""

@@ -1,0 +1,1 @@
+"""Stacks merged over ranks, and what known functions are."""

@@ -1,0 +1,160 @@
+"""The prefix tree of stacks: every distinct stack is inserted once, whoever shares it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from hangtop_core.model.frames import WRAPPERS, is_library, package, plain_name
+from hangtop_core.model.snapshot import Frame, Rank, StackSample
+from hangtop_core.stacks.dictionary import match
+from hangtop_core.stacks.kinds import COMMUNICATION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+
+@dataclass(slots=True)
+class Node:
+    """One frame of the merged tree, with the ranks that are in it."""
+
+    key: str
+    frame: Frame
+    hidden: int = 0
+    """Library frames inside this one that are folded away."""
+    ranks: tuple[int, ...] = ()
+    """Ascending."""
+    ends: tuple[int, ...] = ()
+    """Ranks whose stack ends here."""
+    since: float | None = None
+    """Since when all its ranks have had their stack."""
+    children: list[Node] = field(default_factory=list)
+    """The smallest group first."""
+
+
+def same_since(samples: Iterable[StackSample]) -> float | None:
+    """Since when all of these have had their stack, as far as was observed."""
+    return max((s.same_since for s in samples if s.same_since is not None), default=None)
+
+
+class Builder:
+    """Inserts distinct stacks, then gives every node its ranks from the leaves up."""
+
+    def __init__(self, stacks: Mapping[str, tuple[Frame, ...]], libraries: bool) -> None:
+        self._stacks = stacks
+        self._libraries = libraries
+        self._roots: dict[str, Node] = {}
+        self._children: dict[str, dict[str, Node]] = defaultdict(dict)
+
+    def add(self, root: str, key: str, members: list[Rank]) -> None:
+        """Insert one stack under the root of its thread name (empty: under no root)."""
+        at = self._roots
+        parent = ""
+        steps = list(steps_of(self._stacks.get(key, ()), self._libraries))
+        if not steps:
+            steps = [(Frame(name="(no frames)", file="", short="", line=0), 0)]
+        if root:
+            steps.insert(0, (Frame(name=f"thread {root}", file="", short="", line=0), 0))
+        for frame, hidden in steps:
+            own = _key(parent, frame)
+            node = at.setdefault(own, Node(key=own, frame=frame, hidden=hidden))
+            node.hidden = max(node.hidden, hidden)
+            at, parent = self._children[own], own
+        node.ends = tuple(sorted({*node.ends, *(rank.rank for rank in members)}))
+        since = same_since(rank.sample for rank in members if rank.sample is not None)
+        node.since = _later(node.since, since)
+
+    def finish(self) -> list[Node]:
+        """The roots, with ranks, ages and order filled in."""
+        roots = list(self._roots.values())
+        order: list[Node] = []
+        todo = list(roots)
+        while todo:
+            node = todo.pop()
+            node.children = list(self._children[node.key].values())
+            order.append(node)
+            todo.extend(node.children)
+        for node in reversed(order):
+            _gather(node)
+        return sorted(roots, key=_smallest_first)
+
+
+def _gather(node: Node) -> None:
+    node.children.sort(key=_smallest_first)
+    for child in node.children:
+        node.since = _later(node.since, child.since)
+    if not node.children:
+        node.ranks = node.ends
+    elif len(node.children) == 1 and not node.ends:
+        node.ranks = node.children[0].ranks
+    else:
+        parts = [node.ends, *(child.ranks for child in node.children)]
+        node.ranks = tuple(sorted(set().union(*parts)))
+
+
+def _smallest_first(node: Node) -> tuple[int, tuple[int, ...], str]:
+    return len(node.ranks), node.ranks[:1], node.key
+
+
+def _later(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)
+
+
+def _key(parent: str, frame: Frame) -> str:
+    text = f"{parent}\0{frame.name}\0{frame.file}\0{frame.line}"
+    return blake2b(text.encode("utf-8", "replace"), digest_size=9).hexdigest()
+
+
+def steps_of(frames: Sequence[Frame], libraries: bool) -> Iterator[tuple[Frame, int]]:
+    """Frames from the outermost in, each with how many library frames were folded into it.
+
+    Of the library frames at the end the operation is kept that a framework is in: its own loop is
+    where ranks part that wait in one and ranks that are in the user's code below it. So is a wait
+    for other ranks where torch itself was called, as in DistributedDataParallel.forward.
+    """
+    outer_first = list(reversed(frames))
+    if libraries:
+        yield from ((frame, 0) for frame in outer_first)
+        return
+    run: list[Frame] = []
+    begins = True
+    for frame in outer_first:
+        if is_library(frame):
+            run.append(frame)
+            continue
+        if run:
+            yield _entry(run, begins), len(run) - 1
+            run = []
+        yield frame, 0
+        begins = False
+    if run:
+        yield from _end_of(run, _entry(run, begins))
+
+
+def _end_of(run: Sequence[Frame], entry: Frame) -> Iterator[tuple[Frame, int]]:
+    found = match(tuple(reversed(run)))
+    operation = entry if found is None else found[1]
+    at = run.index(operation)
+    waits = found is not None and found[0].kind in COMMUNICATION
+    told = operation is entry or (package(operation.file) == package(entry.file) and not waits)
+    if at == 0 or told:
+        yield entry, len(run) - 1
+        return
+    yield entry, at - 1
+    yield operation, len(run) - at - 1
+
+
+def _entry(run: Sequence[Frame], begins: bool) -> Frame:
+    """The call that a run of library frames stands for: what the user called.
+
+    Where a process or thread begins nobody has called it, and how Python started it says nothing.
+    """
+    named = [frame for frame in run if plain_name(frame.name) not in WRAPPERS] or run
+    if begins:
+        own = [frame for frame in named if package(frame.file) != "python"]
+        named = own or [frame for frame in named if frame.name != "<module>"] or named
+    return named[0]

@@ -1,0 +1,1 @@
+"""Programs and prepared runs: `hangtop run`, debugging, strace, numerics files."""

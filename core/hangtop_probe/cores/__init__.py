@@ -1,0 +1,1 @@
+"""Core files: what one costs, and taking one."""

@@ -1,0 +1,1 @@
+"""Descriptors of processes: open files, locks, and who is at their other end."""

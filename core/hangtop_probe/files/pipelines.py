@@ -1,0 +1,118 @@
+"""Files behind a pipe: `torchrun train.py 2>&1 | tee train.log` prints into train.log.
+
+Whoever reads the pipe is looked for among the processes of the same session, as a shell starts
+those of one line: its own outputs tell where lines go on, and of tee all files that it writes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat as stat_module
+import time
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from ..proc import procfs
+
+ANCESTORS = 8
+"""Processes above one whose sessions count: torchrun starts its ranks in sessions of their own."""
+PIPES = 4
+"""Pipes in a row, as in `train | ts | tee train.log`."""
+DESCRIPTORS = 64
+"""Descriptors of one process that are looked at."""
+AGAIN_S = 60.0
+"""Seconds for which what was found counts."""
+KEPT = 512
+"""Pipes of which it is remembered."""
+
+
+class Behind(NamedTuple):
+    """A file into which somebody writes what comes through a pipe."""
+
+    path: str
+    link: str
+    """Of /proc, by which it is opened."""
+
+
+_found: Dict[str, Tuple[float, Tuple[Behind, ...]]] = {}
+
+
+def behind(pid: int, pipe: str) -> Tuple[Behind, ...]:
+    """Return the files behind a pipe, `pipe:[4711]`, to which a process writes."""
+    now = time.monotonic()
+    known = _found.get(pipe)
+    if known is None or now - known[0] > AGAIN_S:
+        if len(_found) >= KEPT:
+            _found.clear()
+        known = _found[pipe] = now, tuple(_search(_line_of(pid), pipe))
+    return known[1]
+
+
+def _line_of(pid: int) -> List[int]:
+    """A process and those above it."""
+    found: List[int] = []
+    for _ in range(ANCESTORS):
+        stat = procfs.read_stat(pid)
+        if stat is None or pid <= 1:
+            break
+        found.append(pid)
+        pid = stat.ppid
+    return found
+
+
+def _session(pid: int) -> Optional[int]:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
+
+
+def _search(above: List[int], pipe: str) -> Iterator[Behind]:
+    sessions = {_session(pid) for pid in above} - {None}
+    # A program that reads what it has started itself prints something else.
+    near = set(procfs.numbers(procfs.PROC)) - set(above)
+    near = {one for one in near if _session(one) in sessions}
+    tables = {pid: _links(pid) for pid in sorted(near)}
+    pipes: List[str] = [pipe]
+    for target in pipes:
+        for pid, links in tables.items():
+            if not any(link == target and _mode(pid, fd) == os.O_RDONLY for fd, link in links):
+                continue
+            stat = procfs.read_stat(pid)
+            tee = stat is not None and stat.comm == "tee"
+            for fd, link in links:
+                if fd == 0 or (fd > 2 and not tee) or _mode(pid, fd) == os.O_RDONLY:
+                    continue
+                if link.startswith("pipe:") and link not in pipes and len(pipes) < PIPES:
+                    pipes.append(link)
+                opened = "/proc/%d/fd/%d" % (pid, fd)
+                if link.startswith("/") and _is_file(opened):
+                    yield Behind(link, opened)
+
+
+def _links(pid: int) -> List[Tuple[int, str]]:
+    base = "/proc/%d/fd" % pid
+    found = []
+    for fd in sorted(procfs.numbers(base))[:DESCRIPTORS]:
+        link = procfs.link("%s/%d" % (base, fd))
+        if link is not None:
+            found.append((fd, link))
+    return found
+
+
+def _mode(pid: int, fd: int) -> Optional[int]:
+    """How a descriptor was opened, of O_RDONLY, O_WRONLY, O_RDWR: octal in /proc/PID/fdinfo."""
+    data = procfs.read("/proc/%d/fdinfo/%d" % (pid, fd)) or b""
+    value = procfs.parse_pairs(data).get("flags", "")
+    try:
+        return int(value, 8) & os.O_ACCMODE
+    except ValueError:
+        return None
+
+
+def _is_file(link: str) -> bool:
+    """Whether it is a regular file that has a name."""
+    try:
+        info = os.stat(link)
+        return stat_module.S_ISREG(info.st_mode) and info.st_nlink > 0
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""GPUs and network ports of the node."""

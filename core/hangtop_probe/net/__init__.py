@@ -1,0 +1,1 @@
+"""Sockets and connections of processes."""

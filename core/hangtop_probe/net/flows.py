@@ -1,0 +1,294 @@
+"""Which threads of a process get on in a connection that they wait on, however slowly.
+
+A thread that sends or receives ten kilobytes a second sleeps in the kernel and takes next to no
+CPU: only TCP tells that it gets on. The kernel says how much the other end has acknowledged and how
+much has come (TCP_INFO by sock_diag(7), of the probe's own network; it needs no permission). Only
+what a thread waits for counts: one in recv receives, or what it has asked still goes out, one in
+send sends. So a heartbeat, a port that is scraped or a watchdog, which are in their connection for
+a moment, or wait there for the next question, are no progress; nor is what goes through connections
+to the store.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from ..proc import procfs
+from ..wire.guard import Guard, Hanging
+from .sockets import inode_of
+
+if TYPE_CHECKING:
+    from ..proc.activity import ThreadRow
+
+LOOK_S = 3.0
+RATE, LOOP_RATE = 400.0, 2048.0
+"""Bytes a second that are more than a heartbeat: of a thread that does nothing but wait for them,
+and of an event loop, which may have one beside other things."""
+OPENED = 1500
+"""Bytes that a new connection is worth beside what came through it."""
+LEAST_S, MOST_S = 10.0, 30.0
+"""Seconds of that rate that have to come at least; and within which."""
+LEAST = int(LOOP_RATE * LEAST_S)
+MAX_SOCKETS = 32
+"""Of one process, that are looked at."""
+MEMORY_S = 0.2
+"""Seconds in which the memory of a process is to be read: its lock may be held, see `guard`."""
+MAX_TOLD = 2048
+"""Threads, and -tids, of one process: beyond it those that have ended are forgotten."""
+_IN, _OUT = 1, 4
+"""POLLIN and POLLOUT, of poll and epoll alike."""
+_WAYS = {
+    **dict.fromkeys(("read", "readv", "recvfrom", "recvmsg"), _IN),
+    **dict.fromkeys(("write", "writev", "sendto", "sendmsg", "sendfile"), _OUT),
+}
+_POLLS = ("poll", "ppoll", "select", "pselect6")
+_OF_JOB = ("pt_", "NCCL", "cuda")
+"""Names of threads whose connections lead to other ranks, and of those that wait for a GPU."""
+_GLOO = "gloo_tcp_loop"
+"""That of gloo's connections (gloo/transport/tcp/loop.cc): what comes there is a collective's."""
+_WATCHED = re.compile(rb"^tfd:\s+(\d{1,9}) events:\s+([0-9a-f]+)", re.M)
+_ESTABLISHED = b"01"
+_SOCK_DIAG, _BY_FAMILY, _INFO = 4, 20, 2
+"""NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY and INET_DIAG_INFO of Linux 3.3."""
+_SENT, _RECENT, _COUNTS = 44, 52, 120
+"""Where struct tcp_info of Linux 4.2 has last_data_sent; last_data_recv and last_ack_recv, in ms;
+and bytes_acked and bytes_received."""
+
+
+class Flows:
+    """Follows the connections of one process."""
+
+    def __init__(
+        self, pid: int, clock: Callable[[], float] = time.monotonic, guard: Optional[Guard] = None
+    ) -> None:
+        self._guard = guard or Guard(1)
+        self._base = "/proc/%d/" % pid
+        self._clock = clock
+        self._due = 0.0
+        self._ran: Dict[int, Optional[bytes]] = {}
+        """What the scheduler says of gloo's threads."""
+        self._questions: Dict[int, Optional[bytes]] = {}
+        """What to ask the kernel of a socket, by inode; None of those that do not count."""
+        self._had: Dict[Tuple[int, int], int] = {}
+        """How much had come or gone when a socket was looked at last, by inode and way."""
+        self._counted: Dict[Tuple[int, int], Tuple[float, int]] = {}
+        """By thread, and socket where it waits on several: since when, and how much."""
+        self._told: Dict[int, int] = {}
+
+    def look(self, rows: Sequence[ThreadRow], store: str = "") -> List[List[int]]:
+        """Return threads that have got on, each with how many bytes so far; and as -tid those on
+        one of whose several connections anything has just come, with how often.
+
+        Args:
+            rows: its threads.
+            store: port of the job's store.
+        """
+        now = self._clock()
+        if now >= self._due:
+            self._due = now + LOOK_S
+            gloo = {row.tid for row in rows if row.name == _GLOO}
+            rests = self._rest(gloo)
+            some = [r for r in rows if r.tid not in rests and not r.name.startswith(_OF_JOB)]
+            waits = [(row.tid, *wait) for row in some for wait in self._waits(row)][:MAX_SOCKETS]
+            if len(self._questions) > 4 * MAX_SOCKETS:
+                self._questions, self._had = {}, {}
+            inodes = [inode for _, inode, _, _ in waits]
+            new = set(inodes).difference(self._questions)
+            if new:
+                self._questions.update(questions(self._base, new, store))
+            before, self._counted = self._counted, {}
+            for tid, inode, way, alone in waits:
+                question = self._questions.get(inode)
+                found = question and counts(question)
+                if found:
+                    if (
+                        not alone
+                        and tid not in gloo
+                        and any(
+                            one[0] == way & _IN and one[1] and one[2] < LOOK_S * 1000
+                            for one in found
+                        )
+                    ):
+                        self._told[-tid] = self._told.get(-tid, 0) + 1
+                    key = tid, 0 if alone else inode
+                    # An answer comes after all of its question, unless others send there.
+                    also = _OUT if alone and inodes.count(inode) == 1 else 0
+                    came = {
+                        one[0]: self._came(one, inode, key in before, tid in gloo)
+                        for one in found
+                        if one[0] & (way | also)
+                    }
+                    count = sum(n for one, n in came.items() if one & way)
+                    if not count and key in before:
+                        count = came.get(also, 0)
+                    self._counted[key] = self._count(key, *before.get(key, (now, 0)), count)
+            # Who is caught at work comes back to its connection; who sleeps does something else.
+            busy = {row.tid for row in some if row.state in "RD"}
+            for key, counted in before.items():
+                if key[0] in busy:
+                    self._counted.setdefault(key, counted)
+            if len(self._told) > MAX_TOLD:
+                tids = {row.tid for row in rows}
+                self._told = {tid: n for tid, n in self._told.items() if abs(tid) in tids}
+        return [list(one) for one in self._told.items()]
+
+    def _rest(self, gloo: "set[int]") -> "set[int]":
+        """Return gloo's threads that have not run since the last look: nothing has come."""
+        before, names = self._ran, {tid: "%stask/%d/schedstat" % (self._base, tid) for tid in gloo}
+        self._ran = {tid: procfs.read(name) for tid, name in names.items()}
+        return {tid for tid, ran in self._ran.items() if tid in before and before[tid] == ran}
+
+    def _came(self, told: Tuple[int, int, int], inode: int, stayed: bool, gloo: bool) -> int:
+        """Return what has come on a socket, or gone, while a thread has stayed with such waits.
+
+        Of a socket that is new: all, where it was opened meanwhile. And much may have come before
+        we did: where the last of it has just come, that counts, but for gloo, where it was of the
+        last step.
+        """
+        way, count, ago_ms = told
+        old = self._had.get((inode, way))
+        self._had[inode, way] = count
+        if old is not None:
+            return max(count - old, 0) if stayed else 0
+        if gloo:
+            return 0
+        if stayed:
+            return count + OPENED
+        return count if count >= LEAST and ago_ms < LEAST_S * 1000 else 0
+
+    def _count(
+        self, key: Tuple[int, int], since: float, before: int, came: int
+    ) -> Tuple[float, int]:
+        now, count, rate = self._clock(), before + came, LOOP_RATE if key[1] else RATE
+        if count >= rate * max(now - since, LEAST_S):
+            self._told[key[0]] = self._told.get(key[0], 0) + count
+        elif now - since < MOST_S:
+            return since, count
+        return now, 0
+
+    def _waits(self, row: ThreadRow) -> Iterator[Tuple[int, int, bool]]:
+        """Give the sockets that a thread waits on by inode, what for, and whether on one alone."""
+        call = row.syscall or ""
+        fds: List[Tuple[int, int]] = []
+        if call in _WAYS:
+            fds = [(row.fd or 0, _WAYS[call])]
+        elif call.startswith("epoll_"):
+            fds = watched(self._base, row.fd or 0)
+        elif call in _POLLS:
+            fds = self._polled(row.tid, call)
+        for fd, way in fds[:MAX_SOCKETS]:
+            inode = inode_of(procfs.link("%sfd/%d" % (self._base, fd)) or "")
+            if inode is not None and way & (_IN | _OUT):
+                yield inode, way, len(fds) == 1 and call[:5] != "epoll"
+
+    def _polled(self, tid: int, name: str) -> List[Tuple[int, int]]:
+        """Return the descriptors that a thread polls: its call says where their list is."""
+        call = procfs.parse_syscall(procfs.read("%stask/%d/syscall" % (self._base, tid)) or b"")
+        if call is None:
+            return []
+        first, second, third = call.args[:3]
+        try:
+            if name.endswith("poll"):
+                data = self._memory(first, 8 * min(second, MAX_SOCKETS))
+                polled = struct.iter_unpack("=ihh", data[: len(data) & ~7])
+                return [(fd, way) for fd, way, _ in polled]
+            found = []
+            for place, way in ((second, _IN), (third, _OUT)):
+                data = self._memory(place, min(first, 1024) + 7 >> 3) if place else b""
+                bits = int.from_bytes(data, "little")
+                found += [(fd, way) for fd in range(bits.bit_length()) if bits >> fd & 1]
+            return found
+        except (OSError, ValueError, OverflowError, Hanging):
+            return []
+
+    def _memory(self, place: int, size: int) -> bytes:
+        def read() -> bytes:
+            with open(self._base + "mem", "rb", 0) as memory:
+                memory.seek(place)
+                return memory.read(size)
+
+        return self._guard.call(read, MEMORY_S)
+
+
+def watched(base: str, fd: int) -> List[Tuple[int, int]]:
+    """Return what an epoll of a process watches: descriptors, and the events of each."""
+    told = procfs.read("%sfdinfo/%d" % (base, fd), 1 << 14) or b""
+    return [(int(one), int(events, 16)) for one, events in _WATCHED.findall(told)]
+
+
+def questions(base: str, inodes: "set[int]", store: str) -> Dict[int, Optional[bytes]]:
+    """Return by inode what to ask of the TCP sockets of a process that do not lead to the store."""
+    found: Dict[int, Optional[bytes]] = dict.fromkeys(inodes)
+    wanted = {b"%d" % inode for inode in inodes}
+    for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in (procfs.read_all("%snet/%s" % (base, name)) or b"").split(b"\n"):
+            fields = line.split(None, 10)
+            if len(fields) < 10 or fields[9] not in wanted or fields[3] != _ESTABLISHED:
+                continue
+            try:
+                ends = [_end(fields[1]), _end(fields[2])]
+            except (ValueError, struct.error):
+                continue
+            if store not in [str(port) for _, port in ends]:
+                (own, port), (far, other) = ends
+                found[int(fields[9])] = (
+                    # inet_diag_req_v2: of any state, with TCP_INFO
+                    struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, 0xFFF)
+                    + struct.pack("!HH16s16s", port, other, own, far)
+                    + struct.pack("=Iq", 0, -1)
+                )
+    return found
+
+
+def _end(field: bytes) -> Tuple[bytes, int]:
+    """Return the address as it lies in memory, and the port, of `0100007F:1F90`."""
+    words, port = field.split(b":")
+    raw = [int(words[at : at + 8], 16) for at in range(0, len(words), 8)]
+    return struct.pack("=%dI" % len(raw), *raw), int(port[:4], 16)
+
+
+def counts(question: bytes) -> Optional[Sequence[Tuple[int, int, int]]]:
+    """Return the bytes that went out and were acknowledged, and those that came: way, count, and
+    milliseconds since the last."""
+    info = _info(question)
+    if not info:
+        return None
+    came, acked = struct.unpack_from("=II", info, _RECENT)
+    out, into = struct.unpack_from("=QQ", info, _COUNTS)
+    return (_OUT, out, acked), (_IN, into, came)
+
+
+def answered(pid: int, inodes: "set[int]") -> Iterator[int]:
+    """Give those of its TCP sockets on which nothing came since something was sent there last."""
+    asked = questions("/proc/%d/" % pid, inodes, "") if inodes else {}
+    for inode, question in list(asked.items())[:MAX_SOCKETS]:
+        info = question and _info(question)
+        if info:
+            (into,) = struct.unpack_from("=Q", info, _COUNTS + 8)
+            sent, came = (struct.unpack_from("=I", info, at)[0] for at in (_SENT, _RECENT))
+            if not into or sent <= came:
+                yield inode
+
+
+def _info(question: bytes) -> bytes:
+    """Return struct tcp_info of a socket, as far as it is needed; nothing where that is unknown."""
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as asking:
+            asking.settimeout(0.1)
+            header = struct.pack("=IHHII", 16 + len(question), _BY_FAMILY, 1, 0, 0)
+            asking.send(header + question)
+            data = asking.recv(8192)
+        size, kind = struct.unpack_from("=IH", data)
+        at = 16 + 72  # nlmsghdr, inet_diag_msg
+        while kind == _BY_FAMILY and at + 4 <= size:
+            length, what = struct.unpack_from("=HH", data, at)
+            if what == _INFO and min(length, len(data) - at) >= 4 + _COUNTS + 16:
+                return data[at + 4 : at + length]
+            at += max(length + 3 & ~3, 4)
+    except (OSError, struct.error):
+        pass
+    return b""

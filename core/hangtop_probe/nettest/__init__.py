@@ -1,0 +1,1 @@
+"""This node's part of a test of the network."""

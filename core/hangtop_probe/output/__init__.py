@@ -1,0 +1,1 @@
+"""What ranks have printed or written for hangtop."""

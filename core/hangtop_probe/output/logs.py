@@ -1,0 +1,300 @@
+"""What ranks and launchers have printed, where that goes to a file: bounded windows of it.
+
+Only files that are descriptor 1 or 2 of a process, through /proc/PID/fd, that a program like tee
+writes behind them, or that were so a look ago and lie there renamed, or that were one of a process
+of the table that has left, or differ from one in numbers only: those of other ranks. Nothing but
+regular files is opened for reading, nothing is ever written, and a file system that does not answer
+holds up nobody but a helper thread.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat as stat_module
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from ..files import pipelines
+from ..proc import procfs
+from ..secrets import mask
+from ..wire.guard import Guard, Hanging
+from ..wire.requests import Message, Request, clock, failure, pids_of
+
+if TYPE_CHECKING:
+    from ..node import permission
+    from ..table.table import Table
+
+WINDOW, MAX_WINDOW = 1 << 16, 1 << 20
+"""Bytes from the end of a file that are sent, and at most."""
+MAX_FILES = 64
+"""Files of one request."""
+MAX_GIVEN = 4096
+"""Files and descriptors of which is remembered what was said."""
+MAX_NAMES = 10_000
+"""Of a directory, among which a file that was renamed is looked for."""
+MARK = 256
+"""Bytes before the end of what was sent that are compared the next time: a file that was cut, and
+has grown beyond its old size since, has others there, unless its lines are all alike."""
+_NUMBER = re.compile(r"\d+")
+SECONDS = 3.0
+"""Time in which a file must be read."""
+
+
+class Window(NamedTuple):
+    """One piece of a file."""
+
+    inode: str
+    size: int
+    changed: float
+    start: int
+    data: Optional[bytes]
+    """None where there is nothing new."""
+    cut: bool
+    """Whether the file has become shorter than what was read of it, and may have grown again."""
+    mark: bytes = b""
+    """What stands before its end, `MARK` bytes at most."""
+
+
+class Logs:
+    """Answers `log`."""
+
+    def __init__(self, processes: Table, rights: permission.Rights) -> None:
+        self._table = processes
+        self._rights = rights
+        self._guard = Guard(4)
+        self._given: Dict[Tuple[Any, ...], Message] = {}
+        """What was last said of a file by a descriptor of a process, without its text."""
+        self._marks: Dict[str, Tuple[int, bytes]] = {}
+        """By inode, how long a file was when it was read last, and what stood before its end."""
+        self._led: Dict[Tuple[int, Optional[int], int], Dict[str, str]] = {}
+        """Which files a descriptor of a process led to, path by inode."""
+
+    def handle(self, request: Request) -> Message:
+        """Send a piece for every file, and for every further descriptor that leads to it.
+
+        With ``news``, what would be said once more of a file that was read is left out.
+        """
+        message = request.message
+        size = message.get("window")
+        window = min(size, MAX_WINDOW) if isinstance(size, int) and size > 0 else WINDOW
+        since = message.get("since")
+        since = since if isinstance(since, dict) else {}
+        told: Set[str] = set()
+        for pid in pids_of(message):
+            stat = procfs.read_stat(pid)
+            start = stat.start if stat else None
+            for fd in (2, 1):
+                some = [
+                    (self._piece(one.link, one.path, window, since, told, True), one.path)
+                    for one in _files(pid, fd)
+                ]
+                for inode, path in self._left(some, (pid, start, fd)):
+                    if inode in since and inode not in told:
+                        rest = self._renamed(pid, inode, path, window, since, told)
+                        self._give(request, rest, pid, fd, start)
+                for piece, _ in some:
+                    self._give(request, piece, pid, fd, start)
+        paths = message.get("paths") or []
+        # A copy, made at once: the table goes on meanwhile.
+        known = tuple(self._table.outputs.items()) if paths else ()
+        owners = {_NUMBER.sub("", one): uid for one, uid in known}
+        for path in paths:
+            uid = owners.get(_NUMBER.sub("", path)) if isinstance(path, str) else None
+            if uid is not None and self._rights.uid in (0, uid):
+                piece = self._piece(path, path, window, since, told, False, uid)
+                self._give(request, piece, None, None, None)
+        return {"files": len(told)}
+
+    def _left(
+        self, some: List[Tuple[Optional[Message], str]], key: Tuple[int, Optional[int], int]
+    ) -> List[Tuple[str, str]]:
+        """Return inode and path of the files that a descriptor led to before, and now does not."""
+        led = {piece["inode"]: path for piece, path in some if piece and "inode" in piece}
+        before = self._led.get(key, {})
+        if led:
+            if len(self._led) > MAX_GIVEN:
+                self._led.clear()
+            self._led[key] = led
+        return [one for one in before.items() if led and one[0] not in led]
+
+    def _renamed(
+        self,
+        pid: int,
+        inode: str,
+        path: str,
+        window: int,
+        since: Dict[str, Any],
+        told: Set[str],
+    ) -> Optional[Message]:
+        """Read what came to a file before its program opened a new one: if it lies where it did.
+
+        So log rotation renames it. Root reads on only in what belongs to who runs the program: the
+        number of a file that is deleted may become another one's.
+        """
+        folder = os.path.dirname(path)
+        number = int(inode.partition(":")[2])
+
+        def find() -> Tuple[Optional[str], int]:
+            with os.scandir("/proc/%d/root%s" % (pid, folder)) as names:
+                some = islice(names, MAX_NAMES)
+                name = next((one.name for one in some if one.inode() == number), None)
+            return name, os.stat("/proc/%d" % pid).st_uid
+
+        try:
+            name, uid = self._guard.call(find, SECONDS)
+        except (Hanging, OSError):
+            return None
+        if name is None:
+            return None
+        path = os.path.join(folder, name)
+        here, own = "/proc/%d/root%s" % (pid, path), None if self._rights.uid else uid
+        piece = self._piece(here, path, window, since, told, False, own)
+        return piece if piece is not None and piece.get("inode") == inode else None
+
+    def _give(
+        self,
+        request: Request,
+        piece: Optional[Message],
+        pid: Optional[int],
+        fd: Optional[int],
+        start: Optional[int],
+    ) -> None:
+        if piece is not None:
+            piece.update(pid=pid, fd=fd)
+            if not self._is_known(request, piece, start):
+                request.give(piece)
+
+    def _is_known(self, request: Request, piece: Message, start: Optional[int]) -> bool:
+        """Whether the head has this file, and was told all of this before."""
+        inode, since = piece.get("inode"), request.message.get("since")
+        if inode is None:
+            return False
+        if len(self._given) > MAX_GIVEN:
+            self._given.clear()
+        said = {key: value for key, value in piece.items() if key not in ("at", "text", "start")}
+        key = (inode, piece["pid"], start, piece["fd"])
+        before, self._given[key] = self._given.get(key), said
+        news = "text" in piece or not isinstance(since, dict) or inode not in since
+        return bool(request.message.get("news")) and before == said and not news
+
+    def _piece(
+        self,
+        path: str,
+        target: str,
+        window: int,
+        since: Dict[str, Any],
+        told: Set[str],
+        linked: bool,
+        uid: Optional[int] = None,
+    ) -> Optional[Message]:
+        piece: Message = {"at": clock(), "path": mask.mask_path(target)}
+        try:
+            found = self._guard.call(
+                lambda: read(path, window, since, told, linked, uid, self._marks), SECONDS
+            )
+        except Hanging as error:
+            return dict(piece, failure=failure("timeout", "its file system: %s" % error))
+        except OSError as error:
+            text = os.strerror(error.errno or 0)
+            return dict(piece, failure=failure("denied", "%s: %s" % (piece["path"], text)))
+        if found is None:
+            return None
+        if found.mark:
+            if len(self._marks) > MAX_GIVEN:
+                self._marks.clear()
+            self._marks[found.inode] = (found.size, found.mark)
+        piece.update(inode=found.inode, size=found.size, changed=found.changed, cut=found.cut)
+        piece["start"] = found.start
+        if found.data is not None:
+            text = found.data.decode("utf-8", "replace")
+            piece["text"] = mask.mask_text(text)
+        return piece
+
+
+def _files(pid: int, fd: int) -> Sequence[pipelines.Behind]:
+    """Return the files that go by a descriptor, itself or behind its pipe."""
+    link = "/proc/%d/fd/%d" % (pid, fd)
+    target = procfs.link(link) or ""
+    if target.startswith("pipe:"):
+        return pipelines.behind(pid, target)
+    return [pipelines.Behind(target, link)] if target.startswith("/") else []
+
+
+def read(
+    path: str,
+    window: int,
+    since: Dict[str, Any],
+    told: Set[str],
+    linked: bool,
+    uid: Optional[int],
+    marks: Optional[Dict[str, Tuple[int, bytes]]] = None,
+) -> Optional[Window]:
+    """Return the end of a regular file; None for anything else, and beyond `MAX_FILES`.
+
+    What the file is is looked at before it is opened: opening a FIFO or a device does something.
+
+    Args:
+        path: a link of /proc/PID/fd, or a path.
+        window: bytes at most.
+        since: by inode, how much of a file was read before.
+        told: inodes that were read already; those are not read twice.
+        linked: whether the path is a link of /proc; any other may not be a symbolic link.
+        uid: whose it must be; None for anybody's.
+        marks: by inode, how long a file was when it was read, and what stood before its end then.
+    """
+    handle = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if linked else os.O_NOFOLLOW))
+    try:
+        info = os.fstat(handle)
+        if not stat_module.S_ISREG(info.st_mode) or (uid is not None and info.st_uid != uid):
+            return None
+        if linked and not _is_opened(path.replace("/fd/", "/fdinfo/"), handle):
+            return None
+        inode = "%d:%d" % (info.st_dev, info.st_ino)
+        first = inode not in told
+        if first and len(told) >= MAX_FILES:
+            return None
+        told.add(inode)
+        before = since.get(inode)
+        before = before if isinstance(before, int) and before >= 0 else None
+        size, mark = (marks or {}).get(inode, (0, b""))
+        cut = before is not None and info.st_size < before
+        if mark and before == size < info.st_size:
+            cut = _bytes(handle, before - len(mark), before) != mark
+        start = max(info.st_size - window, 0 if before is None or cut else before)
+        data = _bytes(handle, start, info.st_size) if first else None
+    finally:
+        os.close(handle)
+    goes_on = not cut and start == size
+    mark = ((mark if goes_on else b"") + data)[-MARK:] if data is not None else b""
+    return Window(inode, info.st_size, round(info.st_mtime, 2), start, data, cut, mark)
+
+
+def _is_opened(path: str, handle: int) -> bool:
+    """Whether a descriptor is more than a name of a file, which takes no right to read that.
+
+    By O_PATH (open(2)) a program could have root read for it what it may not. Whether it still is
+    what was opened here is told by mount and inode (since Linux 5.14), as the kernel counts them.
+    """
+    there = procfs.parse_pairs(procfs.read(path) or b"")
+    here = procfs.parse_pairs(procfs.read("/proc/self/fdinfo/%d" % handle) or b"")
+    same = all(there.get(key) == here.get(key) for key in ("mnt_id", "ino"))
+    return same and not int(there.get("flags") or "0", 8) & os.O_PATH
+
+
+def _bytes(handle: int, start: int, end: int) -> Optional[bytes]:
+    if start >= end:
+        return None
+    fd = os.open("/proc/self/fd/%d" % handle, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        parts: List[bytes] = []
+        at = start
+        while at < end:
+            part = os.pread(fd, end - at, at)
+            if not part:
+                break
+            parts.append(part)
+            at += len(part)
+        return b"".join(parts)
+    finally:
+        os.close(fd)

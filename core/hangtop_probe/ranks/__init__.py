@@ -1,0 +1,1 @@
+"""Which processes are ranks and launchers, and their numbers."""

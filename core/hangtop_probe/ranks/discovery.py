@@ -1,0 +1,359 @@
+"""Which processes are ranks, launchers and children of ranks: a pure function of a table.
+
+No ptrace and no launcher is needed: the environment a process was started with tells its rank,
+the parent chain tells which of several processes with one RANK is the rank, and names tell
+launchers and helpers. Ranks whose environment cannot be read are told by their threads or their
+launcher. `mp.spawn` ranks come in through `Candidate.wrap_rank`, which a stack sample found.
+"""
+
+from __future__ import annotations
+
+from typing import (
+    Dict,
+    FrozenSet,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
+
+from ..proc import procfs
+from . import commands, controllers, inherited, launchers, naming, numbering
+from .candidates import Candidate, Table, helper_of, in_group, label_of
+from .rankvariables import identity, rank_number, task_number
+
+_UNSURE = (None, launchers.AGENT, launchers.MULTIPROCESSING)
+"""What a program that started ranks by mp.spawn may be taken for before that is known."""
+
+
+class Attribution(NamedTuple):
+    """What one process is."""
+
+    role: str
+    label: str
+    rank: Optional[int] = None
+    rank_source: Optional[str] = None
+    rank_pid: Optional[int] = None
+    launcher_pid: Optional[int] = None
+    launcher: Optional[str] = None
+    worker_id: Optional[int] = None
+    rank_disputed: Optional[str] = None
+    """What says another number than its own, and which."""
+
+
+def attribute(
+    table: Table, skip: FrozenSet[int] = frozenset(), named: FrozenSet[int] = frozenset()
+) -> Dict[int, Attribution]:
+    """Return what every process that belongs to a training job is, by pid.
+
+    Args:
+        table: all processes.
+        skip: processes that are never ranks: the probe itself and what started it.
+        named: processes the user named: Python programs that are ranks of their own where they
+            have no part in a job.
+    """
+    return _Discovery(table, skip, named).run()
+
+
+class _Discovery:
+    def __init__(self, table: Table, skip: FrozenSet[int], named: FrozenSet[int]) -> None:
+        self.table = table
+        self.skip = skip
+        self.named = named
+        self.children: Dict[int, List[int]] = {}
+        for candidate in sorted(table.values(), key=lambda c: (c.start, c.pid)):
+            self.children.setdefault(candidate.ppid, []).append(candidate.pid)
+        self.launchers = self._launchers()
+        self.helpers = {
+            c.pid: role
+            for c in table.values()
+            for role in [helper_of(c)]
+            if role is not None and c.pid not in self.launchers
+        }
+        self.beside: Dict[int, int] = {}
+        """Controllers that started no rank: by pid, the launcher that started each."""
+        self.ranks: Dict[int, numbering.Numbered] = {}
+        self.found: Dict[int, Attribution] = {}
+
+    def run(self) -> Dict[int, Attribution]:
+        self.ranks = self._numbered()
+        self._add_spawned()
+        self._add_families()
+        self._add_unnumbered()
+        self._add_named()
+        self._note_controllers()
+        self._add_launchers()
+        for pid in self.ranks:
+            self._add_rank(pid)
+        for pid in self.ranks:
+            self._add_children(pid)
+        self._add_orphans()
+        return self.found
+
+    def _launchers(self) -> Dict[int, str]:
+        found = {}
+        for c in self.table.values():
+            kind = commands.launcher_kind(c.comm, c.cmdline)
+            if c.is_agent or (kind and not self._is_copy(c)):
+                found[c.pid] = kind or launchers.AGENT
+        return found
+
+    def _is_copy(self, c: Candidate) -> bool:
+        """Whether it is a forked child of a launcher that has not yet started its program."""
+        parent = self.table.get(c.ppid)
+        return parent is not None and bool(c.cmdline) and parent.cmdline == c.cmdline
+
+    def _ancestors(self, pid: int) -> Iterator[Candidate]:
+        seen: Set[int] = {pid}
+        current = self.table.get(pid)
+        while current and current.ppid not in seen:
+            seen.add(current.ppid)
+            current = self.table.get(current.ppid)
+            if current:
+                yield current
+
+    def _may_be_rank(self, c: Candidate) -> bool:
+        return (
+            c.python
+            and c.pid not in self.launchers
+            and c.pid not in self.helpers
+            and c.pid not in self.skip
+            and commands.launcher_kind(c.comm, c.cmdline) is None
+            and not commands.runs_hangtop(c.cmdline)
+        )
+
+    def _number(self, c: Candidate) -> Optional[Tuple[int, str]]:
+        environ = c.environ or {}
+        number = rank_number(environ)
+        if number is None and in_group(c):
+            alone = procfs.decimal(environ.get("RANK", ""))
+            number = None if alone is None else (alone, "RANK")
+        task = task_number(environ) if number is None else None
+        if task and (in_group(c) or any(naming.of_parent(a.comm) for a in self._ancestors(c.pid))):
+            number = task
+        return number
+
+    def _numbered(self) -> Dict[int, numbering.Numbered]:
+        """Topmost Python process per job and rank; a mere wrapper gives way to its child."""
+        numbers = {
+            c.pid: number
+            for c in self.table.values()
+            if self._may_be_rank(c)
+            for number in [self._number(c)]
+            if number is not None
+        }
+        below: Dict[int, List[int]] = {}
+        joined = {c.pid for c in self.table.values() if in_group(c)}
+        for pid in joined:
+            below.setdefault(self._spawn_parent(self.table[pid]) or 0, []).append(pid)
+        numbers, starters = inherited.apart(numbers, below, joined)
+        for pid in starters:
+            self.launchers.setdefault(pid, launchers.MULTIPROCESSING)
+        ranks: Dict[int, numbering.Numbered] = {}
+        for pid, number in numbers.items():
+            mine = (number, identity(self.table[pid].environ or {}))
+            above = (
+                (numbers[a.pid], identity(a.environ or {}))
+                for a in self._ancestors(pid)
+                if a.pid in numbers
+            )
+            own = self.table[pid]  # what spawned it may be process 1, in a container
+            orphan = own.ppid <= 1 and self._spawn_parent(own) is None
+            if mine not in above and not (orphan and commands.is_spawned(own.cmdline)):
+                ranks[self._unwrapped(pid, numbers)] = number
+        return ranks
+
+    def _unwrapped(self, pid: int, numbers: Mapping[int, Tuple[int, str]]) -> int:
+        """Step down from a Python wrapper to the Python process that is in a process group."""
+        if in_group(self.table[pid]):
+            return pid
+        below = [
+            child
+            for child in self.children.get(pid, [])
+            if numbers.get(child) == numbers[pid] and in_group(self.table[child])
+        ]
+        return below[0] if len(below) == 1 else pid
+
+    def _add_spawned(self) -> None:
+        for c in self.table.values():
+            free = self._may_be_rank(c) and c.pid not in self.ranks
+            if c.wrap_rank is not None and free and inherited.is_only_node(c.environ or {}):
+                self.ranks[c.pid] = c.wrap_rank, launchers.SPAWN
+                parent = self._spawn_parent(c)
+                if parent is not None and self.launchers.get(parent) in _UNSURE:
+                    self.launchers[parent] = launchers.SPAWN
+
+    def _spawn_parent(self, c: Candidate) -> Optional[int]:
+        parent = self.table.get(c.ppid)
+        if parent is not None and self.helpers.get(parent.pid) == "forkserver":
+            parent = self.table.get(parent.ppid)
+        return parent.pid if parent is not None and parent.python else None
+
+    def _add_families(self) -> None:
+        """Number processes in a process group that no variable numbers, by what else tells it."""
+        families: Dict[object, List[Candidate]] = {}
+        apart = self._told_apart()
+        for c in sorted(self.table.values(), key=lambda c: (c.start, c.pid)):
+            readable = c.environ is not None and c.pid not in self.ranks
+            joined = in_group(c) or self._left_group(c) or c.pid in apart
+            if readable and joined and self._may_be_rank(c):
+                families.setdefault(self._family(c), []).append(c)
+        for key, members in families.items():
+            kin = (pid for pid in self.ranks if self._family(self.table[pid]) == key)
+            taken = [number for pid in kin for number in self.ranks[pid][:1] if number is not None]
+            self.ranks.update(self._ladder(members, taken))
+            self._note_parent(members)
+
+    def _ladder(self, family: Sequence[Candidate], taken: Sequence[int] = ()) -> numbering.Numbers:
+        return numbering.of_family([_unnumbered(c) for c in family], taken)
+
+    def _told_apart(self) -> Set[int]:
+        """Return programs of torch that one parent started, and titles or arguments tell apart."""
+        siblings: Dict[int, List[Candidate]] = {}
+        for c in self.table.values():
+            if c.has_torch and numbering.says_rank(c.cmdline) and self._may_be_rank(c):
+                siblings.setdefault(c.ppid, []).append(c)
+        return {
+            c.pid
+            for some in siblings.values()
+            if len(some) > 1 and None not in {one[0] for one in self._ladder(some).values()}
+            for c in some
+        }
+
+    def _left_group(self, c: Candidate) -> bool:
+        """Whether it seems to have left its group and is no child of a rank."""
+        return c.is_exiting and not any(
+            a.pid in self.ranks or a.is_exiting or in_group(a) for a in self._ancestors(c.pid)
+        )
+
+    def _family(self, c: Candidate) -> object:
+        """Return what ranks have in common that are numbered together: their store or parent."""
+        environ = c.environ or {}
+        store = environ.get("MASTER_ADDR"), environ.get("MASTER_PORT")
+        return store if all(store) else self._spawn_parent(c) or c.ppid
+
+    def _note_parent(self, members: Sequence[Candidate]) -> None:
+        """Make a Python process that started ranks, and is none, their launcher."""
+        for parent in {self._spawn_parent(c) for c in members}:
+            if parent is not None and parent not in self.ranks and not in_group(self.table[parent]):
+                self.launchers.setdefault(parent, launchers.MULTIPROCESSING)
+
+    def _note_controllers(self) -> None:
+        """Note what is above and beside the programs that started ranks."""
+        may = {c.pid for c in self.table.values() if self._may_be_rank(c)}.difference(self.ranks)
+        of_ray = [pid for pid in self.ranks if controllers.RAY_THREAD in self.table[pid].threads]
+        starters = [pid for pid, kind in self.launchers.items() if kind in controllers.STARTERS]
+        tree = controllers.Tree(self.table, self.children, may)
+        for pid, kind in controllers.above(tree, starters, of_ray).items():
+            self.launchers.setdefault(pid, kind)
+        self.beside = controllers.beside(tree, self.launchers)
+
+    def _add_unnumbered(self) -> None:
+        """Processes in a process group, or below a launcher, whose number cannot be read."""
+        for c in self.table.values():
+            if c.pid in self.ranks or not self._may_be_rank(c):
+                continue
+            below_rank = any(a.pid in self.ranks for a in self._ancestors(c.pid))
+            launched = c.environ is None and c.ppid in self.launchers
+            if not below_rank and (in_group(c) or launched):
+                self.ranks[c.pid] = None, None
+
+    def _add_named(self) -> None:
+        """Take Python programs that the user named for ranks, where there are no others."""
+        members = {*self.ranks, *self.launchers}
+        relatives = {a.pid for pid in members for a in self._ancestors(pid)}
+        for pid in sorted(self.named & self.table.keys()):
+            c = self.table[pid]
+            apart = (members | self.named).isdisjoint(a.pid for a in self._ancestors(pid))
+            may = self._may_be_rank(c) or (c.python and pid in self.helpers)
+            if apart and pid not in members | relatives and may:
+                self.ranks[pid] = None, numbering.NAMED
+
+    def _launcher_of(self, pid: int) -> Tuple[Optional[int], Optional[str]]:
+        for ancestor in self._ancestors(pid):
+            if ancestor.pid in self.launchers:
+                return ancestor.pid, self.launchers[ancestor.pid]
+            if naming.of_parent(ancestor.comm):
+                return None, naming.of_parent(ancestor.comm)
+        return None, None
+
+    def _add_launchers(self) -> None:
+        for pid, kind in self.launchers.items():
+            name = naming.of_process(kind, self.table[pid].cmdline)
+            if kind in controllers.NAMED:
+                name = controllers.title(self.table[pid].cmdline) or name
+            above = self._launcher_of(pid)[0]
+            self.found[pid] = Attribution("launcher", name, launcher_pid=above, launcher=kind)
+        for pid, parent in self.beside.items():
+            name = controllers.title(self.table[pid].cmdline) or self.table[pid].comm
+            kind = self.launchers[parent]
+            self.found[pid] = Attribution("launcher", name, launcher_pid=parent, launcher=kind)
+
+    def _add_rank(self, pid: int) -> None:
+        number, source = self.ranks[pid]
+        launcher_pid, launcher = self._launcher_of(pid)
+        c = self.table[pid]
+        launcher = naming.of_rank(launcher, c.environ or {}, source, c.cmdline, c.framework)
+        label = "rank ?" if number is None else "rank %d" % number
+        label = "process %d" % pid if source == numbering.NAMED else label
+        at_start = inherited.own_at_start(self.table, pid)
+        disputed = numbering.disputed(pid, self.ranks, self.table, at_start)
+        self.found[pid] = Attribution(
+            "rank", label, number, source, pid, launcher_pid, launcher, rank_disputed=disputed
+        )
+
+    def _add_children(self, rank_pid: int) -> None:
+        rank = self.found[rank_pid]
+        waiting, below = list(self.children.get(rank_pid, [])), []
+        while waiting:
+            pid = waiting.pop()
+            if pid in self.found or pid in self.skip:
+                continue
+            below.append(pid)
+            waiting.extend(self.children.get(pid, []))
+        workers = self._worker_ids(below)
+        for pid in below:
+            self.found[pid] = self._child(pid, rank, workers.get(pid))
+
+    def _worker_ids(self, pids: List[int]) -> Dict[int, int]:
+        workers = [self.table[p] for p in pids if self.helpers.get(p) == "dataloader-worker"]
+        workers.sort(key=lambda c: (c.start, c.pid))
+        return {
+            c.pid: order if c.worker_id is None else c.worker_id for order, c in enumerate(workers)
+        }
+
+    def _child(self, pid: int, rank: Attribution, worker: Optional[int]) -> Attribution:
+        c = self.table[pid]
+        role = self.helpers.get(pid, "subprocess")
+        return Attribution(
+            role,
+            label_of(role, c, worker),
+            rank.rank,
+            None,
+            rank.rank_pid,
+            rank.launcher_pid,
+            rank.launcher,
+            worker,
+        )
+
+    def _add_orphans(self) -> None:
+        """Helpers whose rank is gone but which still hold its devices and ports.
+
+        A debug adapter is nobody's child while its rank lives, too.
+        """
+        for pid, role in self.helpers.items():
+            c = self.table[pid]
+            number = rank_number(c.environ or {})
+            if pid not in self.found and number is not None and role != "debug-adapter":
+                label = "%s of a rank that is gone" % label_of(role, c, c.worker_id)
+                self.found[pid] = Attribution(role, label, number[0], worker_id=c.worker_id)
+
+
+def _unnumbered(c: Candidate) -> numbering.Unnumbered:
+    return numbering.Unnumbered(
+        c.pid, c.environ or {}, c.cmdline, c.local_rank, c.first_argument, c.told_rank, c.known
+    )

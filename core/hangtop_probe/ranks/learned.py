@@ -1,0 +1,121 @@
+"""What stacks tell of a process: which rank mp.spawn made it, what it joins, whom it serves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence, Tuple
+
+from ..proc import procfs
+from . import naming
+
+if TYPE_CHECKING:
+    from ..wire.wire import Message
+    from .rows import Row, Sample
+
+WRAP = ("_wrap", "torch/multiprocessing/spawn.py")
+"""Function and file whose `i` is the rank of a child of mp.spawn, torch 1.13 to 2.15."""
+_C10D = "torch/distributed/distributed_c10d.py"
+_RENDEZVOUS = "torch/distributed/rendezvous.py"
+_TOLD = (("_create_c10d_store", _RENDEZVOUS), ("init_process_group", _C10D))
+"""Whose `rank`, `world_size` and `port` say what a rank joins; of the second only once it waits."""
+_RANK_NAMES = ("global_rank", "rank", "world_rank", "tp_rank", "local_rank")
+"""What programs call their rank, the surest last word first."""
+_WORKER = ("_worker_loop", "torch/utils/data/_utils/worker.py")
+_MEETING = "torch/distributed/elastic/rendezvous/"
+_DEBUG_SERVER = "torch/distributed/debug/_frontend.py"
+
+
+_EXITS = (
+    ("_exit_function", "multiprocessing/util.py"),
+    ("destroy_process_group", _C10D),
+)
+"""Where a child of multiprocessing waits for its queues after its target; where a rank leaves."""
+_THREADS_END = ("_shutdown", "threading.py")
+_TARGET = ("run", "multiprocessing/process.py")
+"""What calls the function that a child of multiprocessing was started for."""
+_CHILD = ("_bootstrap", "multiprocessing/process.py")
+"""The first below the second: there a child of multiprocessing waits for its threads at last."""
+
+
+class Learned(NamedTuple):
+    """What stack samples told about a process."""
+
+    wrap_rank: Optional[int] = None
+    is_worker: bool = False
+    worker_id: Optional[int] = None
+    is_debug_server: bool = False
+    is_agent: bool = False
+    told: Tuple[Optional[int], ...] = ()  # rank, world size and port it joins with; empty: unseen
+    local_rank: Optional[int] = None
+    """What the outermost frame that has such a name calls its rank."""
+    first_argument: Optional[int] = None
+    """What multiprocessing was told to call its function with."""
+    is_exiting: bool = False
+    """A child of multiprocessing whose target has ended, or a rank that leaves its group."""
+    framework: Optional[str] = None
+    """The launcher whose frames its stacks have."""
+
+    @property
+    def confirms(self) -> bool:
+        """Whether it tells what the process is, which frames of a framework do not."""
+        return self._replace(framework=None, first_argument=None) != Learned()
+
+
+def learn(result: Sample) -> Optional[Learned]:
+    """Return what frames tell about the process: mp.spawn rank, what it joins, its framework."""
+    learned = _learn(result)
+    framework = naming.of_stack([row[1] for rows in result.stacks.values() for row in rows])
+    return (learned or Learned())._replace(framework=framework) if framework else learned
+
+
+def _learn(result: Sample) -> Optional[Learned]:
+    """Return what frames tell about the process, but for its framework.
+
+    torch 2.13 torch/multiprocessing/spawn.py `_wrap(fn, i, args, ...)` and
+    torch/utils/data/_utils/worker.py `_worker_loop(..., worker_id, ...)`.
+    """
+    told: Tuple[Optional[int], ...] = ()
+    local_rank: Optional[int] = None
+    first: Optional[int] = None
+    inner: Sequence[Message] = ()
+    for thread in result.threads:
+        rows = result.stacks[thread["stack"]]
+        for row, variables in zip(rows, thread["locals"]):
+            values = {v["name"]: v["value"] for v in variables}
+            if thread is result.threads[0] and "/torch/" not in row[1]:
+                named = (procfs.decimal(values.get(name, "")) for name in _RANK_NAMES)
+                local_rank = next((rank for rank in named if rank is not None), local_rank)
+            index = procfs.decimal(values.get("i", "")) if _is(row, WRAP) else None
+            if index is not None:
+                return Learned(wrap_rank=index, told=told)
+            if not told and variables and any(_is(row, one) for one in _TOLD):
+                names = ("rank", "world_size", "port")
+                told = tuple(procfs.decimal(values.get(name, "")) for name in names)
+            if _is(row, _WORKER):
+                number = procfs.decimal(values.get("worker_id", ""))
+                return Learned(is_worker=True, worker_id=number)
+            if row[0] == "main" and row[1].endswith(_DEBUG_SERVER):
+                return Learned(is_debug_server=True)
+            if _MEETING in row[1]:
+                return Learned(is_agent=True)
+            if any(_is(row, one) for one in _EXITS) or _waits_for_threads(row, rows):
+                return Learned(is_exiting=True)
+            if first is None and _is(row, _TARGET):
+                first = next((procfs.decimal(v["value"]) for v in inner if v["argument"]), None)
+            inner = variables
+    found = Learned(told=told, local_rank=local_rank, first_argument=first)
+    return found if found != Learned() else None
+
+
+def _waits_for_threads(row: Row, rows: Sequence[Row]) -> bool:
+    return _is(row, _THREADS_END) and any(_is(one, _CHILD) for one in rows)
+
+
+def joins(rows: Sequence[Row]) -> bool:
+    """Whether a stack waits in init_process_group, where what it was called with stands."""
+    inner = rows[0][1] if rows else ""
+    return inner.endswith((_C10D, _RENDEZVOUS)) and any(_is(row, _TOLD[1]) for row in rows)
+
+
+def _is(row: Row, frame: Tuple[str, str]) -> bool:
+    # From Python 3.11 on py-spy names classes, too.
+    return bool(row[0].rpartition(".")[2] == frame[0] and row[1].endswith(frame[1]))

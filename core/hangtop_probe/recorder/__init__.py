@@ -1,0 +1,1 @@
+"""Flight recorders and NCCL's RAS: every way to read them."""

@@ -1,0 +1,1 @@
+"""Stacks by py-spy, the lines of code behind them, and strace."""

@@ -1,0 +1,130 @@
+"""What of the process table has changed since it was told, in few words: texts by number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Container, Dict, List, NamedTuple, Optional, Set
+
+if TYPE_CHECKING:
+    from ..proc.activity import ThreadRow
+
+POLLING_S = 0.05
+"""CPU seconds of a process whose main thread waits that are held back: threads of gloo and of
+stores that only poll take some ms each second."""
+
+
+class Strings:
+    """Gives every text a number, once per connection."""
+
+    def __init__(self) -> None:
+        self._numbers: Dict[str, int] = {}
+        self._new: Dict[str, str] = {}
+
+    def number(self, text: Optional[str]) -> Optional[int]:
+        """Return the number of ``text``, None for None."""
+        if text is None:
+            return None
+        known = self._numbers.get(text)
+        if known is None:
+            known = self._numbers[text] = len(self._numbers)
+            self._new[str(known)] = text
+        return known
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def take_new(self) -> Dict[str, str]:
+        """Return what was added since the last call."""
+        new, self._new = self._new, {}
+        return new
+
+    def restart(self) -> None:
+        """Forget everything: the other end is to be told anew."""
+        self._numbers, self._new = {}, {}
+
+
+class Steady:
+    """Holds back that a thread was caught running, until it is in two passes in a row.
+
+    Threads that poll for ever are, now and then. The main thread of a rank is always told.
+    """
+
+    def __init__(self) -> None:
+        self._ran: Dict[int, Set[int]] = {}
+        self._shown: Dict[int, List[ThreadRow]] = {}
+
+    def rows(self, pid: int, rank: bool, rows: List[ThreadRow]) -> List[ThreadRow]:
+        """Return the rows of a process as they are to be told."""
+        runs = {row.tid for row in rows if row.state == "R" and not (rank and row.tid == pid)}
+        new = runs - self._ran.get(pid, set())
+        if new:
+            shown = {row.tid: row for row in self._shown.get(pid, ())}
+            rows = [shown.get(row.tid, row) if row.tid in new else row for row in rows]
+        self._ran[pid], self._shown[pid] = runs, rows
+        return rows
+
+    def forget(self, present: Container[int]) -> None:
+        """Forget processes that are not there any more."""
+        for pid in [pid for pid in self._ran if pid not in present]:
+            del self._ran[pid], self._shown[pid]
+
+
+class Delta(NamedTuple):
+    """What changed between two passes."""
+
+    set: Dict[str, Dict[str, Any]]
+    gone: Dict[str, Dict[str, Any]]
+
+
+class Differ:
+    """Remembers what was sent and gives what is new."""
+
+    def __init__(self) -> None:
+        self._sent: Dict[int, Dict[str, Any]] = {}
+        self.whole = True
+        """Whether the next delta tells everything, not only what changed."""
+
+    def restart(self) -> None:
+        """Send everything whole again."""
+        self.whole = True
+
+    def delta(self, now: Dict[int, Dict[str, Any]], minor: bool = True) -> Delta:
+        """Compare with what was sent. A pid that came back as another process is in both.
+
+        Without ``minor`` the meters of those that only poll are held back. That time has passed
+        since a main thread ran is never told by itself: the other end has a clock.
+        """
+        changed: Dict[str, Dict[str, Any]] = {}
+        gone: Dict[str, Dict[str, Any]] = {}
+        for pid, old in self._sent.items():
+            if pid not in now or now[pid]["start"] != old["start"]:
+                code = old.get("exit_code")
+                gone[str(pid)] = {} if code is None else {"exit_code": code}
+        for pid, fields in now.items():
+            known = not self.whole and str(pid) not in gone
+            old = self._sent.get(pid, {}) if known else {}
+            new = {k: v for k, v in fields.items() if k not in old or old[k] != v}
+            if len(new) == 1 and "meters" in new and _is_minor(old, fields, minor):
+                now[pid] = {**fields, "meters": old["meters"]}
+            elif new:
+                if old.get("meters") and new.get("meters"):
+                    new["meters"] = _part(old["meters"], new["meters"])
+                changed[str(pid)] = new
+        self._sent, self.whole = now, False
+        return Delta(changed, gone)
+
+
+def _part(old: Dict[str, Any], new: Dict[str, Any]) -> Dict[str, Any]:
+    """Return the meters that changed, and when the main thread ran: that counts from this piece."""
+    return {k: v for k, v in new.items() if old.get(k) != v or k == "main_last_ran_s"}
+
+
+def _is_minor(old: Dict[str, Any], new: Dict[str, Any], minor: bool) -> bool:
+    """Whether a change of meters alone need not be told now."""
+    before, after = old.get("meters"), new["meters"]
+    if not before or not after:
+        return False
+    moved = {k for k, v in after.items() if before.get(k) != v} - {"main_last_ran_s"}
+    if not moved:
+        return True
+    polls = moved == {"cpu_s"} and 0 < after["cpu_s"] - before["cpu_s"] < POLLING_S
+    return not minor and (polls or new.get("role") == "launcher")

@@ -1,0 +1,1 @@
+"""Being a probe: starting, framing, requests, its cache and its tools."""

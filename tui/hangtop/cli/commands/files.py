@@ -1,0 +1,170 @@
+"""`hangtop files`: what a rank has open, and who else on its node has that open."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hangtop.cli.arguments.arguments import complete
+from hangtop.cli.commands.strace import others
+from hangtop.cli.jobs.observe import chosen_ranks
+from hangtop.cli.jobs.targets import launchers, session_options
+from hangtop.cli.output import redacting
+from hangtop_core.analysis.openers import (
+    holder_text,
+    how_many,
+    opener_text,
+    openers_text,
+    process_names,
+)
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.diagnosis import to_json
+from hangtop_core.errors import RefusedError, RequestError, UsageError
+from hangtop_core.session.session import Session
+from hangtop_core.text.clean import clean, plural, size
+from hangtop_core.text.rank_sets import rank_label
+from hangtop_core.version import __version__
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from hangtop_core.model.descriptors import Descriptor, Socket
+    from hangtop_core.model.snapshot import DescriptorTable, Rank, Snapshot
+
+SCHEMA = "hangtop.files/1"
+ANSWER_S = 30.0
+BETWEEN_S = 1.0
+"""Seconds between two readings, by which positions are seen to move."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    arguments = complete(arguments)
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
+        ranks = chosen_ranks(session, arguments, arguments.rank)
+        if len(ranks) != 1:
+            raise UsageError(f"one rank at a time, not {arguments.rank or len(ranks)}")
+        rank = ranks[0]
+        if arguments.fd is not None:
+            return who_has(session, rank, arguments)
+        pid = rank.process.pid
+        names = others(session, [rank]).get((rank.node, pid), {})
+        found = session.descriptors(rank.node, [pid]).result(ANSWER_S).get(pid)
+        if found is not None and any(one.position is not None for one in found.descriptors):
+            time.sleep(BETWEEN_S)
+            found = session.descriptors(rank.node, [pid]).result(ANSWER_S).get(pid)
+        latest = session.latest
+    if found is None:
+        raise RequestError("the rank is gone")
+    if found.failure is not None:
+        raise RequestError(clean(found.failure.text))
+    names = {**names, **holders(found, latest.snapshot if latest is not None else None, rank.node)}
+    renamer = redacting.of(arguments)
+    if renamer.names:
+        found, names = renamer.one(found), renamer.data(names)
+    show(rank, found, names, renamer.text(rank.node), as_json=arguments.json)
+    return 0
+
+
+def end_of(item: Descriptor) -> str:
+    """By what the other end of a descriptor is named: a pipe has two ends of one name."""
+    return f"{item.socket.local}->{item.socket.remote}" if item.socket else f"fd {item.fd}"
+
+
+def holders(found: DescriptorTable, snapshot: Snapshot | None, node: str) -> dict[str, str]:
+    """Who has the other ends of pipes, and who holds locks, by `end_of`."""
+    names = process_names(snapshot, node) if snapshot is not None else {}
+    return {
+        end_of(item): ", ".join(holder_text(names, one) for one in item.holders)
+        for item in found.descriptors
+        if item.holders and not item.socket
+    }
+
+
+def who_has(session: Session, rank: Rank, arguments: argparse.Namespace) -> int:
+    """Say who else has one descriptor's file, pipe or socket."""
+    pid = rank.process.pid
+    try:
+        said = session.holders(rank.node, pid, arguments.fd).result(ANSWER_S)
+    except RefusedError as error:
+        if error.kind != "missing":
+            raise
+        what = f"{rank.name} has no descriptor {arguments.fd} now"
+        raise RequestError(what, f"Those it has: hangtop files {rank_label(rank.rank)}") from None
+    latest = session.latest
+    if latest is None:
+        raise RequestError("the node has left")
+    snapshot = latest.snapshot
+    renamer = redacting.of(arguments)
+    if arguments.json:
+        names = process_names(snapshot, rank.node)
+        rows = [
+            {**msgspec.to_builtins(one), "whose": opener_text(names, one)} for one in said.holders
+        ]
+        document = renamer.data({**msgspec.to_builtins(said), "holders": rows})
+        print(to_json({"schema": SCHEMA, "hangtop": __version__, **document}).decode())
+        return 0
+    for line in openers_text(snapshot, rank, arguments.fd, said):
+        print(renamer.text(line))
+    return 0
+
+
+def show(
+    rank: Rank, found: DescriptorTable, names: dict[str, str], node: str, *, as_json: bool
+) -> None:
+    """Print all descriptors; ``node`` is what the rank's is called."""
+    rows: list[dict[str, Any]] = [
+        {
+            **msgspec.to_builtins(item),
+            "moves": found.moves(item),
+            "other_end": names.get(end_of(item)),
+        }
+        for item in found.descriptors
+    ]
+    if as_json:
+        head = {"schema": SCHEMA, "hangtop": __version__, "rank": rank.rank, "node": node}
+        print(to_json({**head, "descriptors": rows}).decode())
+        return
+    print(f"{rank.name}  {how_many(found, rank.process)} of pid {rank.process.pid}")
+    for item, row in zip(found.descriptors, rows, strict=True):
+        ends = ""
+        if one := item.socket:
+            ends = "  " + clean(f"{one.local} -> {one.remote} {one.state}", 300)
+        other = f"  = {clean(row['other_end'], 200)}" if row["other_end"] else ""
+        mode, state = clean(item.mode, 8), state_of(item, moves=row["moves"])
+        more = f"  ({state})" if state else ""
+        print(f"  {item.fd:>5} {mode:<2}  {clean(item.target, 300)}{ends}{other}{more}")
+
+
+def state_of(item: Descriptor, *, moves: bool | None) -> str:
+    """`4.0 KiB of 64 MiB, moves`, `128000 bytes not read`; empty where there is nothing to tell."""
+    states = []
+    if item.position is not None and (item.position or item.size):
+        whole = f" of {size(item.size)}" if item.size is not None else ""
+        motion = "" if moves is None else ", moves" if moves else ", does not move"
+        states.append(f"at {size(item.position)}{whole}{motion}")
+    if item.locked:
+        states.append(f"lock {clean(item.locked, 40)}")
+    if item.full:
+        states.append(f"no {item.full} left on {clean(item.mount or '?', 100)}")
+    if item.server:
+        far = f"{item.mount or '?'}: {item.fstype or '?'} of {item.server}"
+        states.append(f"on {clean(far, 200)}")
+    if item.socket:
+        states += _queues(item.socket)
+    return ", ".join(states)
+
+
+def _queues(socket: Socket) -> Iterator[str]:
+    """Yield what waits in the queues of a socket."""
+    if socket.recv_queue and socket.state == "LISTEN":
+        yield f"{plural(socket.recv_queue, 'connection')} not accepted"
+    elif socket.recv_queue:
+        yield f"{plural(socket.recv_queue, 'byte')} not read"
+    if socket.send_queue:
+        yield f"{plural(socket.send_queue, 'byte')} written and not acknowledged"
+    if socket.retransmits:
+        yield f"sent again {plural(socket.retransmits, 'time')}"

@@ -1,0 +1,110 @@
+"""`hangtop open`: the terminal app on a capture; and captures for the commands that take one."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from hangtop.app import prepare, run_app
+from hangtop.cli import config
+from hangtop.cli.arguments.arguments import complete
+from hangtop.cli.output.output import StatusLine
+from hangtop.source.dump_files import CaptureSource
+from hangtop_core.capture import is_capture, load
+from hangtop_core.errors import BadCaptureError
+from hangtop_core.judging.rejudging import rejudge
+from hangtop_core.text.clean import clean, plural
+
+if TYPE_CHECKING:
+    import argparse
+
+    from hangtop_core.capture import Capture, Header
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model.updates import Update
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Open the app; returns when the user leaves it."""
+    arguments = complete(arguments)
+    keymap = config.keymap(config.config_path())
+    if not is_capture(arguments.capture):
+        load(arguments.capture)  # says what is wrong with it
+    prepare()  # before all of it is read: without a terminal there is nothing to read it for
+    capture, notices = opened(arguments.capture)
+    return run_app(
+        CaptureSource(capture),
+        ascii=arguments.ascii,
+        light=arguments.light,
+        mouse=arguments.mouse,
+        live=False,
+        job_key=capture.header.job,
+        capture=capture,
+        notice="; ".join(notices),
+        keymap=keymap,
+    )
+
+
+def opened(path: str) -> tuple[Capture, list[str]]:
+    """A capture, its newest picture judged anew, and what is to be said about it.
+
+    Raises:
+        BadCaptureError: it cannot be opened.
+    """
+    with StatusLine() as status:
+        status.show(f"reading {clean(path, 60)} ...")  # of thousands of ranks it takes some seconds
+        return _judged(path, load(path))
+
+
+def _judged(path: str, capture: Capture) -> tuple[Capture, list[str]]:
+    """A capture with its newest picture judged anew, and what is to be said about it."""
+    notices = [f"not all of it could be read: {capture.cut}"] if capture.cut else []
+    newest, header = capture.newest, capture.header
+    if capture.partial:
+        if not newest.diagnoses:
+            raise BadCaptureError(f"{clean(path, 200)} holds too little: {capture.cut}")
+        seen = sum(len(job.ranks) for job in newest.snapshot.jobs)
+        of = header.holds.get("ranks") or sum(j.world_size or 0 for j in newest.snapshot.jobs)
+        told = f"{seen} of {plural(of, 'rank')}" if of else plural(seen, "rank")
+        return capture, [f"{told} left, verdict as it was stored: {capture.cut}"]
+    try:
+        pictures = rejudge(capture.pictures, header.hang_after)
+    except Exception as error:  # it may be anybody's: what was concluded then is still there
+        if not newest.diagnoses:
+            raise BadCaptureError(f"{clean(path, 200)} does not make sense: {error!r}") from None
+        return capture, [*notices, f"it cannot be judged anew: {clean(repr(error), 200)}"]
+    judged = pictures[-1]
+    changed = [key for key, one in judged.diagnoses.items() if _differs(newest, key, one)]
+    if changed:
+        notices.append(_differing(header, newest, judged, changed[0]))
+    return replace(capture, pictures=pictures), notices
+
+
+def _differs(update: Update, key: str, judged: Diagnosis) -> bool:
+    before = update.diagnoses.get(key)
+    return before is not None and _gist(before) != _gist(judged)
+
+
+def _gist(one: Diagnosis) -> tuple[object, ...]:
+    """State, and the causes with their culprits: texts may get better without changing that."""
+    blamed = tuple(
+        (verdict.cause, tuple((c.node, c.rank, c.pid) for c in verdict.culprits))
+        for verdict in one.verdicts[:1]
+    )
+    return one.state, blamed
+
+
+def _differing(header: Header, then: Update, now: Update, key: str) -> str:
+    def said(update: Update) -> str:
+        one = update.diagnoses[key]
+        return f"{one.state}, {one.verdicts[0].cause}" if one.verdicts else one.state
+
+    version = clean(header.hangtop, 20)
+    return f"hangtop {version} said {said(then)} when it was taken; this one says {said(now)}"
+
+
+def tell(notices: list[str]) -> None:
+    """Say on stderr what there is to say about a capture."""
+    for text in notices:
+        print(f"hangtop: {text}", file=sys.stderr)

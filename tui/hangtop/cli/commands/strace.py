@@ -1,0 +1,217 @@
+"""`hangtop strace`: the system calls of some ranks for some seconds, folded and saved."""
+
+from __future__ import annotations
+
+import sys
+import time
+from concurrent.futures import wait
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hangtop.cli.arguments.arguments import complete
+from hangtop.cli.arguments.strace import MAX_SECONDS
+from hangtop.cli.jobs.observe import chosen_ranks
+from hangtop.cli.jobs.targets import launchers, session_options
+from hangtop.cli.output import redacting
+from hangtop.cli.output.output import StatusLine
+from hangtop_core.analysis.ends import ends
+from hangtop_core.analysis.peers import peers, unread
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.diagnosis import to_json
+from hangtop_core.errors import HangtopError, UsageError
+from hangtop_core.model.snapshot import pids_of
+from hangtop_core.session.session import Session
+from hangtop_core.text.clean import clean, plural, size
+from hangtop_core.text.rank_sets import rank_label
+from hangtop_core.tools.strace import Calls, explained, in_place, table, thread_of
+from hangtop_core.version import __version__
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Collection, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from hangtop_core.model.snapshot import Rank, Snapshot
+    from hangtop_core.session.session import StraceResult
+
+SCHEMA = "hangtop.strace/1"
+COST = "every system call of theirs stops for an instant at its start and end"
+ENDING_S = 15.0
+"""Seconds that a node has to end a trace."""
+ANSWER_S = 5.0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    arguments = complete(arguments)
+    if arguments.readonly:
+        raise UsageError("strace pauses ranks, and --readonly forbids that")
+    if not 0 < arguments.for_s <= MAX_SECONDS:
+        raise UsageError(f"--for: more than 0 and at most {MAX_SECONDS:.0f} seconds")
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
+        ranks = chosen_ranks(session, arguments, ",".join(arguments.rank))
+        names = others(session, ranks)
+        traces = [
+            Traced(one, names.get((one.node, one.process.pid), {}), arguments) for one in ranks
+        ]
+        print(
+            f"strace -f -tt -T -yy -s 64 of {plural(len(ranks), 'rank')} for "
+            f"{arguments.for_s:g} s: {COST}",
+            file=sys.stderr,
+        )
+        for one in traces:
+            one.start(session)
+        follow(session, traces, arguments.for_s)
+    if arguments.json:
+        ended = [one.document() for one in traces]
+        document = {"schema": SCHEMA, "hangtop": __version__, "ranks": ended}
+        print(to_json(document).decode())
+    else:
+        for one in traces:
+            one.print()
+    return 0 if all(one.result is not None for one in traces) else 1
+
+
+def others(session: Session, ranks: Sequence[Rank]) -> dict[tuple[str, int], dict[str, str]]:
+    """Whose the other ends of sockets are, by node and pid of their rank.
+
+    As descriptors that are open now tell; ranks that do not answer in time are left out.
+    """
+    pids = pids_of(ranks)
+    chosen = {(node, pid) for node, some in pids.items() for pid in some}
+    snapshot = _read(session, pids)
+    if snapshot is None:
+        return {}
+    # Of sockets to other nodes the tables there tell whose the other end is.
+    far: dict[str, set[int]] = {}
+    known = peers(snapshot)
+    for one in _of(snapshot, chosen):
+        for node, some in unread(snapshot, one, known).items():
+            far.setdefault(node, set()).update(some)
+    snapshot = _read(session, far) or snapshot if far else snapshot
+    return {(one.node, one.process.pid): ends(snapshot, one) for one in _of(snapshot, chosen)}
+
+
+def _read(session: Session, pids: Mapping[str, Collection[int]]) -> Snapshot | None:
+    """Have descriptors read; the picture with what has come in time."""
+    wait([session.descriptors(node, list(some)) for node, some in pids.items()], timeout=ANSWER_S)
+    at = time.time()
+    update = session.wait(lambda update: update.snapshot.at >= at, ANSWER_S)
+    return None if update is None else update.snapshot
+
+
+def _of(snapshot: Snapshot, chosen: Collection[tuple[str, int]]) -> list[Rank]:
+    every = (rank for job in snapshot.jobs for rank in job.ranks)
+    return [rank for rank in every if (rank.node, rank.process.pid) in chosen]
+
+
+def follow(session: Session, traces: Sequence[Traced], seconds: float) -> None:
+    """Wait until all traces are over; Ctrl-C ends them early."""
+    until = time.monotonic() + seconds + ENDING_S
+    with StatusLine() as status:
+        try:
+            while time.monotonic() < until:
+                futures = [one.future for one in traces if one.future is not None]
+                if not wait(futures, timeout=0.2).not_done:
+                    break
+                status.show(f"{sum(one.count for one in traces)} lines ... (Ctrl-C: enough)")
+        except KeyboardInterrupt:
+            for one in traces:
+                session.cancel_strace(one.rank.node, one.rank.process.pid)
+            wait([one.future for one in traces if one.future is not None], timeout=ENDING_S)
+    for one in traces:
+        one.end()
+
+
+class Traced:
+    """One rank's trace."""
+
+    def __init__(self, rank: Rank, names: dict[str, str], arguments: argparse.Namespace) -> None:
+        self.rank = rank
+        self.count = 0
+        self.future: Future[StraceResult] | None = None
+        self.result: StraceResult | None = None
+        self.error: str | None = None
+        self._renamer = redacting.of(arguments)
+        self._names: dict[str, str] = self._renamer.data(names)
+        self._arguments = arguments
+        self._calls = Calls(rank.process.pid)
+
+    def start(self, session: Session) -> None:
+        """Ask for it."""
+        rank, seconds = self.rank, self._arguments.for_s
+        self.future = session.strace(rank.node, rank.process.pid, seconds, self._take)
+
+    def _take(self, lines: Sequence[str]) -> None:
+        self.count += len(lines)
+        if self._renamer.names:  # what is saved stays as it is
+            lines = self._renamer.lines(list(lines))
+        pid = self.rank.process.pid
+        for one in lines:
+            self._calls.add(one)
+            if self._arguments.lines and self._calls.fits(one, self._arguments.filter):
+                tid, text = thread_of(one, pid)
+                told = in_place(one if text is None else text, self._names)
+                print(f"[{rank_label(self.rank.rank)}:{tid}] {told}", flush=True)
+
+    def end(self) -> None:
+        """Take its result."""
+        try:
+            self.result = self.future.result(0) if self.future is not None else None
+        except (HangtopError, TimeoutError) as error:
+            self.error = str(error) or "the node has not said how it ended"
+            fix = getattr(error, "help", None)
+            self.error += f"\n    {clean(fix)}" if fix else ""
+
+    def print(self) -> None:
+        """Print what came, and where it is saved."""
+        say = partial(print, file=sys.stderr) if self._arguments.lines else print
+        pid = self.rank.process.pid
+        head = f"{self.rank.name}  pid {pid} on {clean(self._renamer.text(self.rank.node))}"
+        if self.error is not None:
+            print(f"{head}: {self.error}", file=sys.stderr)
+        if not self._arguments.lines:
+            print(head)
+            threads = {one.tid: one.name for one in self.rank.process.threads}
+            for one in table(self._calls, self._arguments.filter, self._names, threads):
+                print(f"  {one}")
+        end = self.result
+        if end is None:
+            return
+        say(
+            f"  {plural(end.lines, 'line')} in {end.seconds:g} s, saved in "
+            f"{self._renamer.text(end.path)}: "
+            f"{plural(end.files, 'file')}, {size(end.size)}"
+        )
+        if end.unsaved is not None:
+            print(f"  lines are missing from the files: {end.unsaved}", file=sys.stderr)
+        lost = f"{plural(end.dropped, 'line')} lost" if end.dropped else ""
+        polls = f"{plural(end.idle_polls, 'poll')} that timed out" if end.idle_polls else ""
+        if lost or polls:
+            say(f"  not saved: {', '.join(filter(None, (lost, polls)))}")
+        if end.running_again is False:
+            print(
+                f"  {self.rank.name} does NOT run again: kill -CONT {pid}",
+                file=sys.stderr,
+            )
+
+    def document(self) -> dict[str, Any]:
+        """The same for programs."""
+        rows = [
+            {**msgspec.to_builtins(row), "other_end": self._other(row.on)}
+            for row in self._calls.rows(self._arguments.filter)
+        ]
+        return {
+            "rank": self.rank.rank,
+            "node": self._renamer.text(self.rank.node),
+            "pid": self.rank.process.pid,
+            "calls": rows,
+            "error": self._renamer.data(self.error),
+            "saved": self._renamer.data(self.result),
+        }
+
+    def _other(self, target: str) -> str | None:
+        said = explained(target, self._names)
+        return said[len(target) + 3 :] if said != target else None

@@ -1,0 +1,1 @@
+"""What commands share: a session, the job that is meant, a capture in its place."""

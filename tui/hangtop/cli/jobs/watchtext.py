@@ -1,0 +1,236 @@
+"""What `hangtop watch` tells: lines with the time in front, or JSON lines."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from hangtop.cli.jobs.observe import ranks_of
+from hangtop.cli.output.output import coloured, width
+from hangtop_core.diagnosis import to_json
+from hangtop_core.model.node.states import FAILED, OBSERVED
+from hangtop_core.report.diagnosis import attempt_text, diagnosis_text, end_text, past_attempt_text
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.clean import clean, duration, plural, utc
+from hangtop_core.text.commands import spelt_or_why
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hangtop.cli.output.redacting import Renamer
+    from hangtop_core.diagnosis import PastAttempt, Verdict
+    from hangtop_core.judging.hangs import Happened
+    from hangtop_core.model.snapshot import Job, Node, Snapshot
+
+SCHEMA = "hangtop.watch/1"
+SURE = 0.8
+"""Confidence from which on a job that is over is said to have ended for a reason."""
+AWAY_S = 30.0
+"""Seconds after which it is told that a node does not answer: many come back sooner."""
+
+
+class Teller:
+    """Prints what happens, each thing once, with the names that are asked for."""
+
+    def __init__(self, renamer: Renamer, *, json: bool) -> None:
+        self._renamer, self._json = renamer, json
+        self._away: set[str] = set()
+        """Nodes of which it was told that they are away."""
+        self._hangs = 0
+        self._lost = 0
+        """Lines that could not be printed, on a full disk, since the last that could."""
+
+    def tell(self, one: Happened) -> None:
+        """Tell what has happened to a job."""
+        self._hangs += one.kind == "hang"
+        if self._json:
+            self._line(
+                one.kind,
+                one.at,
+                job=job_data(one.job),
+                diagnosis=one.diagnosis if tells_why(one) else None,
+                after_s=None if one.after_s is None else round(one.after_s, 1),
+            )
+            return
+        self._say(one.at, f"job {clean(one.job.name)} {sentence(one)}")
+        if why := why_ended(one):
+            self._say(one.at, f"    {why}")
+        if one.kind == "hang" and one.diagnosis is not None:
+            diagnosis = self._renamer.one(one.diagnosis)
+            self._print(coloured(diagnosis_text(diagnosis, min(width(), 120))))
+
+    def nodes(self, snapshot: Snapshot) -> None:
+        """Tell which nodes have gone or come since the last time; equal ones together."""
+        reasons: dict[tuple[str, str, str], list[str]] = {}
+        back = []
+        for node in snapshot.nodes:
+            if node.state in OBSERVED and node.name in self._away:
+                back.append(node.name)
+            elif node.name not in self._away and _is_away(node, snapshot.at):
+                key = (node.state, clean(node.reason or "no answer"), clean(node.fix or ""))
+                reasons.setdefault(key, []).append(node.name)
+        self._away.difference_update(back)
+        if reasons or back:
+            self._renamer.learn(snapshot)
+        for (state, why, fix), names in reasons.items():
+            self._away.update(names)
+            folded = nodesets.fold(names)
+            if self._json:
+                self._line("nodes", snapshot.at, nodes=folded, state=state, reason=why, fix=fix)
+            else:
+                self._say(snapshot.at, f"{folded} {state}: {why}" + f"; {fix}" * bool(fix))
+        if back:
+            folded = nodesets.fold(back)
+            if self._json:
+                self._line("nodes", snapshot.at, nodes=folded, state="ready", reason="", fix="")
+            else:
+                self._say(snapshot.at, f"{folded} can be seen again")
+
+    def wrote(self, directory: Path) -> None:
+        """Tell where a hang was written down."""
+        self._either("written", f"written to {directory}", directory=str(directory), why=None)
+
+    def not_written(self, directory: Path, why: str) -> None:
+        """Tell that it could not be."""
+        text = f"cannot write to {directory}: {why}"
+        self._either("written", text, directory=None, why=text)
+
+    def ran(self, argv: Sequence[str], why: str | None) -> None:
+        """Tell how the command of --on-hang ended."""
+        text = f"--on-hang {spelt_or_why(argv)}: {why or 'done'}"
+        self._either("on-hang", text, command=list(argv), why=why)
+
+    def clock_was_set(self, by: float) -> None:
+        """Tell that the clock jumped, or that the machine slept."""
+        text = f"the clock was set {duration(abs(by))} {'ahead' if by > 0 else 'back'}; begun anew"
+        self._either("clock", text, by_s=round(by, 1))
+
+    def stopped(self) -> None:
+        """Tell that it was told to stop."""
+        count = plural(self._hangs, "hang")
+        self._either("stopped", f"told to stop; {count} seen", hangs=self._hangs)
+
+    def _either(self, event: str, text: str, **data: Any) -> None:
+        if self._json:
+            self._line(event, time.time(), **data)
+        else:
+            self._say(time.time(), text)
+
+    def _say(self, at: float, text: str) -> None:
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+        self._print(f"{stamp}  {self._renamer.text(text)}")
+
+    def _line(self, event: str, at: float, **data: Any) -> None:
+        told = self._renamer.data(data)
+        whole = {"schema": SCHEMA, "event": event, "at": utc(at), **told}
+        self._print(to_json(whole, indent=None).decode())
+
+    def _print(self, text: str) -> None:
+        """Print, unless the disk is full: watching goes on, and room may be made.
+
+        Raises:
+            BrokenPipeError: nobody reads any more.
+        """
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError:
+            self._lost += 1
+
+    def close(self) -> None:
+        """Give up what could not be printed, so that Python does not stumble over it at the end."""
+        try:
+            sys.stdout.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+        if self._lost:
+            count = plural(self._lost, "message")
+            with contextlib.suppress(OSError):
+                print(f"hangtop: {count} could not be printed at once", file=sys.stderr)
+
+
+def sentence(event: Happened) -> str:
+    """What has happened to a job, to go on after its name."""
+    if event.kind == "job":
+        return _watched(event.job)
+    if event.kind == "hang":
+        over = event.diagnosis is not None and event.diagnosis.hung_until_end
+        return "hung until it ended" if over else "hangs"
+    if event.kind == "resumed":
+        return f"moves again after {duration(event.after_s)}"
+    hung = f" after it hung for {duration(event.after_s)}" if event.after_s is not None else ""
+    if event.kind == "ended":
+        is_lost = event.diagnosis is not None and event.diagnosis.state == "unknown" and hung
+        return f"{'was lost from sight' if is_lost else 'has ended'}{hung}"
+    attempt = event.diagnosis.attempt if event.diagnosis is not None else None
+    return f"was started again{hung}{f' ({attempt_text(attempt)})' if attempt else ''}"
+
+
+def _watched(job: Job) -> str:
+    """Return `is watched: 4 of 8 ranks on gpu[01-02], started by torchrun`."""
+    expected = f" of {job.world_size}" if job.world_size and job.ranks else ""
+    count = f"{len(job.ranks)}{expected} ranks" if expected else ranks_of(job)
+    launcher = f", started by {clean(job.launcher)}" if job.launcher else ""
+    return f"is watched: {count} on {nodesets.fold(job.nodes)}{launcher}"
+
+
+def tells_why(one: Happened) -> bool:
+    """Whether what was concluded of a job belongs to what has happened to it."""
+    if one.kind == "restarted":
+        return one.diagnosis is not None and bool(one.diagnosis.past_attempts)
+    return one.kind == "hang" or why_ended(one) is not None
+
+
+def why_ended(one: Happened) -> str | None:
+    """Why a job has ended, or was started again, where that was seen and it was not well.
+
+    A guess is not told: that something was killed for want of memory on the node need not have
+    been of this job, nor need the first rank to leave have failed.
+    """
+    if one.kind == "restarted" and one.diagnosis is not None and one.diagnosis.past_attempts:
+        return why_before(one.diagnosis.past_attempts[-1])
+    if one.kind != "ended" or one.diagnosis is None:
+        return None
+    if one.diagnosis.hung_until_end:
+        return clean(f"{end_text(one.diagnosis)}{_first_of(one.diagnosis.verdicts)}", 1000)
+    if one.diagnosis.state != "exited":
+        return None
+    for verdict in (one.diagnosis.verdicts or ())[:1]:
+        if verdict.confidence >= SURE:
+            return clean(f"{verdict.cause}: {verdict.summary}")
+    return None
+
+
+def why_before(past: PastAttempt) -> str:
+    """What ended an attempt, and the first verdict on it."""
+    return clean(f"{past_attempt_text(past)}.{_first_of(past.verdicts)}", 1000)
+
+
+def _first_of(verdicts: Sequence[Verdict]) -> str:
+    return next((f" {one.cause}: {one.summary}" for one in verdicts), "")
+
+
+def job_data(job: Job) -> dict[str, Any]:
+    """A job, for programs."""
+    return {
+        "key": job.key,
+        "name": job.name,
+        "id": job.id,
+        "launcher": job.launcher,
+        "world_size": job.world_size,
+        "ranks": len(job.ranks),
+        "nodes": list(job.nodes),
+    }
+
+
+def _is_away(node: Node, now: float) -> bool:
+    if node.state in FAILED:
+        return True
+    return node.state not in OBSERVED and now - node.since >= AWAY_S

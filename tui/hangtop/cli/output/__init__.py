@@ -1,0 +1,1 @@
+"""What commands print: width and colours, masked secrets, standard streams."""

@@ -1,0 +1,80 @@
+"""Whether what a command is to write can be written, found out before anything is observed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from hangtop_core.errors import UsageError
+from hangtop_core.text.clean import clean
+
+STDOUT = "-"
+"""As the name of a file: the standard output."""
+BLOCK = 4096
+"""Bytes that are written on trial: a full disk may still have names to give."""
+
+
+def check_file(path: str, option: str = "--output") -> None:
+    """Check that a file can be written, or overwritten.
+
+    Raises:
+        UsageError: when it cannot.
+    """
+    _check_name(path, option)
+    try:
+        there = os.stat(path)
+        if stat.S_ISREG(there.st_mode):
+            with open(path, "ab"):
+                return
+        if not stat.S_ISDIR(there.st_mode):
+            return  # a pipe, whose reader may come later, or a device
+        why = "it is a folder"
+    except FileNotFoundError:
+        check_folder(Path(path).parent, option)
+        return
+    except OSError as error:
+        why = str(error.strerror)
+    raise UsageError(f"{option} {clean(path, 300)}: {why}")
+
+
+def check_new(path: str, option: str = "--output") -> None:
+    """Check that a file can be written that is not there yet.
+
+    Raises:
+        UsageError: when it is there, or cannot be written.
+    """
+    _check_name(path, option)
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        check_folder(Path(path).parent, option)
+        return
+    except OSError as error:
+        raise UsageError(f"{option} {clean(path, 300)}: {error.strerror}") from error
+    raise UsageError(f"{option} {clean(path, 300)}: it is there already, and is not overwritten")
+
+
+def _check_name(path: str, option: str) -> None:
+    """Check that a path can be the name of a file: `-o "$UNSET"` is none, and nor is `-o new/`."""
+    if not os.path.basename(path) and not os.path.isdir(path):
+        raise UsageError(f"{option} {clean(path, 300)!r}: it names no file")
+
+
+def check_folder(folder: Path, option: str = "--output") -> None:
+    """Check that a new file can be written to a folder.
+
+    Raises:
+        UsageError: when it cannot.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix=".hangtop-") as file:
+            file.write(bytes(BLOCK))
+            file.flush()
+    except OSError as error:
+        if not folder.is_dir():
+            what = f"{option}: there is no folder {clean(str(folder), 300)}"
+            raise UsageError(what) from None
+        what = f"{option}: cannot write to {clean(str(folder), 300)}: {error.strerror}"
+        raise UsageError(what) from error

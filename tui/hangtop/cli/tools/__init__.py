@@ -1,0 +1,1 @@
+"""Commands beside a job: one module per command, imported when it runs."""

@@ -1,0 +1,100 @@
+"""`hangtop debug`: a pdb prompt in a rank that runs."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+from hangtop.cli.arguments.arguments import complete
+from hangtop.cli.jobs.observe import choose, find_job
+from hangtop.cli.jobs.targets import launchers, session_options
+from hangtop.cli.output.output import StatusLine
+from hangtop.cli.tools.coretake import chosen
+from hangtop.terminal import pager
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.errors import RequestError, UsageError
+from hangtop_core.jobs.following import follow
+from hangtop_core.session.session import Session
+from hangtop_core.tools.debugging import COST, debugging, outcome
+
+if TYPE_CHECKING:
+    import argparse
+
+    from hangtop_core.collect.fan_out import Sampled
+    from hangtop_core.model.snapshot import Job, Rank
+    from hangtop_core.model.updates import Update
+    from hangtop_core.tools.debugging import Debugging
+
+SAMPLE_S = 30.0
+"""Seconds for the rank's stack: without it nobody knows whether it sits at a prompt already."""
+NO_PROMPT = 1
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    arguments = complete(arguments)
+    if arguments.readonly:
+        raise UsageError("a prompt stops a rank, and --readonly forbids that")
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
+        found, _ = find_job(session, arguments.job_key, arguments.pid)
+        job = choose(found.snapshot, arguments.job_key)
+        rank = chosen(job, arguments.rank, arguments.pid)
+        plan = planned(session, job, rank)
+    who = rank.place
+    if plan.why is not None:
+        say(f"no prompt in {who}: {plan.why}. Now {plan.doing}", *plan.steps)
+        return NO_PROMPT
+    say(f"a prompt in {who}. {COST}", f"now {plan.doing}")
+    if plan.warning is not None:
+        say(plan.warning)
+    return prompt(plan)
+
+
+def prompt(plan: Debugging) -> int:
+    """Run the prompt, and say how it ended; returns the exit status."""
+    say(f"run: {plan.shown}")
+    try:
+        status = pager.status(pager.dying_with_us(plan.argv))
+    except OSError as error:
+        say(f"{plan.argv[0]}: {error.strerror}")
+        return NO_PROMPT
+    say(*outcome(status, plan))
+    return NO_PROMPT if status else 0
+
+
+def planned(session: Session, job: Job, rank: Rank) -> Debugging:
+    """Take the rank's stack now, and say how to get a prompt."""
+    with contextlib.suppress(TimeoutError, RequestError), StatusLine() as status:
+        status.show(f"taking the stack of {rank.name} ...")
+        future = session.sample({rank.node: [rank.process.pid]}, deadline=SAMPLE_S)
+        sampled = future.result(2 * SAMPLE_S)[0]
+        # A picture that was made meanwhile does not have it yet; a newer one may have a newer one.
+        session.wait(lambda update: has_sample(update, sampled), SAMPLE_S)
+    update = session.latest
+    if update is None:
+        raise RequestError("the session has ended")
+    now = follow(job, update.snapshot) or job
+    rank = next((one for one in now.ranks if one.process.identity == rank.process.identity), rank)
+    node = next((one for one in update.snapshot.nodes if one.name == rank.node), None)
+    return debugging(update.snapshot, rank, node, terminal=sys.stdin.isatty())
+
+
+def has_sample(update: Update, sampled: Sampled) -> bool:
+    """Whether a picture has a sample, or one that says the same."""
+    found = (
+        rank.sample
+        for job in update.snapshot.jobs
+        for rank in job.ranks
+        if (rank.node, rank.process.pid) == (sampled.node, sampled.pid)
+    )
+    new = sampled.sample
+    return any(
+        old is not None and (old.at >= new.at or old.threads == new.threads) for old in found
+    )
+
+
+def say(*lines: str) -> None:
+    """Say something apart from what the prompt prints."""
+    for number, text in enumerate(lines):
+        print(f"{'  - ' if number else 'hangtop: '}{text}", file=sys.stderr, flush=True)

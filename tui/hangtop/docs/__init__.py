@@ -1,0 +1,1 @@
+"""Documents made from code: JSON fields and the man page."""

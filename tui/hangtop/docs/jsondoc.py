@@ -1,0 +1,192 @@
+"""docs/json.md, made from the types of what `--json` prints.
+
+`python -m hangtop.docs.jsondoc > docs/json.md` writes it; a test checks that it is current, and
+that every field has a meaning: what stands below it in its class, else what `jsonmeanings` says.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+import types
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+from hangtop.docs.jsonmeanings import MEANINGS
+from hangtop.jsonschemas import DOCUMENTS
+from hangtop_core.analysis.flight.picture import FlightDiagnosis
+from hangtop_core.model import numerics
+
+INTRODUCTION = """\
+# JSON
+
+Made from the types themselves (`python -m hangtop.docs.jsondoc > docs/json.md`).
+
+Every command that prints facts has `--json`: one document on standard output, messages for people
+on standard error. `hangtop watch --json` prints one document a line, as things happen. A document
+says in `schema` what it is; `hangtop --schema` prints the JSON Schema of all documents, and
+`hangtop --schema dump` that of one.
+
+**What stays.** Within a number (`hangtop.dump/1`) fields are only ever added: read those you know
+and leave out the others. When a field goes, or means something else, the number grows, and
+[CHANGELOG](../CHANGELOG.md) says so. Causes, states and other words in fields may get new
+members, too. Texts for people (`summary`, `text`, `why`, `fix`) change as it suits people: do not
+parse them.
+
+**Types.** `number?` may be null. `at` and other times are seconds since the epoch, unless a text;
+sizes are bytes. Text from nodes is as foreign here as anywhere: what a terminal might obey is
+written as an escape sequence of JSON, and nothing else about it is promised. NaN and infinities
+are words (`"nan"`, `"inf"`, `"-inf"`), since JSON has none.
+
+**Ranks without a number.** Where nothing tells the number of a rank, its `rank` is null, and `node`
+and `pid` name it. Lists of ranks leave it out; beside such a list stand the pids of those left out,
+as `victims_pids` beside `victims`.
+
+A process exits as it does without `--json`; [hangtop(1)](hangtop.1) has the numbers. Files of
+other formats: captures ([capture.md](capture.md)), `numerics/*.jsonl` of a prepared run
+([numerics.md](numerics.md)), what probes send ([protocol.md](protocol.md)).
+"""
+TITLES: dict[type, str] = {numerics.Frame: "Call"}
+"""Where two types have one name."""
+DIAGNOSIS = "`hangtop diagnose --json`, and `hangtop flight --json`; `hangtop watch` tells it, too."
+SCALARS = {str: "text", int: "whole", float: "number", bool: "true or false", type(None): "null"}
+
+
+class Field(NamedTuple):
+    """One row of a table."""
+
+    name: str
+    type: str
+    meaning: str
+
+
+def document() -> str:
+    """The whole text."""
+    parts = [INTRODUCTION, "## Documents\n\n| schema | is printed by |\n|---|---|\n"]
+    parts[-1] += "".join(
+        f"| [`{name}`](#{anchor(name)}) | {_summary(kind)} |\n" for name, kind in DOCUMENTS.items()
+    )
+    shared = [kind for kind in structs() if kind not in DOCUMENTS.values()]
+    for name, kind in DOCUMENTS.items():
+        parts.append(f"### {name}\n\n{_summary(kind)}\n\n{_table(kind)}")
+    parts.append("## Parts\n\nWhat fields above hold.\n")
+    parts += [f"### {title(kind)}\n\n{_summary(kind)}\n\n{_table(kind)}" for kind in shared]
+    return "\n".join(parts)
+
+
+def anchor(title: str) -> str:
+    """What links to a heading, as most renderers of Markdown make it."""
+    return "".join(one for one in title.lower() if one.isalnum() or one in "-_")
+
+
+def structs() -> list[type[Struct]]:
+    """All types that occur, each once, by name."""
+    found: dict[type[Struct], None] = {}
+    todo: list[type[Struct]] = list(DOCUMENTS.values())
+    while todo:
+        kind = todo.pop()
+        if kind not in found:
+            found[kind] = None
+            for hint in get_type_hints(kind).values():
+                todo += _inside(hint)
+    return sorted(found, key=title)
+
+
+def title(kind: type) -> str:
+    """What the page calls a type."""
+    return TITLES.get(kind, kind.__name__)
+
+
+def fields(kind: type[Struct]) -> list[Field]:
+    """The rows of a type's table, in the order in which they are printed."""
+    hints = get_type_hints(kind)
+    return [
+        Field(one.encode_name, _named(hints[one.name]), _meaning(kind, one.name))
+        for one in msgspec.structs.fields(kind)
+    ]
+
+
+def _inside(hint: Any) -> Iterator[type[Struct]]:
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        yield hint
+    for one in get_args(hint):
+        yield from _inside(one)
+
+
+def _named(hint: Any) -> str:
+    """A type, for people; those of our own lead to their tables."""
+    if hint in SCALARS:
+        return SCALARS[hint]
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return f"[{title(hint)}](#{anchor(title(hint))})"
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in inner)
+    if origin in (Union, types.UnionType):
+        return _named_union(inner)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return f"map of {_named(inner[1])}"
+    if origin in (tuple, list) and (len(inner) == 1 or inner[-1] is Ellipsis):
+        return f"list of {_named(inner[0])}"
+    if origin is tuple:
+        return f"[{', '.join(_named(item) for item in inner)}]"
+    return "anything"
+
+
+def _named_union(members: tuple[Any, ...]) -> str:
+    """Return `int or str`, with `?` where it may be null."""
+    names = " or ".join(_named(member) for member in members if member is not type(None))
+    return f"{names}?" if type(None) in members else names
+
+
+def _table(kind: type[Struct]) -> str:
+    rows = "".join(
+        f"| `{one.name}` | {_cell(one.type)} | {_cell(one.meaning)} |\n" for one in fields(kind)
+    )
+    config: Any = kind.__struct_config__
+    note = "A list of these values, in this order, without names.\n\n" if config.array_like else ""
+    return f"{note}| field | type | meaning |\n|---|---|---|\n{rows}"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _summary(kind: type[Struct]) -> str:
+    if kind is FlightDiagnosis:
+        return DIAGNOSIS
+    return (kind.__doc__ or "").partition("\n\n")[0].replace("\n", " ").strip()
+
+
+def _meaning(kind: type, name: str) -> str:
+    for base in kind.__mro__:
+        if base in (Struct, object) or name not in inspect.get_annotations(base):
+            continue
+        own = told(base).get(name) or MEANINGS.get(f"{title(base)}.{name}")
+        return own or MEANINGS.get(name, "")
+    return ""
+
+
+@cache
+def told(kind: type) -> dict[str, str]:
+    """What stands below the fields of a class."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    found: dict[str, str] = {}
+    if not isinstance(tree, ast.ClassDef):
+        return found
+    for field, after in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            value = after.value if isinstance(after, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                found[field.target.id] = inspect.cleandoc(value.value)
+    return found
+
+
+if __name__ == "__main__":
+    sys.stdout.write(document())

@@ -1,0 +1,1 @@
+"""Actions and keys: what each does, when it is possible, and what it asks for."""

@@ -1,0 +1,101 @@
+"""Which key does what: `keytable`, with keys of the user's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from hangtop.keys.actions import PAIRED, key_name
+from hangtop.keys.keytable import ACTIONS as ACTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hangtop.keys.actions import Action
+
+KEPT = {"leave": "ctrl+c"}
+"""What always works, whatever the file says: out of a program nobody should have to search."""
+
+
+class Keymap:
+    """Which key does what.
+
+    Args:
+        own: keys by action id, in Textual's names (`config.keys` reads them from a file). They take
+            a key away from any other action where both would work; an empty tuple is no key.
+
+    Raises:
+        ValueError: for an unknown action, and for one key with two meanings on one screen.
+    """
+
+    def __init__(self, own: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> None:
+        _check_names(own)
+        chosen = [replace(action, keys=own[action.id]) for action in ACTIONS if action.id in own]
+        _check_shared(chosen)
+        self.actions = tuple(_with_own(action, own, chosen) for action in ACTIONS)
+        self.by_id = {action.id: action for action in self.actions}
+        self._changed = frozenset(
+            new.id for new, old in zip(self.actions, ACTIONS, strict=True) if new.keys != old.keys
+        )
+
+    def all_keys(self) -> list[str]:
+        """Every key that does something, once."""
+        return list(dict.fromkeys(key for action in self.actions for key in action.keys))
+
+    def names(self) -> dict[str, str]:
+        """The first key of every action as people write it; none of one that has no key."""
+        return {one.id: key_name(one.keys[0]) for one in self.actions if one.keys}
+
+    def find(self, key: str, screen: str) -> Action | None:
+        """What a key does on a screen."""
+        for action in self.actions:
+            if key in action.keys and (not action.screens or screen in action.screens):
+                return action
+        return None
+
+    def elsewhere(self, key: str) -> Action | None:
+        """What a key would do on some other screen, to say so."""
+        return next((action for action in self.actions if key in action.keys), None)
+
+    def shown(self, name: str) -> str:
+        """The key of an action as the footer shows it; two where they belong together."""
+        if name in PAIRED and not self._changed:
+            return PAIRED[name]
+        keys = self.by_id[name].keys
+        return key_name(keys[0]) if keys else ""
+
+
+def _check_names(own: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise ValueError for an unknown action, and for a key that always belongs to another."""
+    known = {action.id for action in ACTIONS}
+    for name, keys in own.items():
+        if name not in known:
+            raise ValueError(f"{name!r} is no action")
+        for kept, key in KEPT.items():
+            if key in keys and name != kept:
+                raise ValueError(f"{key_name(key)} always does {kept!r}")
+
+
+def _check_shared(actions: list[Action]) -> None:
+    """Raise ValueError where two actions have one key on the same screen."""
+    for index, action in enumerate(actions):
+        for earlier in actions[:index]:
+            if shared := _shared(action, earlier):
+                raise ValueError(f"{key_name(shared[0])} is given to {earlier.id} and {action.id}")
+
+
+def _with_own(action: Action, own: Mapping[str, tuple[str, ...]], chosen: list[Action]) -> Action:
+    keys = own.get(action.id)
+    if keys is None:
+        taken = {key for one in chosen for key in _shared(action, one)}
+        keys = tuple(key for key in action.keys if key not in taken)
+    if action.id in KEPT and KEPT[action.id] not in keys:
+        keys = (*keys, KEPT[action.id])
+    return action if keys == action.keys else replace(action, keys=keys)
+
+
+def _shared(one: Action, other: Action) -> list[str]:
+    """Keys that two actions have on the same screen."""
+    together = not one.screens or not other.screens or set(one.screens) & set(other.screens)
+    return [key for key in one.keys if key in other.keys] if together else []

@@ -1,0 +1,1 @@
+"""Where updates come from, and what the app holds between them."""

@@ -1,0 +1,76 @@
+"""Between the source's thread and the app's event loop: updates one way, requests the other."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, Any
+
+from hangtop.source.messages import Answered, TraceLines, Updated
+from hangtop_core.scheduling.ui_priority import SCREENS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from textual.message import Message
+
+    from hangtop.source.source import Source
+    from hangtop_core.model.updates import Update
+
+
+class Bridge:
+    """Turns callbacks of the source into messages of the app; both sides never wait."""
+
+    def __init__(self, source: Source, post: Callable[[Message], Any]) -> None:
+        self._source = source
+        self._post = post
+        self._unsubscribe: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+        self._waiting: Update | None = None
+
+    def start(self) -> None:
+        """Begin to forward updates, with the newest one at once."""
+        self._unsubscribe = self._source.subscribe(self._updated, unjudged=True)
+        if self._source.latest is not None:
+            self._updated(self._source.latest)
+
+    def stop(self) -> None:
+        """Forward nothing more."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+
+    def _updated(self, update: Update) -> None:
+        with self._lock:
+            told, self._waiting = self._waiting is not None, update
+        if not told:
+            SCREENS.handed()
+            self._post(Updated())
+
+    def taken(self) -> Update | None:
+        """The newest picture, once; while nobody takes it, no other message is posted.
+
+        A picture that waits does not pile up with others, as while a shell has the terminal.
+        """
+        with self._lock:
+            update, self._waiting = self._waiting, None
+        return update
+
+    def traced(self, lines: Sequence[str]) -> None:
+        """Forward lines of a running trace."""
+        self._post(TraceLines(lines))
+
+    def ask(
+        self, kind: str, told: str, request: Callable[[], Future[Any]], about: str = ""
+    ) -> None:
+        """Make a request; its end, good or bad, comes back as an `Answered`."""
+        try:
+            future = request()
+        except Exception as error:  # the user reads what it is, the app goes on
+            self._post(Answered(kind, told, None, error, about))
+            return
+        future.add_done_callback(lambda done: self._answered(kind, told, done, about))
+
+    def _answered(self, kind: str, told: str, future: Future[Any], about: str) -> None:
+        error = CancelledError() if future.cancelled() else future.exception()
+        self._post(Answered(kind, told, None if error else future.result(), error, about))

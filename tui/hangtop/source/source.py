@@ -1,0 +1,77 @@
+"""What the app needs from whatever feeds it: a live session, or a recording.
+
+`hangtop_core.session.session.Session` fits `Source` as it is; tests and recordings bring their own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from hangtop_core.collect.requests import Ask
+    from hangtop_core.model.updates import Update
+    from hangtop_core.state.outputs import Wanted
+
+
+class Source(Protocol):
+    """Where updates come from, and who is asked when a key asks for more.
+
+    No method blocks: each request answers with a future, and what it brings is in a later
+    update.
+    """
+
+    @property
+    def latest(self) -> Update | None:
+        """The newest update, None before the first."""
+
+    @property
+    def commands(self) -> Iterable[Any]:
+        """Records of what was run on nodes."""
+
+    def subscribe(
+        self, callback: Callable[[Any], None], /, *, unjudged: bool = ...
+    ) -> Callable[[], None]:
+        """Call back with every update, on the source's own thread; returns how to stop.
+
+        With `unjudged` also before anything is concluded from a snapshot, where that takes long.
+        """
+
+    def sample(
+        self, pids: Mapping[str, Sequence[int]] | None = None, *, mode: Any = ...
+    ) -> Future[Any]:
+        """Take stacks of these processes, or of all ranks."""
+
+    def descriptors(self, node: str, pids: Sequence[int]) -> Future[Any]:
+        """Read open descriptors."""
+
+    def recorder(self, node: str, pids: Sequence[int], *, trigger: bool = ...) -> Future[Any]:
+        """Read flight recorders; with `trigger` ranks with a dump pipe are made to write first."""
+
+    def log(self, wanted: Wanted, window: int | None = None) -> Future[Any]:
+        """Read what processes have printed."""
+
+    def strace(
+        self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]
+    ) -> Future[Any]:
+        """Trace system calls; lines come while it runs."""
+
+    def holders(self, node: str, pid: int, fd: int) -> Future[Any]:
+        """Find who else on a node has a descriptor open."""
+
+    def cancel_strace(self, node: str, pid: int) -> None:
+        """End a trace early; its result comes as usual."""
+
+    def ask(self, node: str, ask: Ask, result: Callable[[Any], Any], /) -> Future[Any]:
+        """Make another request; ``result`` makes what the future gets of the answer's end."""
+
+    def retry(self, node: str) -> Any:
+        """Connect to a lost node again now."""
+
+    def shell(self, node: str) -> Sequence[str] | None:
+        """The command for the user's own shell on a node; None where none is known."""
+
+    def note_command(self, node: str, what: str) -> Callable[[str], None]:
+        """Log what the user runs on a node; call the result with how it ended."""

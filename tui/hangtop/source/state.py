@@ -1,0 +1,286 @@
+"""What the app holds between updates: the pictures, what is chosen, how things are shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from hangtop.source.situation import Situation
+from hangtop.terminal.spans import line
+from hangtop.views.common import find_rank, node_of, rank_key
+from hangtop.views.verdict.judged import worst_first
+from hangtop_core.jobs.following import pids_of
+from hangtop_core.jobs.named import answers_to
+from hangtop_core.state.history import History
+from hangtop_core.tools.strace import Calls, in_place
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hangtop.terminal.spans import Line
+    from hangtop_core.capture import Header
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model.snapshot import Job, Node, Rank, Snapshot
+    from hangtop_core.model.updates import Update
+
+TRACE_SECONDS = 10.0
+TraceForm = Literal["all", "network", "file", "waits", "lines"]
+TRACE_FORMS: tuple[TraceForm, ...] = ("all", "network", "file", "waits", "lines")
+"""How a trace is shown: calls folded, all or some of them, or its lines."""
+
+
+@dataclass
+class Trace:
+    """One run of strace on one rank."""
+
+    rank_key: str
+    title: str
+    node: str
+    pid: int
+    started: float
+    seconds: float = TRACE_SECONDS
+    lines: list[str] = field(default_factory=list)
+    ended: str | None = None
+    """How it ended and where it was saved; None while it runs."""
+    calls: Calls = field(init=False)
+    """The same lines folded."""
+    _drawn: list[Line] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.calls = Calls(self.pid)
+
+    def add(self, lines: Sequence[str]) -> None:
+        """Take lines as they come."""
+        self.lines.extend(lines)
+        for one in lines:
+            self.calls.add(one)
+
+    def drawn(self, names: Mapping[str, str]) -> list[Line]:
+        """The lines as they are drawn, each made once: there may be tens of thousands.
+
+        ``names`` says whose the other ends of sockets are, as `syscalls.in_place` takes it; in a
+        line stays what it was when that was first drawn.
+        """
+        new = self.lines[len(self._drawn) :]
+        self._drawn += (line(in_place(one, names)) for one in new)
+        return self._drawn
+
+
+@dataclass
+class State:
+    """Everything screens share. Only the app's own thread touches it."""
+
+    readonly: bool = False
+    live: bool = True
+    files: bool = False
+    """Whether dump files are looked at, and no processes."""
+    newest: Update | None = None
+    shown: Update | None = None
+    paused: bool = False
+    history: History = field(default_factory=History)
+    job_name: str | None = None
+    """Key, name or run id of the job to begin with, whenever it comes."""
+    job_found: bool = False
+    """Whether that was there, or another was chosen."""
+    job_key: str | None = None
+    last_job: Job | None = None
+    """The job that was shown last, whose processes it is known by when its key changes."""
+    rank_key: str | None = None
+    node_name: str | None = None
+    """The node under the cursor of Nodes."""
+    marks: frozenset[str] = frozenset()
+    trace_form: TraceForm = "all"
+    cut: bool = True
+    all_threads: bool = False
+    interval: float = 0.0
+    """Seconds between two pictures at least; collection does not slow down."""
+    confirmed: set[str] = field(default_factory=set)
+    trace: Trace | None = None
+    taken: Header | None = None
+    """Of the capture that is looked at."""
+    incomplete: bool = False
+    """Whether that could not be read to its end."""
+    writing: bool = False
+    """Whether a capture is being written."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """As of `Situation`."""
+    in_slurm: bool = False
+    """As of `Situation`."""
+    unread: dict[str, str] = field(default_factory=dict)
+    """Why descriptors could not be read, by rank key."""
+    _found: tuple[Update | None, tuple[str | None, str | None], Rank | None] | None = None
+    """The chosen rank, as it was found in a picture for a choice."""
+    _number: int | None = None
+    """The rank number of the rank that was chosen last, where that is known."""
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The snapshot on the screen."""
+        return self.shown.snapshot if self.shown else None
+
+    @property
+    def job(self) -> Job | None:
+        """The chosen job; when it is gone, the first there is."""
+        if self.snapshot is None:
+            return None
+        return self.snapshot.job(self.job_key) or self.snapshot.job(None)
+
+    @property
+    def judged(self) -> bool:
+        """Whether anything was concluded yet of what is shown."""
+        return self.shown is not None and bool(self.shown.diagnoses)
+
+    @property
+    def pause(self) -> float:
+        """Seconds after which another picture is to come at the latest."""
+        return max(self.shown.pause_s if self.shown is not None else 1.0, self.interval)
+
+    def note(self, update: Update) -> None:
+        """Keep a picture as the newest one."""
+        self.newest = update
+        self.history.add(update)
+
+    def step(self, count: int) -> bool:
+        """Show an earlier or later kept picture and hold it; live again past the newest.
+
+        False when there is none.
+        """
+        if self.shown is None:
+            return False
+        found = self.history.near(self.shown, count)
+        if found is None and (count < 0 or not self.live):
+            return False
+        self.paused = found is not None and self.live
+        self.take(found or self.newest)
+        return True
+
+    def step_to_end(self, count: int) -> bool:
+        """Show the oldest picture (negative) or the newest; False when there is none."""
+        pictures = self.history.pictures
+        if not pictures:
+            return False
+        last = pictures[0] if count < 0 else self.newest or pictures[-1]
+        self.paused = count < 0 and self.live
+        self.take(last)
+        return True
+
+    def take(self, update: Update | None) -> None:
+        """Show another picture."""
+        self.shown = update
+        self.settle_on_job()
+
+    def settle_on_job(self) -> None:
+        """Stay with the job that is shown, whatever else starts; its key may become another.
+
+        Of several the worst is shown, once it is known which that is.
+        """
+        if self.shown is None or not self.shown.snapshot.jobs:
+            return
+        snapshot = self.shown.snapshot
+        if self.live and self.job_key is None and len(snapshot.jobs) > 1 and not self.judged:
+            return
+        job = self._job_asked_for(snapshot)
+        if job is None and self.job_key is not None:
+            job = snapshot.job(self.job_key)
+        if job is None and self.last_job is not None:
+            members = pids_of(self.last_job)
+            job = next((one for one in snapshot.jobs if members & pids_of(one)), None)
+        if job is None:
+            job = worst_first(snapshot.jobs, self.shown.diagnoses)[0]
+        self.job_key, self.last_job = job.key, job
+
+    def _job_asked_for(self, snapshot: Snapshot) -> Job | None:
+        """The worst of those that go by the name that was asked for, when one comes."""
+        if self.job_name is None or self.job_found or self.shown is None:
+            return None
+        named = [one for one in snapshot.jobs if answers_to(one, self.job_name)]
+        self.job_found = bool(named)
+        if named and self.job_key is not None:
+            self.rank_key, self.marks = None, frozenset()
+        return worst_first(named, self.shown.diagnoses)[0] if named else None
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """The diagnosis of the chosen job."""
+        if self.shown is None:
+            return None
+        return self.shown.diagnoses.get(self.job.key if self.job else "")
+
+    @property
+    def rank(self) -> Rank | None:
+        """The chosen rank; when none was chosen, the best verdict's culprit, else the first."""
+        # Each key asks some times, and there may be thousands of ranks to look through.
+        chosen, known = (self.job_key, self.rank_key), self._found
+        if known is None or known[0] is not self.shown or known[1] != chosen:
+            known = self._found = (self.shown, chosen, self._find())
+        return known[2]
+
+    def choose(self, rank: Rank, key: str) -> None:
+        """Make this the rank that actions work on."""
+        self.rank_key, self._number = key, rank.rank
+
+    def _find(self) -> Rank | None:
+        job = self.job
+        found = find_rank(job, self.rank_key, self._number)
+        if found is not None or job is None:
+            self._number = None if found is None else found.rank
+            return found
+        verdicts = self.diagnosis.verdicts if self.diagnosis else ()
+        blamed = {(c.node, c.pid) for c in (verdicts[0].culprits if verdicts else ())}
+        for rank in job.members:
+            if (rank.node, rank.process.pid) in blamed:
+                return rank
+        return job.ranks[0] if job.ranks else None
+
+    def node_on(self, screen: str) -> Node | None:
+        """The node that is meant: on Nodes and GPUs the chosen one, else the chosen rank's."""
+        if self.snapshot is None:
+            return None
+        if screen == "nodes" or (screen == "gpus" and self.node_name is not None):
+            return node_of(self.snapshot, self.node_name or "")
+        nodes = self.snapshot.nodes
+        if self.rank is not None:
+            return node_of(self.snapshot, self.rank.node)
+        return nodes[0] if len(nodes) == 1 else None
+
+    @property
+    def tracing(self) -> bool:
+        """Whether a trace is running."""
+        return self.trace is not None and self.trace.ended is None
+
+    def targets(self) -> Sequence[Rank]:
+        """The marked ranks, or the chosen one."""
+        job = self.job
+        if job is None:
+            return ()
+        marked = (
+            [rank for rank in job.members if rank_key(rank) in self.marks] if self.marks else ()
+        )
+        return marked or ([self.rank] if self.rank else [])
+
+    def situation(self, screen: str) -> Situation:
+        """What decides which actions are possible."""
+        snapshot, rank = self.snapshot, self.rank
+        node = self.node_on(screen)
+        runs_on = node_of(snapshot, rank.node) if snapshot and rank else None
+        return Situation(
+            screen=screen,
+            job=self.job,
+            rank=rank,
+            node=node,
+            capabilities=runs_on.capabilities if runs_on else {},
+            jobs=len(snapshot.jobs) if snapshot else 0,
+            in_slurm=self.in_slurm,
+            readonly=self.readonly,
+            live=self.live,
+            files=self.files,
+            tracing=self.tracing,
+            traced=self.trace is not None
+            and rank is not None
+            and self.trace.rank_key == rank_key(rank),
+            paused=self.paused,
+            later=self.shown is not None and self.history.near(self.shown, 1) is not None,
+            writing=self.writing,
+            keys=self.keys,
+            earlier=self.shown is not None and self.history.near(self.shown, -1) is not None,
+        )

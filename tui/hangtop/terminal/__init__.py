@@ -1,0 +1,1 @@
+"""The terminal and drawing: styled text, themes, panes, the clipboard, the pager."""

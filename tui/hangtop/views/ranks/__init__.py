@@ -1,0 +1,1 @@
+"""Lines about ranks: lists, one rank, stacks, files."""

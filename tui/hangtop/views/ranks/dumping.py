@@ -1,0 +1,68 @@
+"""What asking all ranks to dump their recorders would do, and of which ranks it is not possible."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from hangtop.terminal.spans import EMPTY, Line, labelled, line
+from hangtop_core.analysis.flight.ways import explain
+from hangtop_core.analysis.verdict.naming import name_ranks
+from hangtop_core.text.clean import clean, plural
+from hangtop_core.text.rank_sets import fold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hangtop_core.model.snapshot import Rank
+
+USABLE = frozenset({"there", "rare", "read", "no-dump"})
+"""How a dump pipe stands that can be written to: `hangtop_probe.recorder.recorderways`,
+`rankrecorder`."""
+
+
+def dump_lines(ranks: Iterable[Rank]) -> tuple[bool, list[Line]]:
+    """Whether any rank may be asked, and what to tell before that, or instead of it."""
+    can: list[Rank] = []
+    cannot: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for rank in ranks:
+        why = _why_not(rank)
+        if why is None:
+            can.append(rank)
+        else:
+            cannot[why].append(rank.rank)
+    refused = [part for why, some in cannot.items() for part in _refused(why, some)]
+    if not can:
+        lead = "A rank dumps when a byte is written to its dump pipe. No rank has one:"
+        lines = [line(lead), EMPTY, *refused]
+        return False, lines
+    who = f"{plural(len(can), 'rank')} ({clean(fold(rank.rank for rank in can), 200)})"
+    return True, [
+        line(f"Writes one byte to torch's dump pipe of {who}."),
+        line(
+            "A thread of the rank then writes its recorder to a file on its node, over the one "
+            "that was there; the rank goes on as before. The file is read and left where it is."
+        ),
+        line("Ranks that can be read without it are only read."),
+        *([EMPTY, *refused] if refused else []),
+    ]
+
+
+def _refused(why: tuple[str, str], ranks: list[int]) -> list[Line]:
+    text, fix = why
+    lines = [labelled("cannot", line(f"{name_ranks(ranks)}: ", (text, "warn")), 6)]
+    return [*lines, labelled("fix", line((fix, "code")), 6)] if fix else lines
+
+
+def _why_not(rank: Rank) -> tuple[str, str] | None:
+    """Why a rank cannot be asked, and the fix; None where it can, or where that is not known."""
+    if rank.ended:
+        return "it has exited", ""
+    ways = rank.recorder.ways if rank.recorder is not None else ()
+    pipe = next((way for way in ways if way.way == "pipe"), None)
+    if pipe is None or pipe.code in USABLE:
+        return None
+    told = [explain(way) for way in ways if way.way in ("recorder", "pipe")]
+    why, fix = next((one for one in told if one[0]), ("its recorder is off", ""))
+    read = rank.recorder is not None and rank.recorder.trace is not None
+    return why, "not needed: it is read another way, by r again" if read else fix

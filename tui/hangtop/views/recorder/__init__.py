@@ -1,0 +1,1 @@
+"""Lines about flight recorders and process groups."""

@@ -1,0 +1,124 @@
+"""Ranks in groups: by node or by stack class, each under a heading that can be folded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from hangtop.terminal.spans import Line, line
+from hangtop.views.common import seen, span, unheard
+from hangtop.views.nodes.nodes import node_role
+from hangtop.views.ranks.ranks import CALM, RankRow
+from hangtop_core.model.node.states import OBSERVED
+from hangtop_core.text.rank_sets import fold, names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.model.snapshot import Node, Snapshot
+
+Grouping = Literal["", "node", "class"]
+GROUPINGS: tuple[Grouping, ...] = ("", "node", "class")
+OPEN_RANKS = 64
+"""With more ranks than this, groups about which nothing is said start folded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A heading, and the ranks under it."""
+
+    key: str
+    node: str | None
+    """The node, when grouped by node."""
+    rows: tuple[RankRow, ...]
+    open: bool
+    heading: Line
+
+
+Entry = RankRow | Group
+
+
+def grouped(
+    snapshot: Snapshot,
+    rows: Sequence[RankRow],
+    by: Grouping,
+    toggled: frozenset[str],
+    now: float,
+    *,
+    whole: bool,
+) -> list[Entry]:
+    """Rows under headings, in the order of the worst rank of each group, or its silence.
+
+    `toggled` holds the keys of groups that are not as they start; with `whole` all are open.
+    """
+    if not by:
+        return list(rows)
+    silent = _silent_nodes(snapshot) if by == "node" else {}
+    members: dict[str, list[RankRow]] = {}
+    for row in rows:
+        members.setdefault(row.rank.node if by == "node" else row.stack, []).append(row)
+    for name in silent:
+        members.setdefault(name, [])
+
+    def urgency(item: tuple[str, list[RankRow]]) -> int:
+        return min([row.level for row in item[1]] + [1] * (item[0] in silent))
+
+    nodes = {node.name: node for node in snapshot.nodes}
+    entries: list[Entry] = []
+    for name, ranks in sorted(members.items(), key=urgency):
+        key = f"{by}:{name}"
+        starts_open = len(rows) <= OPEN_RANKS or any(row.level < CALM for row in ranks)
+        is_open = whole or starts_open != (key in toggled)
+        title = _node(nodes.get(name), name, ranks, now) if by == "node" else _class(ranks)
+        heading = line(_fold_sign(ranks, is_open=is_open), title)
+        node = name if by == "node" else None
+        entries.append(Group(key, node, tuple(ranks), is_open, heading))
+        if is_open:
+            entries += ranks
+    return entries
+
+
+def _silent_nodes(snapshot: Snapshot) -> dict[str, None]:
+    """Return the names of nodes that are not observed, in the order of the snapshot."""
+    return dict.fromkeys(node.name for node in snapshot.nodes if node.state not in OBSERVED)
+
+
+def _fold_sign(rows: Sequence[RankRow], *, is_open: bool) -> str:
+    if not rows:
+        return "  "
+    return "▾ " if is_open else "▸ "
+
+
+def _node(node: Node | None, name: str, rows: Sequence[RankRow], now: float) -> Line:
+    count = f"  {ranks_of(rows)}" if rows else "  no rank seen"
+    head = line((name, "bold"), (count, "" if rows else "dim"), _said(rows))
+    if node is None or node.state == "ready":
+        return head
+    old = unheard([node], now).get(name)
+    state = seen(*old) if old else f"{node.state} for {span(now - node.since)}"
+    return line(head, (f"  {state}", node_role(node.state)), (f"  {node.reason or ''}", "dim"))
+
+
+def _class(rows: Sequence[RankRow]) -> Line:
+    first = rows[0]
+    where = first.place if first.rank.sample and first.rank.sample.threads else "no stack"
+    return line((ranks_of(rows), "bold"), f"  {where} ", (first.call, "code"), _said(rows))
+
+
+def ranks_of(rows: Sequence[RankRow]) -> str:
+    """`rank 2`, `3 ranks 0-1,3`, `2 ranks 0-1, VLLM::EngineCore (pid 4711)`."""
+    ranks = [row.rank for row in rows if row.rank.process.role == "rank"]
+    others = [row.rank.name for row in rows if row.rank.process.role != "rank"]
+    if len(ranks) == 1:
+        return ", ".join((ranks[0].name, *others))
+    told = [f"{len(ranks)} ranks {fold(one.rank for one in ranks)}"] if ranks else []
+    return ", ".join((*told, *others))
+
+
+def _said(rows: Sequence[RankRow]) -> Line:
+    """Who of a group is to blame: to be seen when it is folded."""
+    guilty = [row.rank.rank for row in rows if not row.level]
+    if not guilty:
+        return line("")
+    who = "culprit" if len(guilty) == len(rows) else names(guilty)
+    return line((f"  ◀ {who}", "culprit"))

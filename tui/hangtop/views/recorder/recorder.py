@@ -1,0 +1,265 @@
+"""Process groups and their collectives, as flight recorders show them."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+from hangtop.terminal.columns import Column
+from hangtop.terminal.spans import EMPTY, Line, line
+from hangtop.views.common import span
+from hangtop_core.analysis.flight.sequences import NumberLine
+from hangtop_core.text.clean import clean, plural
+from hangtop_core.text.rank_sets import fold
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop.keys import query
+    from hangtop.source.recordings import Seen
+    from hangtop_core.analysis.flight.groups import GroupLine
+    from hangtop_core.model.recorder.trace import Call
+
+STAGE_ROLES: dict[str, str] = {
+    "missing": "bad",
+    "mismatch": "bad",
+    "send waits": "bad",
+    "recv waits": "bad",
+    "no data": "warn",
+    "behind": "warn",
+    "partly over": "bad",
+    "not through": "bad",
+    "done": "good",
+    "unused": "dim",
+}
+"""`missing`: ranks have not joined. `behind`: all have, and a rank has something older to do."""
+
+_TYPES = {
+    "BFloat16": "bf16",
+    "Half": "f16",
+    "Float": "f32",
+    "Double": "f64",
+    "Float8_e4m3fn": "f8e4m3",
+    "Float8_e5m2": "f8e5m2",
+    "Long": "i64",
+    "Int": "i32",
+    "Short": "i16",
+    "Char": "i8",
+    "Byte": "u8",
+    "Bool": "bool",
+}
+"""Names as the recorder writes them, and as people do."""
+
+
+def ranks_of(ranks: Sequence[int]) -> str:
+    """`1  (3121)`; of many ranks how many and which."""
+    return f"{len(ranks)}  ({fold(ranks)})" if ranks else "0"
+
+
+# Process groups
+
+
+def _not_joined(one: GroupLine) -> Line:
+    found = one.operation
+    if found is None:
+        return line("")
+    if found.missing:
+        return line((ranks_of(found.missing), "culprit" if one.first else ""))
+    if found.mismatched:
+        return line((f"differ: {fold(found.mismatched)}", "culprit" if one.first else ""))
+    if found.absent or found.unsure or found.perhaps:
+        return line((f"? {fold((*found.absent, *found.unsure, *found.perhaps))}", "warn"))
+    return line("0")
+
+
+def _waits_on(one: GroupLine) -> Line:
+    mark = line(("◀ first cause", "culprit")) if one.first else EMPTY
+    if not one.behind:
+        return mark
+    circle = one.behind[-1] == ""
+    text = " → ".join(label for label in one.behind if label)
+    text += " ↺ a circle" if circle and text else "a circle" if circle else ""
+    return line(text, "  " if mark else "", mark)
+
+
+def _size(one: GroupLine) -> Line:
+    """`4+` where more ranks may belong to it: members are not recorded."""
+    return line(str(one.size), ("" if one.recorded or one.uid == "0" else "+", "dim"))
+
+
+def _number(one: GroupLine, value: int | None) -> Line:
+    if not value and one.sends:
+        return line("-")
+    return line(("?", "warn")) if value is None else line(str(value))
+
+
+GROUP_COLUMNS: tuple[Column[GroupLine], ...] = (
+    Column("group", "PG", lambda one: line((one.label, "bold" if one.first else "")),
+           lambda one: one.label, minimum=10, maximum=36, flex=True),
+    Column("size", "SIZE", _size,
+           lambda one: one.size, align="right", drop=4),
+    Column("enqueued", "LAST ENQ", lambda one: _number(one, one.newest),
+           lambda one: -(one.newest or 0), align="right", drop=2),
+    Column("done", "LAST DONE", lambda one: _number(one, one.done),
+           lambda one: -(one.done or 0), align="right", drop=3),
+    Column("missing", "NOT JOINED", _not_joined,
+           lambda one: -len(one.operation.missing if one.operation else ()),
+           minimum=8, maximum=30, flex=True),
+    Column("state", "STATE", lambda one: line((one.stage, STAGE_ROLES[one.stage])),
+           lambda one: one.stage, maximum=12),
+    Column("behind", "WAITS ON", _waits_on, lambda one: one.behind, minimum=13, maximum=60,
+           flex=True, drop=1),
+)  # fmt: skip
+
+
+def group_counts(groups: Sequence[GroupLine], *, short: bool) -> Line:
+    """`1 stalled, 3 waiting, 4 idle of 8 groups`; short it only says how many wait."""
+    begin = sum(one.first for one in groups)
+    behind = sum(one.stalled for one in groups) - begin
+    if short:
+        role = "bad" if begin else ""
+        return line((f"{begin + behind} of {plural(len(groups), 'group')}", role), " stalled")
+    idle = len(groups) - begin - behind
+    parts = ((f"{begin} stalled", "bad" if begin else ""), (f", {behind} waiting, {idle} idle", ""))
+    return line(*parts, (f" of {plural(len(groups), 'group')}", "label"))
+
+
+# Collectives by number
+
+
+def shape(call: Call | None) -> str:
+    """`[8192,1024] bf16`, of the inputs, else of what comes out."""
+    if call is None:
+        return "?"
+    sizes = call.inputs if call.inputs.strip("[]") else call.outputs
+    sizes = sizes.replace(" ", "")
+    if sizes.startswith("[[") and sizes.endswith("]]"):
+        inner = sizes[1:-1].split("],[")
+        sizes = sizes[1:-1] if len(inner) == 1 else f"{inner[0]}] and {len(inner) - 1} more"
+    names = dict.fromkeys(re.findall(r"\w+", call.input_types or call.output_types))
+    return clean(" ".join((sizes, *(_TYPES.get(name, name) for name in names))).strip(), 120)
+
+
+def operation_name(one: NumberLine) -> str:
+    """`all_reduce`; `send 0 -> 1` by global ranks."""
+    if one.call is None:
+        return "?"
+    name = clean(one.call.op, 80)
+    if one.seq is None and one.operation is not None:
+        node = one.operation.node
+        return f"{name} {node.source} → {node.target}"
+    return _either(name, *(clean(call.op, 80) for call, _ in one.others))
+
+
+def _either(*texts: str) -> str:
+    """`all_reduce / broadcast`: what ranks do not agree about."""
+    distinct = list(dict.fromkeys(texts))
+    return " / ".join((*distinct[:2], "…") if len(distinct) > 2 else distinct)
+
+
+def shapes(one: NumberLine) -> str:
+    """Sizes and types of what was issued as a number."""
+    return _either(shape(one.call), *(shape(call) for call, _ in one.others))
+
+
+def number_state(one: NumberLine) -> tuple[str, str]:
+    """How a number gets on, and the role of the word."""
+    if one.others:
+        return "mismatch", "bad"
+    known = one.size - one.unknown
+    if one.stage is not None:
+        return one.stage, STAGE_ROLES[one.stage]
+    if one.seq is not None and one.done >= known > 0:
+        return "completed", "good"
+    if one.enqueued < known:
+        return "lacks ranks", "warn"
+    return "queued", "dim"
+
+
+def _share(count: int, one: NumberLine) -> Line:
+    role = "" if count >= one.size else "warn"
+    return line((f"{count}/{one.size}", role), (f" ?{one.unknown}" if one.unknown else "", "warn"))
+
+
+def moment(at_ns: int) -> str:
+    """`10:29:29.240`, in the user's time zone."""
+    if not at_ns:
+        return "-"
+    whole = time.strftime("%H:%M:%S", time.localtime(at_ns // 10**9))
+    return f"{whole}.{at_ns // 10**6 % 1000:03d}"
+
+
+def _late(one: NumberLine) -> Line:
+    if not one.first_ns or one.enqueued < 2:
+        return EMPTY
+    late = (one.last_ns - one.first_ns) / 1e9
+    return line((f"+{late:.3f}" if late < 60 else f"+{span(late)}", "dim"))
+
+
+NUMBER_COLUMNS: tuple[Column[NumberLine], ...] = (
+    Column("seq", "SEQ", lambda one: line("-" if one.seq is None else str(one.seq)),
+           lambda one: -1 if one.seq is None else one.seq, align="right"),
+    Column("op", "OP", lambda one: line(operation_name(one)), operation_name, minimum=10,
+           maximum=30, flex=True),
+    Column("shape", "SHAPE / DTYPE", lambda one: line(shapes(one)),
+           shapes, minimum=16, maximum=34, flex=True, drop=1),
+    Column("enqueued", "ENQUEUED BY", lambda one: _share(one.enqueued, one),
+           lambda one: one.enqueued, align="right"),
+    Column("done", "DONE BY", lambda one: _share(one.done, one), lambda one: one.done,
+           align="right"),
+    Column("when", "FIRST ENQ", lambda one: line(moment(one.first_ns)), lambda one: one.first_ns,
+           drop=2),
+    Column("late", "→ LAST", _late, lambda one: one.first_ns - one.last_ns, align="right", drop=3),
+    Column("state", "STATE", lambda one: line(number_state(one)),
+           lambda one: number_state(one)[0], maximum=12),
+)  # fmt: skip
+
+
+def numbers_note(numbers: Sequence[NumberLine], *, short: bool) -> Line:
+    """What differs, which sends wait, and what time the recorders cover."""
+    differ = sum(bool(one.others) for one in numbers)
+    sends = sum(one.seq is None for one in numbers)
+    times = [one.first_ns for one in numbers if one.first_ns]
+    parts = [
+        ("mismatches ", "label"), (str(differ or "none"), "bad" if differ else ""),
+        ("  sends that wait " if not short else "  sends ", "label"),
+        (str(sends or "none"), "bad" if sends else ""),
+    ]  # fmt: skip
+    if len(times) > 1:
+        covers = max((max(times) - min(times)) / 1e9, 0.0)
+        parts += [("  covers ", "label"), (span(covers) if covers >= 1 else "under 1 s", "")]
+    return line(*parts)
+
+
+def countdown_line(seen: Seen, now: float) -> Line:
+    """`the first timeout in about 6:48`, or that it is over time; empty when not known."""
+    found = seen.countdown
+    if found is None:
+        return EMPTY
+    left = found.at - now
+    who = "gloo" if found.backend == "gloo" else "the watchdog"
+    if left > 0:
+        return line((f"{who} gives up in about ", "label"), (span(left), "warn"))
+    return line((f"{who} should have given up {span(-left)} ago", "warn"))
+
+
+def title_of(one: NumberLine) -> str:
+    """`all_reduce #17`, `send 0 → 1`."""
+    name = operation_name(one)
+    return name if one.seq is None else f"{name} #{one.seq}"
+
+
+def facts(item: GroupLine | NumberLine) -> tuple[query.Fields, frozenset[int]]:
+    """Fields of a group or a number, for the filter, and the ranks that it lacks."""
+    found = item.operation
+    ranks = frozenset((*found.missing, *found.mismatched, *found.absent) if found else ())
+    if isinstance(item, NumberLine):
+        fields: dict[str, str | float | None] = {
+            "seq": None if item.seq is None else float(item.seq),
+            "op": operation_name(item),
+            "shape": shapes(item),
+            "state": number_state(item)[0],
+        }
+        return fields, ranks
+    return {"group": item.label, "size": float(item.size), "state": item.stage}, ranks

@@ -1,0 +1,1 @@
+"""Lines about verdicts, and where their evidence leads."""
