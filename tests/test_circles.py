@@ -7,26 +7,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TREES = ("core/hangtop_core", "core/hangtop_probe", "core/hangtop_hook", "tui/hangtop")
-NOT_YET = {
-    "hangtop.application",
-    "hangtop.keys.asking",
-    "hangtop.keys.handlers",
-    "hangtop.keys.stopping",
-    "hangtop.screens.dialogs",
-    "hangtop.screens.gpus",
-    "hangtop.screens.logs",
-    "hangtop.screens.nodes",
-    "hangtop.screens.outliers",
-    "hangtop.screens.overview",
-    "hangtop.screens.page",
-    "hangtop.screens.rank",
-    "hangtop.screens.recorder",
-    "hangtop.screens.stacks",
-    "hangtop.screens.turns",
-    "hangtop.screens.verdict",
-    "hangtop.source.keep",
-}
-"""Modules in circles that are left: this may only become shorter."""
 
 
 def modules() -> dict[str, Path]:
@@ -79,5 +59,4 @@ def reached_from(start: str, edges: dict[str, set[str]]) -> set[str]:
 
 def test_no_circle_of_imports() -> None:
     circular = {name for name in in_circles() if not name.startswith("hangtop_core.analysis.")}
-    assert circular - NOT_YET == set(), "a new circle"
-    assert NOT_YET - circular == set(), "no circle any more: take it off the list"
+    assert circular == set()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hangtop.application import HangtopApp
+from hangtop.source.lookup import rank_key
 from hangtop.terminal import pager
-from hangtop.views.common import rank_key, span
+from hangtop.views.common import span
 from hangtop.views.ranks.ranks import class_of
 from hangtop.widgets import text_pane
 from hangtop_core.attach.wire.command_log import CommandRecord

@@ -8,50 +8,31 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual.app import App
 from textual.events import InputEvent
 
-from hangtop.keys.actions import key_name, page_names
-from hangtop.keys.handlers import Handlers
-from hangtop.keys.keymap import Keymap
-from hangtop.keys.possible import needs_live
-from hangtop.screens.dialogs import Dialog
+from hangtop.handlers.handlers import Handlers
 from hangtop.screens.gpus import GpusPage
 from hangtop.screens.logs import LogsPage
 from hangtop.screens.nodes import NodesPage
 from hangtop.screens.overview import OverviewPage
-from hangtop.screens.page import Page
 from hangtop.screens.rank import RankPage
 from hangtop.screens.recorder import RecorderPage
 from hangtop.screens.stacks import StacksPage
 from hangtop.screens.turns import PAUSE_S
 from hangtop.screens.verdict import VerdictPage
-from hangtop.source.bridge import Bridge
-from hangtop.source.dump_files import NOTHING_RUNS, SCREENS
-from hangtop.source.messages import Calculated
-from hangtop.source.recordings import Recordings
-from hangtop.source.requests import Requests
-from hangtop.source.state import State
+from hangtop.source.lookup import find_rank
 from hangtop.terminal.spans import line
-from hangtop.terminal.stylesheet import KeptStylesheet
-from hangtop.terminal.terminal import Terminal
-from hangtop.views.common import find_rank
 from hangtop_core.analysis.openers import openers_text
-from hangtop_core.state.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from textual.app import App
     from textual.events import Event
     from textual.screen import Screen
     from textual.timer import Timer
 
     from hangtop.source.messages import Answered, TraceLines, Updated
-    from hangtop.source.programs import Programs
-    from hangtop.source.slurm_jobs import SlurmJobs
-    from hangtop.source.source import Source
-    from hangtop_core.analysis.flight.picture import Picture
-    from hangtop_core.capture import Capture
     from hangtop_core.model.snapshot import Job, Snapshot
 
 TELL_SECONDS = 8.0
@@ -84,7 +65,7 @@ def _set_aside() -> None:
     gc.enable()
 
 
-class HangtopApp(Handlers, App[None], inherit_bindings=False):
+class HangtopApp(Handlers):
     """Shows updates of a source and passes requests back to it."""
 
     CSS_PATH = "base.tcss"
@@ -102,59 +83,11 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         "nodes": NodesPage,
     }
 
-    def __init__(
-        self,
-        source: Source,
-        *,
-        ascii: bool = False,  # noqa: A002 - as on the command line
-        mouse: bool = False,
-        readonly: bool = False,
-        live: bool = True,
-        files: Picture | None = None,
-        capture: Capture | None = None,
-        keymap: Keymap | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """With `files` what dump files show, with `capture` its pictures: then `live` is false."""
-        super().__init__(ansi_color=True, driver_class=Terminal)
-        self.stylesheet = KeptStylesheet(variables=self.get_css_variables())
-        self.theme = "ansi-dark"
-        self.keymap = keymap or Keymap()
-        for key in self.keymap.all_keys():
-            self.bind(key, f"press({key!r})", show=False)
-        self.ascii = ascii
-        self.mouse_on = mouse
-        self.state = State(
-            readonly=readonly, live=live, files=files is not None, keys=self.keymap.names()
-        )
-        if capture is not None:
-            self.state.history = History(capture.pictures)
-            self.state.taken = capture.header
-            self.state.incomplete = capture.cut is not None
-        self.source = source
-        self.real_now = clock
-        self.nettest: tuple[str, ...] = ()
-        """The command that tests the network between the nodes; empty where none is known."""
-        self.slurm: SlurmJobs | None = None
-        """This user's jobs, where Slurm is on this machine."""
-        self.programs: Programs | None = None
-        """Where the program is noted that is to be opened after this."""
-        self.told: tuple[str, str] = ("", "")
-        self.trail: list[str] = []
-        """Pages that led to this one, which Esc goes back."""
-        self.lead: int | None = None
-        """The rank that the next page is opened for."""
-        self.lead_pane: str | None = None
-        """The pane of it."""
-        self._told_at = 0.0
-        self._shown_at = 0.0
-        self._keyed_at = 0.0
-        """When (monotonic) the last key was pressed."""
-        self._asked_for_job = False
-        self._settling: Timer | None = None
-        self.bridge = Bridge(source, self.post_message)
-        self.recordings = Recordings(lambda: self.post_message(Calculated()), files)
-        self.requests = Requests(source, self.bridge, self.state, self.tell)
+    _shown_at = 0.0
+    _keyed_at = 0.0
+    """When (monotonic) the last key was pressed."""
+    _asked_for_job = False
+    _settling: Timer | None = None
 
     def on_load(self) -> None:
         """Let tasks begin in turn, as with Python 3.11.
@@ -194,21 +127,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         """Back from the shell: nothing of what was drawn is on the terminal any more."""
         self.call_later(self.do_redraw)
 
-    def open_program(self, pid: int) -> None:
-        """Leave, for the app to be opened on a Python program that is no rank."""
-        if self.programs is None:
-            self.tell("programs can be opened while they are observed", "warn")
-            return
-        self.programs.chosen = pid
-        self.exit()
-
     # Time
-
-    def now(self) -> float:
-        """The moment ages are counted from: that of the picture, while it is held or recorded."""
-        if self.state.snapshot is not None and (self.state.paused or not self.state.live):
-            return self.state.snapshot.at
-        return self.real_now()
 
     def _tick(self) -> None:
         if self.told[0] and self.real_now() - self._told_at > TELL_SECONDS:
@@ -303,84 +222,11 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             if isinstance(self.page, RankPage):
                 self.page.show_trace()
 
-    @property
-    def page(self) -> Page | None:
-        """The page, also while something is open over it."""
-        return next((one for one in reversed(self.screen_stack) if isinstance(one, Page)), None)
-
-    def show(self) -> None:
-        """Bring the page up to date, and what is open over it."""
-        if (page := self.page) is None:
-            return  # not yet, or not any more
-        page.show()
-        if isinstance(self.screen, Dialog):
-            self.screen.renew()
-
     def _show_picture(self) -> None:
         """Bring the page up to date with a newer picture, between keys."""
         if (page := self.page) is not None:
             page.turns.begin()
-        if isinstance(self.screen, Dialog):
-            self.screen.renew()
-
-    def tell(self, text: str, role: str = "") -> None:
-        """Show one line for some seconds."""
-        self.told = (text, role)
-        self._told_at = self.real_now()
-        if self.is_running and self.page is not None:
-            self.page.show_bars()
-
-    def go(self, name: str, rank: int | None = None, pane: str | None = None) -> None:
-        """Show another page; Stacks puts its cursor on a rank's frame, Recorder on its group.
-
-        With ``pane``, one that the page has, the cursor is there.
-        """
-        if self.recordings.from_files and name not in SCREENS:
-            self.tell(NOTHING_RUNS, "warn")
-            return
-        self.trail.clear()
-        self.lead = rank
-        self.lead_pane = pane
-        if self.current_mode != name:
-            self.switch_mode(name)
-
-    def follow(self, name: str, rank: int | None = None, pane: str | None = None) -> None:
-        """Show another page that something on this one leads to; Esc comes back here."""
-        trail = [*self.trail, self.current_mode]
-        self.go(name, rank, pane)
-        if self.current_mode == name != trail[-1]:
-            self.trail = trail
-
-    # Keys
-
-    def action_press(self, key: str) -> None:
-        """Do what a key stands for on this page, or say why not."""
-        page = self.screen
-        if not isinstance(page, Page) or not page.is_mounted:
-            return
-        if self.told[0]:
-            self.tell("")  # it was about the key before
-        action = self.keymap.find(key, page.NAME)
-        if action is not None:
-            self.perform(action.id)
-            return
-        other = self.keymap.elsewhere(key)
-        if other is not None:
-            where = f"{key_name(key)} works on {page_names(other.screens, 2)}: {other.help}"
-            never = needs_live(self.state.situation(page.NAME)) if other.live else None
-            self.tell(never or where, "dim")
-
-    def perform(self, name: str) -> None:
-        """Do an action, or say why it is not possible."""
-        page = self.screen
-        if not isinstance(page, Page):
-            return
-        reason = self.reason(name, page.NAME)
-        if reason is not None:
-            self.tell(reason, "warn")
-            return
-        handler = getattr(page, f"do_{name}", None) or getattr(self, f"do_{name}")
-        handler()
+        self.renew_dialog()
 
 
 class FilesApp(HangtopApp):

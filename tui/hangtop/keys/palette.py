@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from hangtop.keys.actions import Action, keys_of
-from hangtop.keys.items import Item
+from hangtop.terminal.items import Item
 from hangtop.terminal.spans import line
 from hangtop_core.text.rank_sets import rank_label
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
+from hangtop.screens.base_app import app_of
 from hangtop.terminal.spans import EMPTY, Line, line, plain_lines
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.line_pane import LinePane
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
 
-    from hangtop.application import HangtopApp
-    from hangtop.keys.items import Item
+    from hangtop.screens.base_app import BaseApp
+    from hangtop.terminal.items import Item
 
 T = TypeVar("T")
 
@@ -50,9 +51,9 @@ class Dialog(ModalScreen[T], Generic[T], inherit_bindings=False):
         return False
 
     @property
-    def hangtop(self) -> HangtopApp:
+    def hangtop(self) -> BaseApp:
         """The app."""
-        return cast("HangtopApp", self.app)
+        return app_of(self)
 
     @property
     def pane(self) -> LinePane:

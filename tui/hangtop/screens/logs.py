@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.containers import Horizontal
 
 from hangtop.screens.page import Page
+from hangtop.source.lookup import find_rank
 from hangtop.terminal.spans import EMPTY, Line, line, plain
 from hangtop.views import logs as views
-from hangtop.views.common import find_rank
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane

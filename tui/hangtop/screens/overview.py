@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.containers import Horizontal
 
 from hangtop.screens.outliers import OutlierPage
+from hangtop.source.lookup import rank_key
 from hangtop.terminal.spans import EMPTY, line, second_in_view
-from hangtop.views.common import rank_key
 from hangtop.views.health import health_steps
 from hangtop.views.nodes.programs import Program, programs
 from hangtop.views.overview import (

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.containers import Container
 from textual.screen import Screen
 
 from hangtop.keys import query
+from hangtop.screens.base_app import app_of
 from hangtop.screens.moving import Moving
 from hangtop.screens.turns import Turns
 from hangtop.terminal.columns import Order
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
     from textual.widgets import Input
 
-    from hangtop.application import HangtopApp
+    from hangtop.screens.base_app import BaseApp
     from hangtop.source.state import State
 
 NARROW = (100, 30)
@@ -59,14 +60,14 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         self.filter_text = ""
         self.filter_pane = next(iter(self.FILTERED), "")
         """The pane that the filter is about, wherever the cursor has gone since."""
-        self.turns = Turns(self)
+        self.turns = Turns(self, lambda work: self.hangtop.soon(work))
 
     # Shortcuts
 
     @property
-    def hangtop(self) -> HangtopApp:
+    def hangtop(self) -> BaseApp:
         """The app."""
-        return cast("HangtopApp", self.app)
+        return app_of(self)
 
     @property
     def state(self) -> State:
@@ -183,9 +184,14 @@ class Page(Moving, Screen[None], inherit_bindings=False):
 
     # Showing
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether this is the page that is seen, also while something is open over it."""
+        return self.is_mounted and self in self.app.screen_stack
+
     def show(self) -> None:
         """Fill everything from the state."""
-        if not self.is_mounted or self.hangtop.page is not self:
+        if not self.is_shown:
             return
         self.turns.stop()
         self.fill()

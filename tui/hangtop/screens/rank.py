@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.containers import Horizontal
 
 from hangtop.screens.page import Page
+from hangtop.source.lookup import rank_key
 from hangtop.source.state import TRACE_FORMS
 from hangtop.terminal.spans import labelled, line, plain
-from hangtop.views.common import STATE_LETTERS, main_frames, rank_key
+from hangtop.views.common import STATE_LETTERS, main_frames
 from hangtop.views.ranks import files
 from hangtop.views.ranks import rank as views
 from hangtop.views.ranks.numerics import has_numerics, numerics_lines, numerics_title

@@ -9,8 +9,8 @@ from textual.containers import Horizontal
 
 from hangtop.screens.outliers import OutlierPage
 from hangtop.screens.page import PIN_FROM
+from hangtop.source.lookup import rank_key
 from hangtop.terminal.spans import EMPTY, line, wrap
-from hangtop.views.common import rank_key
 from hangtop.views.recorder import members as who
 from hangtop.views.recorder import recorder as views
 from hangtop.views.recorder import source as sources

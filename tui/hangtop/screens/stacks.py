@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.containers import Horizontal
 
 from hangtop.screens.outliers import OutlierPage
+from hangtop.source.lookup import rank_key
 from hangtop.terminal.spans import line, plain
-from hangtop.views.common import rank_key
 from hangtop.views.ranks.stacks import (
     TREE_COLUMNS,
     TreeRow,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hangtop.screens.page import Page
+    from collections.abc import Callable, Iterator
 
 TURN_S = 0.005
 """Seconds of filling panes after which a key that waits is handled. A small job takes one turn."""
@@ -18,11 +16,25 @@ each of them a task of its own, so that it needs the loop for itself for some ro
 the app alone would be no pause: it handles all it has in one go, before anybody looks for keys."""
 
 
-class Turns:
-    """Of one page."""
+class Filled(Protocol):
+    """A page that is filled pane by pane."""
 
-    def __init__(self, page: Page) -> None:
-        self._page = page
+    @property
+    def is_shown(self) -> bool:
+        """Whether this is the page that is seen."""
+
+    def steps(self) -> Iterator[None]:
+        """Fill the panes, with breaks in which a key may be answered."""
+
+    def show_bars(self) -> None:
+        """Fill the bars."""
+
+
+class Turns:
+    """Of one page; ``soon`` does the next turn, after keys that wait."""
+
+    def __init__(self, page: Filled, soon: Callable[[Callable[[], object]], None]) -> None:
+        self._page, self._soon = page, soon
         self._filling: Iterator[None] | None = None
         self._newer = False
 
@@ -39,12 +51,12 @@ class Turns:
 
     def _take(self) -> None:
         page, filling, until = self._page, self._filling, perf_counter() + TURN_S
-        if filling is None or not page.is_mounted or page.hangtop.page is not page:
+        if filling is None or not page.is_shown:
             self.stop()
             return
         for _ in filling:
             if perf_counter() > until:
-                page.hangtop.soon(self._take)
+                self._soon(self._take)
                 return
         self._filling = None
         page.show_bars()

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from textual.containers import Horizontal
 
 from hangtop.screens.page import Page
+from hangtop.source.lookup import rank_key
 from hangtop.terminal.pane_heights import share
 from hangtop.terminal.spans import EMPTY, labelled, line, second_in_view, wrap_all
-from hangtop.views.common import rank_key, span
+from hangtop.views.common import span
 from hangtop.views.overview import verdict_title
 from hangtop.views.verdict import verdict as views
 from hangtop.views.verdict.goals import ENVIRONMENT, Goal
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from textual.widget import Widget
 
-    from hangtop.keys.items import Item
+    from hangtop.terminal.items import Item
     from hangtop.terminal.spans import Line
     from hangtop_core.diagnosis import Diagnosis, Verdict
 

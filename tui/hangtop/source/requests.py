@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hangtop.source.lookup import rank_key
 from hangtop.source.state import State, Trace
-from hangtop.views.common import rank_key
 from hangtop_core.analysis.peers import peers, unread
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.cores import take

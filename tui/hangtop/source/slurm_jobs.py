@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop.keys.items import Item
+from hangtop.terminal.items import Item
 from hangtop.terminal.spans import line
 from hangtop_core.attach.slurm.my_jobs import running_jobs, what_became
 from hangtop_core.errors import UsageError

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from hangtop.source.lookup import find_rank, node_of, rank_key
 from hangtop.source.situation import Situation
 from hangtop.terminal.spans import line
-from hangtop.views.common import find_rank, node_of, rank_key
-from hangtop.views.verdict.judged import worst_first
+from hangtop_core.diagnosis import STALLED_AFTER_S
 from hangtop_core.jobs.following import pids_of
 from hangtop_core.jobs.named import answers_to
 from hangtop_core.state.history import History
 from hangtop_core.tools.strace import Calls, in_place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hangtop.terminal.spans import Line
     from hangtop_core.capture import Header
@@ -284,3 +284,19 @@ class State:
             keys=self.keys,
             earlier=self.shown is not None and self.history.near(self.shown, -1) is not None,
         )
+
+
+def worst_first(jobs: Iterable[Job], diagnoses: Mapping[str, Diagnosis]) -> list[Job]:
+    """Jobs that hang, that stall, others that live, that hung until they ended, and the others."""
+
+    def urgency(job: Job) -> int:
+        diagnosis = diagnoses.get(job.key)
+        if diagnosis is None:
+            return 2
+        if diagnosis.hung_until_end:
+            return 3
+        if diagnosis.state in ("hung", "exited"):
+            return 0 if diagnosis.state == "hung" else 4
+        return 1 if (diagnosis.stalled_for_s or 0.0) >= STALLED_AFTER_S else 2
+
+    return sorted(jobs, key=urgency)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hangtop.terminal.spans import Line, labelled, line
@@ -15,7 +13,6 @@ if TYPE_CHECKING:
 
     from hangtop_core.model.snapshot import (
         Frame,
-        Job,
         Node,
         Process,
         Rank,
@@ -48,31 +45,6 @@ STATE_LETTERS = {
 SILENT_S = 2.0
 """Seconds without news from a node from which on what was last seen of it counts as old."""
 ODD_STATES = frozenset({"disk-wait", "stopped", "traced", "zombie", "exited", "unknown"})
-
-
-def rank_key(rank: Rank) -> str:
-    """Identity of a rank's process: two processes may claim the same rank."""
-    return f"{rank.node}:{rank.process.pid}:{rank.process.start}"
-
-
-def find_rank(job: Job | None, key: str | None, number: int | None = None) -> Rank | None:
-    """The rank with this key; it is found sooner where its rank number is known."""
-    if job is None or key is None:
-        return None
-    if number is not None:
-        place = bisect_left(job.ranks, number, key=attrgetter("rank"))
-        if place < len(job.ranks) and rank_key(job.ranks[place]) == key:
-            return job.ranks[place]
-    pid = key.rpartition(":")[0].rpartition(":")[2]
-    # Numbers first: thousands of keys would be made for every one that is looked for.
-    number = int(pid) if pid.isdecimal() else -1
-    some = (rank for rank in job.members if rank.process.pid == number)
-    return next((rank for rank in some if rank_key(rank) == key), None)
-
-
-def node_of(snapshot: Snapshot, name: str) -> Node | None:
-    """The node with this name."""
-    return next((node for node in snapshot.nodes if node.name == name), None)
 
 
 def silence(node: Node | None, now: float) -> float | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hangtop.keys.items import Item
+from hangtop.source.state import worst_first
+from hangtop.terminal.items import Item
 from hangtop.terminal.spans import Line, cells, fit, line
 from hangtop.views.common import ago, span
-from hangtop.views.verdict.judged import state_line, worst_first
+from hangtop.views.verdict.judged import state_line
 from hangtop_core.text import node_sets as nodesets
 from hangtop_core.text.clean import plural, shorten
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop.keys.items import Item
+from hangtop.source.lookup import rank_key
 from hangtop.terminal.columns import Column
+from hangtop.terminal.items import Item
 from hangtop.terminal.patience import within
 from hangtop.terminal.spans import EMPTY, Line, cells, line, plain
-from hangtop.views.common import ago, clock, rank_key
+from hangtop.views.common import ago, clock
 from hangtop_core.logs.judging.judge import judge
 from hangtop_core.logs.judging.telling import told
 from hangtop_core.logs.meaning.lacking import lacking

@@ -12,7 +12,7 @@ from hangtop.widgets.line_pane import LinePane
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop.keys.items import Item
+    from hangtop.terminal.items import Item
 
 
 class ItemList(LinePane):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,21 +12,18 @@ from hangtop.screens.turns import Turns
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hangtop.screens.page import Page
-
 
 class Filled:
     """A page of three panes, each of which takes a second; and its app, which handles keys."""
 
-    is_mounted = True
+    is_shown = True
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
         self.done: list[str] = []
-        self.later: list[Callable[[], None]] = []
+        self.later: list[Callable[[], object]] = []
         self.now, self._seconds, self._pictures = 0.0, seconds, 0
-        self.hangtop = SimpleNamespace(page=self, soon=self.later.append)
         monkeypatch.setattr(turns, "perf_counter", lambda: self.now)
-        self.turns = Turns(cast("Page", self))
+        self.turns = Turns(self, self.later.append)
 
     def steps(self) -> Iterator[None]:
         self._pictures += 1
@@ -77,8 +73,7 @@ def test_nothing_more_is_filled_then(monkeypatch: pytest.MonkeyPatch, how: str) 
     page = Filled(monkeypatch, 1.0)
     page.turns.begin()
     if how == "left":
-        other: Any = object()
-        page.hangtop.page = other
+        page.is_shown = False
     else:
         page.turns.stop()
     page.handle_keys()

@@ -30,7 +30,7 @@ from support.record import load
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hangtop.keys.items import Item
+    from hangtop.terminal.items import Item
     from hangtop_core.diagnosis import Diagnosis
 
 EVIL = "ls\n;reboot\r\x1b]52;c;eA==\x07\u202e\u200b \u3164x"

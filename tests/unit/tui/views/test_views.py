@@ -11,6 +11,7 @@ from hangtop.cli.jobs.observe import exit_status
 from hangtop.keys import palette, possible
 from hangtop.keys.keymap import ACTIONS, Keymap
 from hangtop.source.situation import Situation
+from hangtop.source.state import worst_first
 from hangtop.terminal.spans import plain
 from hangtop.views.health import health_steps
 from hangtop.views.jobs import job_items
@@ -21,7 +22,7 @@ from hangtop.views.ranks.dumping import dump_lines
 from hangtop.views.ranks.rank import process_lines
 from hangtop.views.ranks.stacks import representative, tree_rows
 from hangtop.views.verdict.headline import headline
-from hangtop.views.verdict.judged import state_line, worst_first
+from hangtop.views.verdict.judged import state_line
 from hangtop.views.verdict.verdict import chosen, evidence_items, full_lines, other_items
 from hangtop.widgets.line_pane import style_of
 from hangtop_core.analysis.verdict.engine import diagnose

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop.keys.items import Item, numbered
 from hangtop.terminal.columns import Column
+from hangtop.terminal.items import Item, numbered
 from hangtop.terminal.spans import Line, labelled, line
 from hangtop.views.common import ago, clock
 from hangtop.views.nodes.gpus import DOES_ROLES

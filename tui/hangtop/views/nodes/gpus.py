@@ -6,9 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hangtop.source.lookup import rank_key
 from hangtop.terminal.columns import Column
 from hangtop.terminal.spans import Line, counted, line
-from hangtop.views.common import rank_key, seen, silence
+from hangtop.views.common import seen, silence
 from hangtop_core.analysis.gpus import Doing, doing, owners, reasons, troubles
 from hangtop_core.analysis.xids import events
 from hangtop_core.text import node_sets

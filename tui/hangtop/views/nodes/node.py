@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop.keys.items import Item, numbered
+from hangtop.terminal.items import Item, numbered
 from hangtop.terminal.spans import Line, labelled, line
 from hangtop.views.common import clock, span
 from hangtop.views.nodes.nodes import NodeRow, node_role, seen_ago

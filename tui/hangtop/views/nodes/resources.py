@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop.source.lookup import node_of
 from hangtop.terminal.spans import Line, labelled, line
-from hangtop.views.common import ago, node_of
+from hangtop.views.common import ago
 from hangtop_core.analysis import cgroups
 from hangtop_core.text.clean import size
 

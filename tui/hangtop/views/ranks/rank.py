@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hangtop.source.lookup import node_of
 from hangtop.terminal.columns import Column
 from hangtop.terminal.spans import EMPTY, Line, labelled, line
 from hangtop.views.common import (
@@ -15,7 +16,6 @@ from hangtop.views.common import (
     idle_seconds,
     last_ran,
     main_frames,
-    node_of,
     seen,
     silence,
     span,

@@ -7,13 +7,13 @@ from itertools import compress
 from operator import is_not
 from typing import TYPE_CHECKING
 
+from hangtop.source.lookup import rank_key
 from hangtop.terminal.columns import Column
 from hangtop.terminal.spans import Line, line
 from hangtop.views.common import (
     ODD_STATES,
     STATE_ROLES,
     idle_seconds,
-    rank_key,
     seen,
     span,
     unheard,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hangtop.source.lookup import node_of
 from hangtop.terminal.columns import Column
 from hangtop.terminal.spans import EMPTY, Line, labelled, line
 from hangtop.views.common import (
     ago,
     main_thread,
-    node_of,
     seen,
     silence,
     span,

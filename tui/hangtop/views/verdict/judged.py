@@ -11,7 +11,7 @@ from hangtop_core.diagnosis import FIRST_STACKS_S, STALLED_AFTER_S
 from hangtop_core.report.diagnosis import confidence_word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from hangtop_core.diagnosis import Diagnosis, Verdict
     from hangtop_core.model.snapshot import Job, Rank
@@ -24,22 +24,6 @@ _STATES = {
     "exited": ("○ EXITED", "bold"),
 }
 """Text and role of a state that needs no more words."""
-
-
-def worst_first(jobs: Iterable[Job], diagnoses: Mapping[str, Diagnosis]) -> list[Job]:
-    """Jobs that hang, that stall, others that live, that hung until they ended, and the others."""
-
-    def urgency(job: Job) -> int:
-        diagnosis = diagnoses.get(job.key)
-        if diagnosis is None:
-            return 2
-        if diagnosis.hung_until_end:
-            return 3
-        if diagnosis.state in ("hung", "exited"):
-            return 0 if diagnosis.state == "hung" else 4
-        return 1 if (diagnosis.stalled_for_s or 0.0) >= STALLED_AFTER_S else 2
-
-    return sorted(jobs, key=urgency)
 
 
 _CONFIDENCE = {"high": "good", "medium": "warn", "low": "dim"}

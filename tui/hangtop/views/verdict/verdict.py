@@ -7,7 +7,7 @@ from itertools import zip_longest
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from hangtop.keys.items import Item
+from hangtop.terminal.items import Item
 from hangtop.terminal.spans import EMPTY, Line, labelled, line, unbroken
 from hangtop.views.common import clock
 from hangtop.views.overview import end_lines, nothing_found, past_lines, verdict_lines

@@ -16,12 +16,12 @@ from hangtop_core.text.clean import clean, plural, size
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hangtop.application import HangtopApp
+    from hangtop.screens.base_app import BaseApp
     from hangtop_core.capture import Saved
     from hangtop_core.errors import HangtopError
 
 
-def capture(app: HangtopApp) -> None:
+def capture(app: BaseApp) -> None:
     """Write the pictures that are kept to a new file: in the present folder, else in hangtop's."""
     state = app.state
     newest = state.newest
@@ -65,18 +65,18 @@ def capture(app: HangtopApp) -> None:
     app.run_worker(work, thread=True, group="capture", exit_on_error=False)
 
 
-def not_running(app: HangtopApp) -> Callable[[], bool]:
+def not_running(app: BaseApp) -> Callable[[], bool]:
     """Whether the user has left: then what is written already will do."""
     return lambda: not app.is_running
 
 
-def _failed(app: HangtopApp, wrong: Sequence[HangtopError]) -> None:
+def _failed(app: BaseApp, wrong: Sequence[HangtopError]) -> None:
     app.state.writing = False
     app.tell("no capture was written", "warn")
     app.read("NO CAPTURE WAS WRITTEN", [line(clean(str(one), 600)) for one in wrong])
 
 
-def _written(app: HangtopApp, saved: Saved, wrong: Sequence[HangtopError]) -> None:
+def _written(app: BaseApp, saved: Saved, wrong: Sequence[HangtopError]) -> None:
     app.state.writing = False
     count = plural(saved.header.holds.get("pictures", 1), "picture")
     places = masked(saved.header.redactions)

@@ -19,14 +19,15 @@ from typing import Any
 import pytest
 
 from hangtop.application import HangtopApp
-from hangtop.keys import keydoc, palette
+from hangtop.docs import keydoc
+from hangtop.keys import palette
 from hangtop.keys.keymap import ACTIONS, Keymap
 from hangtop.terminal import clipboard, pager
 
 
 def test_keys_md_is_current() -> None:
     stored = (Path(__file__).parents[4] / "docs" / "keys.md").read_text()
-    assert stored == keydoc.document(), "run python -m hangtop.keys.keydoc > docs/keys.md"
+    assert stored == keydoc.document(), "run python -m hangtop.docs.keydoc > docs/keys.md"
 
 
 def test_every_action_is_documented() -> None:

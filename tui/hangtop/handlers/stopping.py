@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hangtop.keys.asking import Asking
+from hangtop.handlers.asking import Asking
 from hangtop.screens.dialogs import Confirm, Reader
+from hangtop.source.lookup import rank_key
 from hangtop.terminal import pager
 from hangtop.terminal.spans import line
-from hangtop.views.common import rank_key
 from hangtop_core.tools.debugging import COST, debugging, outcome
 
 if TYPE_CHECKING:
@@ -20,43 +20,43 @@ if TYPE_CHECKING:
 
 
 class Stopping(Asking):
-    """Mixed into the app; each asks every time, with what it costs."""
+    """Each asks every time, with what it costs."""
 
     def do_core(self) -> None:
         """Look what a core of the chosen rank costs; the answer comes to `core_answered`."""
-        rank = self._app.state.rank
+        rank = self.state.rank
         if rank is not None:
-            self._app.requests.core_cost(rank)
+            self.requests.core_cost(rank)
 
     def core_answered(self, answer: Answered) -> None:
         """Ask whether the core is worth what it costs, unless another rank is looked at by now."""
-        rank = self._app.state.rank
+        rank = self.state.rank
         if answer.kind != "core cost" or answer.error is not None or rank is None:
             return
         cost: Cost = answer.result
         if answer.about != rank_key(rank):
             return
         if not cost.fits:
-            self._app.tell(f"there is too little room for a core in {cost.dir}", "warn")
+            self.tell(f"there is too little room for a core in {cost.dir}", "warn")
             return
         lines = [
             line((f"gdb -p {rank.process.pid}: generate-core-file", "code")),
             line(cost.told),
             line(f"Afterwards `hangtop core` reads it, on {rank.node}."),
         ]
-        self._app.push_screen(
+        self.push_screen(
             Confirm(f"TAKE A CORE OF {rank.name.upper()}", lines), partial(self._take_core, rank)
         )
 
     def _take_core(self, rank: Rank, yes: bool | None) -> None:
         if yes:
-            self._app.requests.core(rank)
+            self.requests.core(rank)
         else:
-            self._app.tell("no core was taken")
+            self.tell("no core was taken")
 
     def do_debug(self) -> None:
         """Give the terminal to a pdb prompt in the chosen rank, or say why there is none."""
-        state = self._app.state
+        state = self.state
         rank, snapshot = state.rank, state.snapshot
         if rank is None or snapshot is None:
             return
@@ -65,18 +65,18 @@ class Stopping(Asking):
         steps = [line(("- ", "dim"), (step, "code")) for step in plan.steps]
         if plan.why is not None:
             lines = [line(f"Now {plan.doing}."), line(f"No prompt: {plan.why}."), *steps]
-            self._app.push_screen(Reader(title, lines))
+            self.push_screen(Reader(title, lines))
             return
         lines = [line((plan.shown, "code")), line(f"Now {plan.doing}. {COST}.")]
         if plan.warning is not None:
             lines += [line((f"{plan.warning}. Instead:", "warn")), *steps]
-        self._app.push_screen(Confirm(title, lines), partial(self._prompt, rank, plan))
+        self.push_screen(Confirm(title, lines), partial(self._prompt, rank, plan))
 
     def _prompt(self, rank: Rank, plan: Debugging, yes: bool | None) -> None:
         if not yes:
-            self._app.tell("not run")
+            self.tell("not run")
             return
-        ended = self._app.source.note_command(rank.node, plan.shown)
+        ended = self.source.note_command(rank.node, plan.shown)
         where = f"a prompt in {rank.name}"
         wrong = self._outside(
             lambda: pager.prompt(plan.argv, plan.shown, where, lambda status: outcome(status, plan))
@@ -84,4 +84,4 @@ class Stopping(Asking):
         ended(wrong or "left")
         if wrong is None:
             # The newest stack may be one of the prompt, at which the rank no longer is.
-            self._app.requests.sample([rank])
+            self.requests.sample([rank])

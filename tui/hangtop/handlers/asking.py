@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from textual.app import SuspendNotSupported
 
+from hangtop.handlers.showing import Showing
 from hangtop.keys import pauses
 from hangtop.screens.dialogs import Confirm, Reader
 from hangtop.terminal import pager
@@ -19,8 +20,6 @@ from hangtop_core.text.commands import spelt_or_why
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hangtop.application import HangtopApp
-    from hangtop.screens.page import Page
     from hangtop_core.model.snapshot import Job, Node
 
 
@@ -34,51 +33,43 @@ def _port_beside(job: Job | None) -> int:
     return next((port for port in PORTS if str(port) not in taken), PORTS[-1])
 
 
-class Asking:
-    """Mixed into the app; one method for each action, `do_<id>`."""
-
-    @property
-    def _app(self) -> HangtopApp:
-        return cast("HangtopApp", self)
-
-    @property
-    def _page(self) -> Page:
-        return cast("Page", self._app.page)
+class Asking(Showing):
+    """One method for each action, `do_<id>`."""
 
     def do_sample(self) -> None:
         """Stacks of the chosen or the marked ranks."""
-        self._app.requests.sample(self._app.state.targets())
+        self.requests.sample(self.state.targets())
 
     def do_sample_all(self) -> None:
         """Stacks of all ranks."""
-        self._app.requests.sample(None)
+        self.requests.sample(None)
 
     def do_read_recorders(self) -> None:
         """Read the flight recorders of all ranks again."""
-        self._app.requests.recorders()
+        self.requests.recorders()
 
     def do_dump_recorders(self) -> None:
         """Let all ranks dump their flight recorders; asks once, or says why none of them can."""
-        job = self._app.state.job
+        job = self.state.job
         can, lines = dump_lines(job.ranks if job is not None else ())
         if not can:
-            self._app.push_screen(Reader("NO RANK CAN BE ASKED TO DUMP", lines))
+            self.push_screen(Reader("NO RANK CAN BE ASKED TO DUMP", lines))
             return
         self._once(
             "dump",
             "ASK ALL RANKS TO DUMP THEIR FLIGHT RECORDERS",
             lines,
-            lambda: self._app.requests.recorders(trigger=True),
+            lambda: self.requests.recorders(trigger=True),
         )
 
     def do_native(self) -> None:
         """Stacks with C frames; asks once."""
-        targets = list(self._app.state.targets())
+        targets = list(self.state.targets())
         pids = " ".join(str(rank.process.pid) for rank in targets)
 
         def run() -> None:
-            self._app.state.cut = False
-            self._app.requests.sample(targets, "native")
+            self.state.cut = False
+            self.requests.sample(targets, "native")
 
         lines = [
             line(("py-spy dump --native --pid ", "code"), (pids, "code")),
@@ -91,10 +82,10 @@ class Asking:
 
     def do_strace(self) -> None:
         """Trace the chosen rank; asks once."""
-        rank = self._app.state.rank
+        rank = self.state.rank
         if rank is None:
             return
-        stop = self._app.keymap.shown("stop")
+        stop = self.keymap.shown("stop")
         lines = [
             line((strace_command(rank.process.pid), "code")),
             line(f"For 10 s on {rank.node}{f'; {stop} stops it before' if stop else ''}. {COST}"),
@@ -102,16 +93,16 @@ class Asking:
         ]
 
         def run() -> None:
-            self._app.requests.strace(rank, self._app.real_now())
+            self.requests.strace(rank, self.real_now())
             if "trace" in self._page.PANES and not self._page.pane("trace").display:
                 self._page.focus_pane("trace")  # where there is room for one pane only
-            self._app.show()
+            self.show()
 
         self._once("strace", f"STRACE OF {rank.name.upper()}", lines, run)
 
     def _once(self, kind: str, title: str, lines: Sequence[Line], run: Callable[[], None]) -> None:
         """Ask before the first time of a kind."""
-        confirmed = self._app.state.confirmed
+        confirmed = self.state.confirmed
         if kind in confirmed:
             run()
             return
@@ -121,24 +112,24 @@ class Asking:
                 confirmed.add(kind)
                 run()
             else:
-                self._app.tell("not run")
+                self.tell("not run")
 
-        self._app.push_screen(Confirm(title, lines), answered)
+        self.push_screen(Confirm(title, lines), answered)
 
     def do_stop(self) -> None:
         """Stop the trace."""
-        self._app.requests.stop_trace()
+        self.requests.stop_trace()
 
     def do_refresh(self) -> None:
         """Show the newest picture and try lost nodes."""
-        state = self._app.state
-        lost = self._app.requests.retry()
+        state = self.state
+        lost = self.requests.retry()
         if not state.paused:
             state.take(state.newest)
-        self._app.tell(
+        self.tell(
             f"connecting to {nodesets.fold(lost)} again…" if lost else "refreshed; no node is lost"
         )
-        self._app.show()
+        self.show()
 
     def do_retry_all(self) -> None:
         """Connect again to whatever does not answer."""
@@ -146,16 +137,16 @@ class Asking:
 
     def retry_nodes(self, nodes: Sequence[Node] | None) -> None:
         """Connect to nodes again, or to all, that do not answer."""
-        lost = nodesets.fold(self._app.requests.retry(nodes))
-        self._app.tell(f"connecting to {lost} again…" if lost else "nothing to try again", "info")
+        lost = nodesets.fold(self.requests.retry(nodes))
+        self.tell(f"connecting to {lost} again…" if lost else "nothing to try again", "info")
 
     def do_nettest(self) -> None:
         """Give the terminal to a test of the network between all nodes; asks every time."""
-        if not self._app.nettest:
-            self._app.tell("hangtop was not started on nodes that could be tested", "warn")
+        if not self.nettest:
+            self.tell("hangtop was not started on nodes that could be tested", "warn")
             return
-        command = [*self._app.nettest, f"--port={_port_beside(self._app.state.job)}"]
-        snapshot = self._app.state.snapshot
+        command = [*self.nettest, f"--port={_port_beside(self.state.job)}"]
+        snapshot = self.state.snapshot
         nodes = len(snapshot.nodes) if snapshot is not None else 0
         lines = [
             line((spelt_or_why(command[2:]), "code")),
@@ -167,26 +158,26 @@ class Asking:
 
         def answered(yes: bool | None) -> None:
             if not yes:
-                self._app.tell("not run")
+                self.tell("not run")
                 return
-            ended = self._app.source.note_command("all nodes", spelt_or_why(command[2:]))
+            ended = self.source.note_command("all nodes", spelt_or_why(command[2:]))
             wrong = self._outside(lambda: pager.report(command, "tests the network"))
             ended(wrong or "done")
 
-        self._app.push_screen(Confirm("TEST THE NETWORK BETWEEN THE NODES", lines), answered)
+        self.push_screen(Confirm("TEST THE NETWORK BETWEEN THE NODES", lines), answered)
 
     def do_shell(self) -> None:
         """Give the terminal to the user's shell on a node, until they leave it."""
-        node = self._app.state.node_on(self._page.NAME)
+        node = self.state.node_on(self._page.NAME)
         if node is None:
             return
-        command = self._app.source.shell(node.name)
+        command = self.source.shell(node.name)
         if command is None:
-            self._app.tell(f"hangtop knows no command for a shell on {node.name}", "warn")
+            self.tell(f"hangtop knows no command for a shell on {node.name}", "warn")
             return
-        ended = self._app.source.note_command(node.name, spelt_or_why(command))
+        ended = self.source.note_command(node.name, spelt_or_why(command))
         where = f"your shell on {node.name}"
-        if self._app.state.readonly:
+        if self.state.readonly:
             where += "; --readonly binds hangtop, not you"
         wrong = self._outside(lambda: pager.shell(command, where))
         ended(wrong or "done")
@@ -194,11 +185,11 @@ class Asking:
     def _outside(self, run: Callable[[], str | None]) -> str | None:
         """Give the terminal to another program for a while."""
         try:
-            with self._app.suspend():
+            with self.suspend():
                 wrong = run()
         except SuspendNotSupported:
             wrong = "this terminal cannot be given to another program"
-        self._app.refresh(layout=True)
+        self.refresh(layout=True)
         if wrong is not None:
-            self._app.tell(wrong, "warn")
+            self.tell(wrong, "warn")
         return wrong

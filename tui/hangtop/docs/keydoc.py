@@ -1,6 +1,6 @@
 """docs/keys.md, made from the registry of actions.
 
-`python -m hangtop.keys.keydoc > docs/keys.md` writes it; a test checks that it is current.
+`python -m hangtop.docs.keydoc > docs/keys.md` writes it; a test checks that it is current.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hangtop.views.footer import FOOTERS
 INTRODUCTION = """\
 # Keys
 
-Made from the registry of actions (`python -m hangtop.keys.keydoc > docs/keys.md`). In the app `?`
+Made from the registry of actions (`python -m hangtop.docs.keydoc > docs/keys.md`). In the app `?`
 shows the same, with what is not possible at the moment and why.
 
 Lower case acts on the rank or node under the cursor or on the marked ranks, upper case on all of
