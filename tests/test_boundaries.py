@@ -17,10 +17,13 @@ MAX_MODULE = 400
 MAX_FUNCTION = 60
 MAX_COMPLEXITY = 15
 SIMPLE = (
+    "core/hangtop_core",
     "core/hangtop_hook",
     "tui/hangtop",
 )
 """Folders, or modules, in which no function may be more complex than that."""
+NOT_YET = ROOT / "core/hangtop_core/analysis"
+"""The folder that is excepted."""
 
 
 def _loaded_after(code: str) -> set[str]:
@@ -123,6 +126,7 @@ def _complexity(function: ast.AST) -> int:
 def test_functions_decide_little(folder: str) -> None:
     place = ROOT / folder
     paths = [place] if place.is_file() else sorted(place.rglob("*.py"))
+    paths = [path for path in paths if NOT_YET not in path.parents]
     assert paths, f"no modules in {folder}"
     functions = (
         (path, node)
