@@ -22,7 +22,7 @@ from hangtop_core.analysis.flight.groups import group_lines
 from hangtop_core.analysis.flight.picture import examine
 from hangtop_core.analysis.flight.sequences import number_lines
 from hangtop_core.attach.wire.reader import Reader
-from hangtop_core.dumps.safe import decode
+from hangtop_core.dumps.reader import decode
 from hangtop_core.model.recorder.columns import trace_of
 from hangtop_core.report.flight import flight_text
 from hangtop_probe.descriptors import descriptors, locks

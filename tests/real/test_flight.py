@@ -21,7 +21,7 @@ from hangtop.cli.main import main
 from hangtop_core.analysis.flight.picture import Picture, examine
 from hangtop_core.attach.wire import messages
 from hangtop_core.dumps.load import load
-from hangtop_core.dumps.safe import decode
+from hangtop_core.dumps.reader import decode
 from hangtop_core.model.recorder.columns import Shared, Unpacker
 from hangtop_probe.node import permission
 from hangtop_probe.recorder import inject

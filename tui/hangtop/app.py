@@ -9,7 +9,6 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, TextIO
 
-from hangtop.terminal.hangup import end_with_terminal
 from hangtop_core.errors import UsageError
 from hangtop_core.scheduling.ui_priority import SCREENS
 
@@ -112,6 +111,7 @@ def run_app(
     _load()
     from hangtop.application import FilesApp, HangtopApp  # after the settings
     from hangtop.terminal.loop import run
+    from hangtop.terminal.terminal import end_with_terminal
     from hangtop.terminal.theme import use_light
 
     if light:

@@ -13,12 +13,19 @@ import resource
 import sys
 import time
 
+import msgspec
+
 from hangtop_core.dumps import wire
-from hangtop_core.dumps.safe import decode
 from hangtop_core.model.recorder.columns import trace_of
 from hangtop_probe.recorder.columns import reduce
 from hangtop_probe.recorder.recorderread import BASE_MEMORY, PER_BYTE, address_space, limit
-from hangtop_probe.recorder.unpickle import ForeignError, RefusedError, TruncatedError, check_start
+from hangtop_probe.recorder.unpickle import (
+    ForeignError,
+    RefusedError,
+    TruncatedError,
+    check_start,
+    unpickle,
+)
 
 MAX_FILE = 256 << 20
 """Bytes; a dump of 2,000 entries with stacks has about 350 KB."""
@@ -74,3 +81,27 @@ def answer(ask: wire.Ask, base: int = 0) -> wire.Answer:
         return wire.Answer("refused", "refused: it is nested too deeply")
     except (ForeignError, ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
         return wire.Answer("foreign", str(error)[:300])
+
+
+def decode(data: bytes) -> object:
+    """Decode a pickle or JSON dump of anybody without ever running anything of it.
+
+    Raises:
+        ForeignError: neither of the two.
+        TruncatedError: it ends too early.
+        RefusedError: it asks for more than data.
+    """
+    check_start(data)
+    return unpickle(data) if data[:1] == b"\x80" else _json(data)
+
+
+def _json(data: bytes) -> object:
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        # In the middle of a text the end of a line behind it is what is complained of.
+        if "truncated" in str(error) or not data.rstrip().endswith(b"}"):
+            raise TruncatedError("ends too early") from error
+        raise ForeignError(f"is no JSON: {error}") from error
+    except RecursionError as error:
+        raise RefusedError("refused: it is nested too deeply") from error

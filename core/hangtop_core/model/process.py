@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from hangtop_core.model.descriptors import FilePosition
-from hangtop_core.model.limits import Limits
 from hangtop_core.model.meters import Meters, Stalled
 from hangtop_core.text.addresses import port_of
 from hangtop_core.text.clean import Text, clean
@@ -32,6 +31,14 @@ Role = Literal["rank", "launcher", "subprocess", Helper]
 
 STORE_THREAD = "pt_tcpstore"
 """How the thread is called in which a process hosts a TCPStore: torch 2.6 to 2.15."""
+
+
+class Limits(Struct, frozen=True, gc=False):
+    """Limits of a process that matter for hangs, soft values; None is unlimited or unknown."""
+
+    open_files: int | None = None
+    locked_memory: int | None = None
+    core_size: int | None = None
 
 
 class Thread(Struct, frozen=True, gc=False):

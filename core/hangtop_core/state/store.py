@@ -20,7 +20,6 @@ from hangtop_core.logs.meaning import kernel_lines
 from hangtop_core.model.meters import Meters
 from hangtop_core.model.node import cgroups
 from hangtop_core.model.snapshot import Node, Process, Snapshot
-from hangtop_core.state import node_clock
 from hangtop_core.state.job_table import JobTable
 from hangtop_core.state.node_view import NodeView
 from hangtop_core.state.outputs import Outputs
@@ -33,6 +32,11 @@ if TYPE_CHECKING:
     from hangtop_core.attach.wire.reports import LogPiece
 
 Complain = Callable[[str], None]
+SAME_CLOCK = 0.1
+"""Seconds by which a clock may differ before it counts as skewed: the way here takes time."""
+EARLY, LATE = 10.0, 60.0
+"""Seconds before and after which a piece cannot come: a clock was set. Much is late, nothing early
+but where the hello was late itself."""
 
 _IDENTITY = frozenset(
     {
@@ -89,7 +93,7 @@ class Store:
         view.strings = {}
         view.left_out.clear()
         view.fresh = True
-        view.skew = node_clock.at_hello(clock, same_machine, at)
+        view.skew = _skew_at_hello(clock, same_machine, at)
         view.same_clock = same_machine
         self.change_node(name, {"clock_skew_s": round(view.skew, 3)})
 
@@ -102,7 +106,7 @@ class Store:
         if view.same_clock:
             return False
         view.skew += by
-        if node_clock.was_set(view.skew, clock, at):
+        if _was_set(view.skew, clock, at):
             view.skew = clock - at
         elif not (by or here):
             return False
@@ -349,3 +353,14 @@ def _convert(changes: dict[str, Any], view: NodeView) -> None:
         changes["denied"] = from_afar(changes["denied"])
     if "started_at" in changes:
         changes["started_at"] -= view.skew
+
+
+def _skew_at_hello(clock: float | None, same_machine: bool, at: float) -> float:
+    """Return the skew in seconds of a clock that was read there and came here ``at``."""
+    skew = 0.0 if clock is None or same_machine else clock - at
+    return skew if abs(skew) > SAME_CLOCK else 0.0
+
+
+def _was_set(skew: float, clock: float, at: float) -> bool:
+    """Whether a clock was set meanwhile, as what was read there came here ``at``."""
+    return not -LATE < clock - skew - at < EARLY

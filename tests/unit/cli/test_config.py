@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop.cli.arguments.arguments import DEFAULTS, NOT_IN_FILE, in_file
+from hangtop.cli.commands.screen import again
 from hangtop.cli.config import MAX_FILE
-from hangtop.cli.jobs.again import again
 from hangtop.cli.jobs.targets import launchers
 from hangtop.cli.main import main
 from hangtop_core.attach.ways.command import CommandLauncher

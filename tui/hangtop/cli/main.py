@@ -12,7 +12,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments.arguments import Formatter, Parser, add_observing, add_screen
+from hangtop.cli.arguments.arguments import Parser, add_observing, add_screen
 from hangtop.cli.arguments.capture import add_capture, add_open
 from hangtop.cli.arguments.core import add_core
 from hangtop.cli.arguments.debug import add_debug
@@ -28,6 +28,7 @@ from hangtop.cli.arguments.strace import add_files, add_strace
 from hangtop.cli.arguments.tools import add_completion, add_config, add_doctor
 from hangtop.cli.arguments.watch import add_watch
 from hangtop.cli.config import config_path
+from hangtop.cli.output.helptext import Formatter
 from hangtop.cli.output.streams import check_stdout, drop_stdout, open_standard_streams
 from hangtop_core.text.commands import operand, spelt_or_why
 

@@ -13,7 +13,6 @@ from hangtop.terminal import clipboard, pager
 from hangtop.terminal.spans import Line, line, plain_lines, twin
 from hangtop.terminal.terminal import has_shell
 from hangtop.views import texts
-from hangtop.views.jobs import job_items
 from hangtop.views.ranks import diff
 from hangtop_core.text.clean import plural
 from hangtop_core.text.rank_sets import is_key, rank_name
@@ -89,7 +88,7 @@ class Handlers(Stopping):
 
         def items() -> list[Item]:
             shown = state.shown
-            here = job_items(shown.snapshot, shown.diagnoses) if shown else []
+            here = texts.job_items(shown.snapshot, shown.diagnoses) if shown else []
             return [*here, *(slurm.items() if slurm else ())]
 
         title = "JOBS ON THESE NODES, AND YOURS IN SLURM" if slurm else "JOBS ON THESE NODES"

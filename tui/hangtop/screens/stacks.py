@@ -19,7 +19,7 @@ from hangtop.views.ranks.stacks import (
     stacks_title,
     tree_rows,
 )
-from hangtop.widgets.line_tree import LineTree
+from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
 from hangtop_core.model.frames import plain_name
 from hangtop_core.stacks.merging import Merged, merge
@@ -30,8 +30,32 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from hangtop.keys import query
-    from hangtop.widgets.line_table import LineTable
     from hangtop_core.model.snapshot import Rank
+
+
+class StackTree(LineTable[TreeRow]):
+    """A tree as a table of its visible rows.
+
+    Remembers by key which branches a user has closed, and which opened.
+    """
+
+    folded: frozenset[str] = frozenset()
+    opened: frozenset[str] = frozenset()
+
+    def fold(self, key: str) -> None:
+        """Close a branch."""
+        self.folded |= {key}
+        self.opened -= {key}
+
+    def unfold(self, key: str) -> None:
+        """Open a branch, and show a joined chain whole."""
+        self.folded -= {key}
+        self.opened |= {key}
+
+    def unfold_all(self, keys: Iterable[str]) -> None:
+        """Open every branch, and every chain among `keys`."""
+        self.folded = frozenset()
+        self.opened |= set(keys)
 
 
 class StacksPage(OutlierPage):
@@ -55,15 +79,15 @@ class StacksPage(OutlierPage):
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
-        yield LineTree[TreeRow]("MERGED STACKS", pane_id="tree", columns=TREE_COLUMNS)
+        yield StackTree("MERGED STACKS", pane_id="tree", columns=TREE_COLUMNS)
         with Horizontal(id="compare"):
             yield TextPane("THIS CLASS", pane_id="class", indent=4)
             yield TextPane("MAJORITY", pane_id="majority", indent=4)
 
     @property
-    def stack_tree(self) -> LineTree[TreeRow]:
+    def stack_tree(self) -> StackTree:
         """The tree."""
-        return self.query_one("#tree", LineTree)
+        return self.query_one("#tree", StackTree)
 
     def fill(self) -> None:
         """Merge again, and fill the panes."""

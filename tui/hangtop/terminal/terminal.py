@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
+import threading
 
 from textual.drivers.linux_driver import LinuxDriver
 
@@ -52,3 +54,24 @@ def has_shell() -> bool:
             if os.getpgid(parent.pid) != group:
                 return os.getsid(parent.pid) == session
     return False
+
+
+def end_with_terminal(fileno: int) -> None:
+    """End this process, as SIGHUP would, as soon as the terminal behind a descriptor is gone.
+
+    A process that ignores SIGHUP (`nohup`), or whose terminal does not control it (`setsid`, some
+    containers), is told nothing when the terminal goes. Textual (8.2 drivers/linux_driver.py) then
+    reads the end of its input again and again, on a whole processor, and nobody is left to press
+    `q`.
+    """
+    threading.Thread(
+        target=_wait_for_end, args=(fileno,), name="hangtop-hangup", daemon=True
+    ).start()
+
+
+def _wait_for_end(fileno: int) -> None:
+    poll = select.poll()
+    poll.register(fileno, 0)  # a hang-up is told in any case, and nothing else is asked for
+    if any(told & select.POLLHUP for _, told in poll.poll()):
+        # Probes and tools end with their input: nothing of ours outlives this.
+        os._exit(128 + signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""Texts that open over a page: help, command log, environment, everything of a rank."""
+"""What opens over a page: help, command log, environment, everything of a rank, jobs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from hangtop.keys.actions import GROUPS, Action, keys_of, page_names
 from hangtop.keys.possible import needs_live
-from hangtop.terminal.spans import EMPTY, Line, labelled, line, plain
-from hangtop.views.common import clock
+from hangtop.source.state import worst_first
+from hangtop.terminal.items import Item
+from hangtop.terminal.spans import EMPTY, Line, cells, fit, labelled, line, plain
+from hangtop.views.common import ago, clock, span
 from hangtop.views.ranks.files import FILE_COLUMNS, file_rows
 from hangtop.views.ranks.rank import (
     CHILD_COLUMNS,
@@ -19,7 +21,8 @@ from hangtop.views.ranks.rank import (
 )
 from hangtop.views.verdict.judged import state_line
 from hangtop_core.report.flight import last_entries
-from hangtop_core.text.clean import duration
+from hangtop_core.text import node_sets as nodesets
+from hangtop_core.text.clean import duration, plural, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 
 PLAIN_MOVES = frozenset({"line_up", "line_down"})
 """Told with the arrow keys."""
+
+WIDEST_NODES = 40
+"""Characters for the nodes of a job, in the list of jobs."""
 
 NOT_READ = line(("  not read", "dim"))
 
@@ -170,3 +176,32 @@ def rank_text(
 def _row(columns: Any, item: Any) -> Line:
     cells = (plain(column.cell(item)).strip() for column in columns)
     return line("  ", "  ".join(cell for cell in cells if cell))
+
+
+def job_items(snapshot: Snapshot, diagnoses: Any) -> list[Item]:
+    """Jobs to choose from, with the state of each."""
+    jobs = worst_first(snapshot.jobs, diagnoses)
+    states = [state_line(diagnoses.get(job.key), job) for job in jobs]
+    widest = max((cells(state) for state in states), default=0)
+    names = max((min(len(job.name or job.key), 24) for job in jobs), default=0)
+    return [
+        Item(job.key, (_job_line(job, fit(state, widest), names, snapshot.at),), 2)
+        for job, state in zip(jobs, states, strict=True)
+    ]
+
+
+def _job_line(job: Job, state: Line, names: int, now: float) -> Line:
+    some = (*job.launchers, *(rank.process for rank in job.ranks), *job.unnumbered)
+    first = min(some, key=lambda process: process.started_at)
+    gone = max((rank.process.gone_at or 0.0 for rank in job.ranks), default=0.0)
+    living = any(rank.process.gone_at is None for rank in job.ranks) or not job.ranks
+    when = f"up {span(now - first.started_at)}" if living else f"ended {ago(gone, now)}"
+    starter = f"{job.launcher} " if job.launcher else ""
+    return line(
+        *state,
+        (f"  {job.name or job.key:<{names}}  ", "bold"),
+        f"{plural(job.world_size or len(job.ranks), 'rank')} on "
+        f"{shorten(nodesets.fold(job.nodes), WIDEST_NODES)}",
+        (f"  {starter}pid {first.pid}  {when}", "dim"),
+        (f"  {job.master}" if job.master else "", "dim"),
+    )

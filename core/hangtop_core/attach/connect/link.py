@@ -15,9 +15,8 @@ from hangtop_core.attach.connect import bundle
 from hangtop_core.attach.connect.launcher import ending_of
 from hangtop_core.attach.connect.leaving import Leaving
 from hangtop_core.attach.connect.pulse import Beat, Pulse
-from hangtop_core.attach.connect.retry import Retry
 from hangtop_core.attach.connect.share import TOO_MUCH, Share
-from hangtop_core.attach.connect.timing import Moment, Timing
+from hangtop_core.attach.connect.timing import Moment, Retry, Timing
 from hangtop_core.attach.ways import large_packets
 from hangtop_core.attach.ways.small_limits import fix_text
 from hangtop_core.attach.wire.messages import BadPieceError, Hello, decode

@@ -10,6 +10,8 @@ from msgspec import Struct
 
 _DOUBLINGS = 64
 """More than any wait takes to reach its bound; 2.0**1024 is no float."""
+_MOST_FAILURES = 16
+"""Failures that are told apart: no wait is longer by then."""
 
 
 def doubled(first: float, times: int, most: float) -> float:
@@ -50,6 +52,24 @@ class Timing(Struct, frozen=True):
         """Return how long to wait after so many failures: random, up to a doubling bound."""
         bound = doubled(self.retry_first, failures, self.retry_last)
         return bound * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, hides nothing
+
+
+class Retry:
+    """When a link connects again after failures: the later, the more there were."""
+
+    def __init__(self, timing: Timing) -> None:
+        self.at: float | None = None
+        """When (monotonic) to connect; None where that is not planned."""
+        self.failures = 0
+        """How often in a row it has failed."""
+        self._timing = timing
+
+    def plan(self, now: float) -> float:
+        """Plan the next connection after a failure; return the seconds until then."""
+        wait = self._timing.backoff(self.failures)
+        self.failures = min(self.failures + 1, _MOST_FAILURES)
+        self.at = now + wait
+        return wait
 
 
 class Moment(NamedTuple):

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from hangtop.cli.arguments.arguments import complete
-from hangtop.cli.jobs.again import again
+from hangtop.cli.commands.screen import again
 from hangtop.cli.jobs.targets import session_options
 from hangtop.cli.main import build_parser, main
 from support.arguments import options_of

@@ -10,10 +10,10 @@ import pytest
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.death import CRASHED
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model.limits import Limits
 from hangtop_core.model.meters import Meters
 from hangtop_core.model.node.facts import KernelLine
 from hangtop_core.model.output import Output
+from hangtop_core.model.process import Limits
 from hangtop_core.model.snapshot import Fact, Node
 from support.build import HUNG_SINCE, NOW, World
 from support.logs import parsed

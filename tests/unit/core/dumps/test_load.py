@@ -19,7 +19,7 @@ from hangtop_core.dumps import pool
 from hangtop_core.dumps.find import DumpFile
 from hangtop_core.dumps.load import Loaded, load
 from hangtop_core.dumps.pool import Reading, read
-from hangtop_core.dumps.safe import decode
+from hangtop_core.dumps.reader import decode
 from hangtop_core.report.flight import entries_text, flight_text
 from hangtop_probe.recorder.columns import MAX_ENTRIES
 from hangtop_probe.recorder.unpickle import ForeignError, RefusedError, TruncatedError

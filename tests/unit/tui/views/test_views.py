@@ -14,13 +14,13 @@ from hangtop.source.situation import Situation
 from hangtop.source.state import worst_first
 from hangtop.terminal.spans import plain
 from hangtop.views.health import health_steps
-from hangtop.views.jobs import job_items
 from hangtop.views.nodes.node import node_items
 from hangtop.views.nodes.nodes import node_rows
 from hangtop.views.overview import class_row_steps, unreadable, verdict_lines
 from hangtop.views.ranks.dumping import dump_lines
 from hangtop.views.ranks.rank import process_lines
 from hangtop.views.ranks.stacks import representative, tree_rows
+from hangtop.views.texts import job_items
 from hangtop.views.verdict.headline import headline
 from hangtop.views.verdict.judged import state_line
 from hangtop.views.verdict.verdict import chosen, evidence_items, full_lines, other_items

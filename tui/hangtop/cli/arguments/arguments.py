@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hangtop.cli import config
-from hangtop.cli.output.helptext import Formatter as Formatter
 from hangtop_core.diagnosis import HANG_AFTER_S
 from hangtop_core.text.rank_sets import parse
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments.arguments import Formatter, add_observing, add_screen, count
+from hangtop.cli.arguments.arguments import add_observing, add_screen, count
+from hangtop.cli.output.helptext import Formatter
 from hangtop.cli.output.redactargs import add_redaction
 
 if TYPE_CHECKING:

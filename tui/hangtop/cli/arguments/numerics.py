@@ -6,8 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments.arguments import Formatter, add_observing
+from hangtop.cli.arguments.arguments import add_observing
 from hangtop.cli.arguments.run import MAX_FRAMES, batches, whole
+from hangtop.cli.output.helptext import Formatter
 from hangtop.cli.output.redactargs import add_redaction
 from hangtop_hook.numericsfile import FRAMES
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments.arguments import Formatter
+from hangtop.cli.output.helptext import Formatter
 from hangtop_hook.numericsfile import FRAMES
 
 if TYPE_CHECKING:

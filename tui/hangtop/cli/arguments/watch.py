@@ -7,7 +7,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments.arguments import Formatter, add_observing, count, seconds
+from hangtop.cli.arguments.arguments import add_observing, count, seconds
+from hangtop.cli.output.helptext import Formatter
 from hangtop.cli.output.redactargs import add_redaction
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import sys
 from typing import TYPE_CHECKING
 
 from hangtop.app import begin, diagnose, prepare, run_app
 from hangtop.cli import config
 from hangtop.cli.arguments.arguments import DEFAULTS, complete
-from hangtop.cli.jobs.again import again
 from hangtop.cli.jobs.targets import launchers, session_options, slurm_target
 from hangtop.source.programs import Programs
 from hangtop.source.slurm_jobs import SlurmJobs
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
     from hangtop.keys.keymap import Keymap
     from hangtop_core.attach.slurm.my_jobs import ListedJob
+
+_REPEATED = ("nodes", "exclude", "hostfile")
+_VALUES = ("job", "kube", "ray", "via", "command")
+_LOGIN = ("user", "python", "init", "fanout", "connect_timeout")
+_FLAGS = ("sudo", "fast_kex")
+"""Options that say which nodes, and how to log in there, by what they take."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -99,3 +105,22 @@ def there(pids: Sequence[int]) -> None:
             f"no process has {'this id' if len(pids) == 1 else 'one of these ids'}: {given}",
             "`hangtop` without --pid looks for all jobs.",
         )
+
+
+def again(arguments: argparse.Namespace, command: str) -> tuple[str, ...]:
+    """Return what runs ``command`` on the nodes of these (complete) arguments.
+
+    What the config file says the command reads there by itself, so all that was given is said,
+    even what is the default: it may take back something in the file.
+    """
+    words = [sys.executable, "-m", "hangtop", command]
+    given = {key: value for key, value in vars(arguments).items() if key in arguments.given}
+    for key in _REPEATED:
+        words += [f"{_option(key)}={value}" for value in given.get(key, ())]
+    words += [f"{_option(key)}={given[key]}" for key in (*_VALUES, *_LOGIN) if key in given]
+    words += [_option(key if given[key] else f"no_{key}") for key in _FLAGS if key in given]
+    return tuple(words)
+
+
+def _option(key: str) -> str:
+    return "--" + key.replace("_", "-")

@@ -12,7 +12,7 @@ import pytest
 
 from hangtop_core.analysis.flight.earlier import LOOKED_BACK, OFTEN
 from hangtop_core.dumps.find import rank_of
-from hangtop_core.dumps.safe import decode
+from hangtop_core.dumps.reader import decode
 from support.flight import Job, blamed, judge
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from hangtop_core.attach.connect.leaving import AGAIN_S, Leaving
-from hangtop_core.attach.connect.retry import Retry
-from hangtop_core.attach.connect.timing import Timing
+from hangtop_core.attach.connect.timing import Retry, Timing
 
 if TYPE_CHECKING:
     from hangtop_core.attach.wire.router import Connections
