@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.logs.judging.telling import told, who
+from hangtop_core.logs.judging.telling import event, subject
 from hangtop_core.logs.meaning.known import LAUNCHERS
 from hangtop_core.logs.parsing.drawn import look_of
 from hangtop_core.report.diagnosis import verdict_lines, wrap
@@ -63,12 +63,12 @@ def _head(judged: Judged) -> str:
     first = judged.first
     if first is None:
         return "NO ERROR FOUND"
-    whose = names(first.ranks) if first.ranks else who(first)
+    whose = names(first.ranks) if first.ranks else subject(first)
     if first.record.part == "survived":
-        return f"NO ERROR ENDED A RANK. The first: {who(first)} {told(first)}"
+        return f"NO ERROR ENDED A RANK. The first: {subject(first)} {event(first)}"
     word = {"timeout": "waited in vain", "cascade": "only consequences here"}
     text = word.get(first.record.part, "")
-    return f"FIRST ERROR: {whose}{f' ({text})' if text else ''}: {told(first)}"
+    return f"FIRST ERROR: {whose}{f' ({text})' if text else ''}: {event(first)}"
 
 
 def _first(first: Fold, files: Sequence[FileLog], width: int) -> Iterator[str]:
@@ -108,7 +108,7 @@ def _folds(some: Sequence[Fold], width: int) -> Iterator[str]:
         times = f" ({one.count} times)" if again else ""
         at = f"{datetime.fromtimestamp(one.record.at):%H:%M:%S}" if one.record.at else ""
         start = f"  {at:<8}  {shorten(whose, 16):<16}  "
-        text = shorten(f"{told(one)}{times}", 2 * (width - len(start)))
+        text = shorten(f"{event(one)}{times}", 2 * (width - len(start)))
         yield from wrap(text, width, start, " " * len(start))
     if len(some) > SHOWN_FOLDS:
         yield f"  {len(some) - SHOWN_FOLDS} more (--json has all)"

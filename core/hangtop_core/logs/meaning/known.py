@@ -1,8 +1,8 @@
-"""Lines that are known: what NCCL, torch, launchers and the kernel print, and what it means.
+"""Known lines of NCCL, torch, launchers and the kernel, with their meanings.
 
-One row a line, so that the table can be read. `needle` is text that every such line holds: lines
-without any needle are never looked at closer. Of rows with one needle the first that fits counts,
-and what only informs gives way to what tells of an error, see `recognise`.
+One row per line keeps the table readable. `needle` is text that every such line contains: lines
+without any needle are not matched. Among rows with the same needle the first match counts, and an
+error has priority over information, see `recognise`.
 
 Sources: NCCL 2.18 to 2.30 (src/debug.cc, transport/net_ib.cc, transport/net_socket.cc,
 misc/socket.cc, bootstrap.cc, init.cc), torch 2.4 to 2.15 (ProcessGroupNCCL.cpp, TCPStore,
@@ -30,16 +30,16 @@ class Known:
     pattern: str
     part: Part
     means: str
-    """For people; `{name}` is a field of the line, and what is in brackets is left out without its
+    """For people; `{name}` is a field of the line, and a part in brackets is left out without its
     fields."""
     cause: str | None = None
-    """The cause code it supports."""
+    """The cause code that it supports."""
     kept: str = ""
-    """Fields by which lines of one stream are told apart, where only the last of each is kept."""
+    """Fields that distinguish lines of one stream; only the last line for each is kept."""
 
     @cached_property
     def match(self) -> re.Pattern[str]:
-        """The pattern, compiled with the first line that holds the needle: most never are."""
+        """Return the pattern, compiled at the first line with the needle: most never are."""
         return re.compile(self.pattern)
 
 
@@ -255,40 +255,40 @@ LAUNCHERS = frozenset({"T16", "MPI", "SLURM", "SPAWN"})
 """Codes of lines that launchers print."""
 TRACEBACK = "Traceback (most recent call last)"
 FRAME = '  File "'
-"""How a frame of one begins: what was cut out of a log may begin with it."""
+"""The beginning of a frame: an excerpt of a log may begin with it."""
 SUMMARY = ("Root Cause (first observed failure):", "Failures:")
 RAISED = " raised the following async exception: "
-"""In the first line of what torch's watchdog has found NCCL to say."""
+"""Part of the first line of the watchdog's report on an NCCL error."""
 NEEDLES: tuple[str, ...] = tuple(
     dict.fromkeys([TRACEBACK, FRAME, *SUMMARY, RAISED, *(one.needle for one in KNOWN)])
 )
 _BY_NEEDLE: dict[str, list[Known]] = {}
-for _one in KNOWN:
-    _BY_NEEDLE.setdefault(_one.needle, []).append(_one)
+for _row in KNOWN:
+    _BY_NEEDLE.setdefault(_row.needle, []).append(_row)
 
 MATCHED = 2000
-"""Characters of a line that are matched: lines may be megabytes, and some patterns take more than
-linear time, those that look for one thing behind another."""
+"""Maximum number of characters of a line that are matched: lines may be megabytes, and some
+patterns take more than linear time, those that search for one thing behind another."""
 
 
 def recognise(line: str) -> tuple[Known, dict[str, str]] | None:
-    """Return the row a line belongs to and its fields, or None.
+    """Return the row that a line belongs to, and its fields, or None.
 
     Args:
         line: without prefixes of launchers; may be the message of an exception, several lines long.
     """
     head = line[:MATCHED]
-    other = None
+    informative = None
     for needle, rows in _BY_NEEDLE.items():
         if needle not in head:
             continue
         for row in rows:
-            found = row.match.search(head)
-            if found is not None:
-                one = row, {k: v for k, v in found.groupdict().items() if v is not None}
+            match = row.match.search(head)
+            if match is not None:
+                pair = row, {k: v for k, v in match.groupdict().items() if v is not None}
                 if row.part not in ("info", "error"):
-                    return one
+                    return pair
                 # The message of an exception names the version of NCCL, too.
-                other = other or one
+                informative = informative or pair
                 break
-    return other
+    return informative
