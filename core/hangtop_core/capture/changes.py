@@ -227,7 +227,7 @@ def _same_places(key: Callable[[Any], object], before: Sequence[Any], now: Seque
 
 
 class Maker:
-    """Rebuild structs from plain data, all of which may be forged."""
+    """Rebuild structs from plain data, which may all be forged."""
 
     def __init__(self, trace: Callable[[int], Trace | None]) -> None:
         self._trace = trace

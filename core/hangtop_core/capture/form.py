@@ -73,9 +73,9 @@ class Header(Struct, frozen=True):
     complete: bool = False
     """Whether it was written to its end."""
     holds: Counts = field(default_factory=dict)
-    """Counts of its contents: nodes, ranks, stacks, recorders, logs, pictures, ..."""
+    """Counts of its contents: nodes, ranks, stacks, recorders, logs, snapshots (`pictures`), ..."""
     redacted: Annotated[tuple[Text, ...], Meta(max_length=16)] = ()
-    """What was removed: `secrets`, `paths`, `hosts`."""
+    """Removed kinds of text: `secrets`, `paths`, `hosts`."""
     redactions: Counts = field(default_factory=dict)
     """Number of masked places by kind; never their content."""
 

@@ -1,4 +1,4 @@
-"""Read a capture as far as it goes, whoever may have made it.
+"""Read a capture as far as it goes, from any source.
 
 Everything is limited, and decoded into the types of the model with their limits. A truncated or
 damaged line ends the reading: the part before it is shown, with a notice.

@@ -73,7 +73,7 @@ _NUMBERS = re.compile(r"(?:\d|\[[0-9,-]*\])+")
 
 
 class Redaction(Struct, frozen=True):
-    """What is to be removed."""
+    """Kinds of text to remove."""
 
     secrets: bool = True
     paths: bool = False

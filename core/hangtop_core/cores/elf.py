@@ -197,7 +197,7 @@ class _Reader:
                 self._notes.append((offset, filled))
 
     def memory(self, address: int, count: int) -> bytes:
-        """Return memory; less, or nothing, if the core lacks it."""
+        """Return memory; less, or nothing, if the core is missing it."""
         memory_ = b""
         for _ in range(MAX_PIECES):
             at = address + len(memory_)

@@ -206,8 +206,8 @@ def _bus(header: Header) -> Explanation:
     if mapping is not None and shared:
         return Explanation(
             "shared-memory-full",
-            f"it touched {clean(mapping.path, 120)}, for which shared memory had no room: /dev/shm is "
-            "full. DataLoader workers and NCCL put their buffers there",
+            f"it touched {clean(mapping.path, 120)}, for which shared memory had no room: /dev/shm "
+            "is full. DataLoader workers and NCCL put their buffers there",
             ("df -h /dev/shm", "docker run --shm-size=16g, or an emptyDir with medium: Memory"),
         )
     if mapping is not None and header.signal.code == _BUS_ADRERR:

@@ -41,13 +41,13 @@ class Core(Struct, frozen=True):
     """The thread that got the signal comes first."""
     explanations: tuple[Explanation, ...] = ()
     problems: tuple[str, ...] = ()
-    """What could not be read, and why."""
+    """Parts that could not be read, with the reason."""
     rank: int | None = None
     local_rank: int | None = None
     world_size: int | None = None
     node: str | None = None
     role: str = "rank"
-    """Or "dataloader-worker", "process"; "unknown" if the core lacks the environment."""
+    """Or "dataloader-worker", "process"; "unknown" if the core has no environment."""
     executable: str | None = None
     read_by: str | None = None
     """The reader of its Python frames."""
@@ -193,7 +193,8 @@ def _wrong_executable(header: Header, chosen: str, *, given: bool) -> list[str]:
         ]
     names = (header.executable, chosen)
     start = next(
-        (mapped.start for mapped in header.mapped if m.path in names and m.offset == 0), None
+        (mapped.start for mapped in header.mapped if mapped.path in names and mapped.offset == 0),
+        None,
     )
     if start is None and not given:
         return []
@@ -207,9 +208,9 @@ def _wrong_executable(header: Header, chosen: str, *, given: bool) -> list[str]:
     except (OSError, elf.NotACoreError) as error:
         problems.append(f"{clean(chosen, 200)} cannot be compared: {error}")
     lost = {
-        m.path
-        for m in header.mapped
-        if ".so" in os.path.basename(m.path) and not os.path.exists(m.path)
+        mapped.path
+        for mapped in header.mapped
+        if ".so" in os.path.basename(mapped.path) and not os.path.exists(mapped.path)
     }
     if lost:
         problems.append(

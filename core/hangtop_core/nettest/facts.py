@@ -74,7 +74,7 @@ class Member(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Its name for people."""
+        """Return its name for people."""
         return self.node if self.device == "cpu" else f"{self.node} {self.device}"
 
 
@@ -119,7 +119,7 @@ class JobRun(Struct, frozen=True):
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Its distinct nodes."""
+        """Return its distinct nodes."""
         return tuple(dict.fromkeys(outcome.member.node for outcome in self.outcomes))
 
 

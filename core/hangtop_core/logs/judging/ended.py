@@ -102,7 +102,7 @@ def _has_ended_rank(record: Record) -> bool:
 
 
 class _Scene:
-    """All records of a job, with the evidence of how ranks ended."""
+    """The records of a job with the evidence of how its ranks ended."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ def _nodes(files: Sequence[FileLog], owners: Owners) -> Iterator[tuple[int, str]
 
 
 def _is_told_to_end(record: Record) -> bool:
-    """Whether torchrun was told to end or ends ranks itself, which its report omits."""
+    """Whether torchrun got a signal or ends ranks itself, which its report omits."""
     fields = record.fields
     return record.code == "T16" and "signal" in fields and "exit" not in fields
 

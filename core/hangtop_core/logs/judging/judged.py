@@ -17,7 +17,7 @@ class Fold(Struct, frozen=True):
     """Ascending; empty for launchers and for unknown ranks."""
     nodes: tuple[str, ...]
     count: int
-    """How often the line was printed."""
+    """Number of times that the line was printed."""
     members: tuple[Record, ...]
 
 
@@ -62,7 +62,7 @@ class Judged(Struct, frozen=True):
 
     @property
     def victims(self) -> set[int]:
-        """Ranks that only suffer from the errors of others."""
+        """Return the ranks that only suffer from the errors of others."""
         return {rank for fold in self.follows for rank in fold.ranks if fold.record.part != "exit"}
 
     def folds(self) -> tuple[Fold, ...]:

@@ -139,7 +139,7 @@ TOLD_TO_END: tuple[Step, ...] = (
     Advice("See who ended it: a limit of time, a preemption, scancel (sacct -j JOBID)"),
     Advice("With a limit of time: hangtop watch captures a hang before the job is ended"),
 )
-"""For a launcher that was told to end, or a job that a scheduler ended."""
+"""For a launcher that got a signal, or a job that a scheduler ended."""
 
 NOT_ALIKE: tuple[Step, ...] = (
     Advice(

@@ -44,7 +44,7 @@ def ambiguities(
 
     Args:
         records: all of them, each with its rank.
-        shared: labels under which several nodes print, and that nothing else tells apart.
+        shared: labels under which several indistinguishable nodes print.
         files: the parsed files.
     """
     return (*_shared(shared, files), *_run_together(files), *_mixed(records))

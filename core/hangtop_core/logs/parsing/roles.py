@@ -50,7 +50,7 @@ class Roles:
         """By the text before the digits: nodes with more than ten ranks."""
         begun = {role for role in whole if "0" in tails[role]}
         self._nodes = begun if len(begun) + len(self._wide) > 1 else set()
-        """Roles that tell launchers apart, and so stand for nodes."""
+        """Roles that distinguish launchers, and so stand for nodes."""
         self._unclear = tails.keys() - whole - self._wide.keys()
 
     def split(self, role: str, digits: str) -> Split:

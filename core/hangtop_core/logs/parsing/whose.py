@@ -27,7 +27,7 @@ _INIT = frozenset({"N8", "N8C"})
 _OF_GROUP = frozenset({"T1", "T2", "T5"})
 """Lines whose number is a rank of their group: it counts only without other evidence."""
 _KERNEL = frozenset({"K1", "K2", "K3", "K4", "K5"})
-"""Lines of a kernel name processes by pid, whoever has printed them."""
+"""Lines of a kernel, printed by any process, name processes by pid."""
 _OTHERS = _ABOUT | _OF_GROUP | _KERNEL
 
 
