@@ -86,10 +86,10 @@ def parts(kind: type[Struct]) -> tuple[Part, ...]:
         default = field.default
         if default is NODEFAULT and field.default_factory is not NODEFAULT:
             default = field.default_factory()
-        kind_, item = _kind(field.type)
+        form, item = _kind(field.type)
         if kind is Output and field.name == "text":
-            kind_ = "text"
-        fields.append(Part(field.name, kind_, item, field.type, default, _QUICK.get(field.type)))
+            form = "text"
+        fields.append(Part(field.name, form, item, field.type, default, _QUICK.get(field.type)))
     return tuple(fields)
 
 
@@ -98,15 +98,15 @@ def _by_name(kind: type[Struct]) -> dict[str, Part]:
     return {part.name: part for part in parts(kind)}
 
 
-def _kind(type_: Any) -> tuple[Kind, Any]:
+def _kind(annotation: Any) -> tuple[Kind, Any]:
     """Return the kind of a type, and the struct in it."""
-    origin, inside = typing.get_origin(type_), typing.get_args(type_)
+    origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return _kind(inside[0])
     if type(None) in inside:
         return _kind(next(inner for inner in inside if inner is not type(None)))
-    if _is_struct(type_):
-        return ("trace", type_) if type_ is Trace else ("struct", type_)
+    if _is_struct(annotation):
+        return ("trace", annotation) if annotation is Trace else ("struct", annotation)
     if origin is tuple and len(inside) == 2 and inside[1] is ... and _is_struct(inside[0]):
         return "list", inside[0]
     if origin is collections.abc.Mapping and _is_struct(inside[1]):
@@ -114,11 +114,11 @@ def _kind(type_: Any) -> tuple[Kind, Any]:
     return "plain", None
 
 
-def _is_struct(type_: Any) -> bool:
+def _is_struct(annotation: Any) -> bool:
     return (
-        isinstance(type_, type)
-        and issubclass(type_, Struct)
-        and not type_.__struct_config__.array_like
+        isinstance(annotation, type)
+        and issubclass(annotation, Struct)
+        and not annotation.__struct_config__.array_like
     )
 
 
@@ -317,12 +317,12 @@ class Maker:
                 raise Damaged("an order is no list")
             items = [self._placed(before, place) for place in order]
         self._count(len(items))
-        for key, item_ in changed.items():
+        for key, change in changed.items():
             place = _place(key, items)
-            items[place] = self.changed(items[place], item_)
-        for key, item_ in new.items():
-            items[_place(key, items)] = self.whole(item, item_)
-        if order is not None and any(item_ is None for item_ in items):
+            items[place] = self.changed(items[place], change)
+        for key, change in new.items():
+            items[_place(key, items)] = self.whole(item, change)
+        if order is not None and any(change is None for change in items):
             raise Damaged("an item is not there")
         return tuple(items)
 
@@ -355,8 +355,8 @@ class Maker:
 
 
 def _type(struct: Any) -> type[Struct]:
-    type_: type[Struct] = type(struct)
-    return type_
+    kind: type[Struct] = type(struct)
+    return kind
 
 
 def _object(raw: Any, name: str) -> Raw:

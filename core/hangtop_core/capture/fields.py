@@ -40,7 +40,7 @@ def is_word(key: Any, value: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _words(key: str) -> frozenset[str]:
-    words_: set[str] = set()
+    literals: set[str] = set()
     for kind in _structs(Struct):
         if key in kind.__struct_encode_fields__:
             try:
@@ -49,14 +49,14 @@ def _words(key: str) -> frozenset[str]:
                 continue
             for field in fields:
                 if field.encode_name == key:
-                    words_.update(_literals(field.type))
-    return frozenset(words_)
+                    literals.update(_literals(field.type))
+    return frozenset(literals)
 
 
-def _literals(type_: Any) -> Iterator[str]:
+def _literals(annotation: Any) -> Iterator[str]:
     """Yield the words in a type such as `Literal["ready", "lost"] | None`."""
-    for argument in typing.get_args(type_):
-        if typing.get_origin(type_) is not typing.Literal:
+    for argument in typing.get_args(annotation):
+        if typing.get_origin(annotation) is not typing.Literal:
             yield from _literals(argument)
         elif isinstance(argument, str):
             yield argument

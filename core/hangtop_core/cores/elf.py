@@ -198,18 +198,18 @@ class _Reader:
 
     def memory(self, address: int, count: int) -> bytes:
         """Return memory; less, or nothing, if the core is missing it."""
-        memory_ = b""
+        data = b""
         for _ in range(MAX_PIECES):
-            at = address + len(memory_)
+            at = address + len(data)
             load = next((x for x in self._loads if x.start <= at < x.start + x.filled), None)
             if load is None:
                 break
-            room = min(count - len(memory_), load.start + load.filled - at)
+            room = min(count - len(data), load.start + load.filled - at)
             part = self._at(load.offset + at - load.start, room)
-            memory_ += part
-            if len(part) < room or len(memory_) == count:
+            data += part
+            if len(part) < room or len(data) == count:
                 break
-        return memory_
+        return data
 
     def header(self) -> Header:
         notes = self._all_notes()

@@ -147,8 +147,8 @@ def _by_functions(thread: CoreThread, message: str | None) -> list[Explanation]:
     names = [frame.name for frame in thread.frames if frame.native]
     for row in _KNOWN:
         if any(row.pattern.search(name) for name in names):
-            message_ = f"; it said: {clean(message, 300)}" if message else ""
-            return [Explanation(row.code, row.text + message_, row.steps)]
+            ending = f"; it said: {clean(message, 300)}" if message else ""
+            return [Explanation(row.code, row.text + ending, row.steps)]
     return []
 
 

@@ -95,7 +95,7 @@ def parse(text: str) -> Native:
             message = abort[1].strip() or None
         elif frames is not None and (frame := _FRAME.match(line)) is not None:
             frames.append(frame_of(frame[1]))
-    return Native({tid: tuple(frames_) for tid, frames_ in threads.items()}, message)
+    return Native({tid: tuple(stack) for tid, stack in threads.items()}, message)
 
 
 def frame_of(text: str) -> Frame:

@@ -257,17 +257,17 @@ class _Orders:
 
 def _pythons(facts: Facts) -> dict[str, str]:
     """Return by node the interpreter with torch; note nodes without one."""
-    paths_ = {}
+    interpreters = {}
     for node in facts.present:
         tried = facts.looked[node].pythons
         with_torch = next((python for python in tried if python.torch is not None), None)
         if with_torch is not None:
-            paths_[node] = with_torch.path
+            interpreters[node] = with_torch.path
             continue
         paths = ", ".join(python.path for python in tried) or "any Python"
         why = next((python.why for python in tried if python.why), None)
         facts.no_torch[node] = f"{paths}: {why}" if why else f"no torch in {paths}"
-    return paths_
+    return interpreters
 
 
 def _blocked(facts: Facts) -> dict[str, str]:

@@ -342,7 +342,7 @@ def of_numerics(facts: Facts) -> Iterator[Finding]:
             if difference is not None and difference <= TOLERANCE:
                 slight.setdefault(place, []).append(f"{name} by {difference:.1e}")
                 continue
-            agreeing = [name_ for name_, theirs in results.items() if theirs == usual]
+            agreeing = [p for p, theirs in results.items() if theirs == usual]
             subject = place if times > 1 else f"one of {place} and {agreeing[0]}"
             yield Finding(
                 "numerics-differ",

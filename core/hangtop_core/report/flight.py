@@ -94,10 +94,10 @@ def _head(diagnosis: FlightDiagnosis) -> str:
     return f"{state}: {source} of {count}{of} ranks, {entries} (format {versions}{libraries})"
 
 
-def _state_text(diagnosis: FlightDiagnosis, read_: int) -> str:
+def _state_text(diagnosis: FlightDiagnosis, count: int) -> str:
     """Return the state in capitals."""
     if diagnosis.state == "hung":
-        if read_ and read_ == sum(len(ends.ranks) for ends in diagnosis.flight.ended):
+        if count and count == sum(len(ends.ranks) for ends in diagnosis.flight.ended):
             return "ENDED while ranks waited"
         waited = diagnosis.hung_for_s
         return f"HUNG for {duration(waited)} or more" if waited is not None else "HUNG"

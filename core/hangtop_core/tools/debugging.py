@@ -151,10 +151,10 @@ def _on_node(shell: str, words: Sequence[str], *, terminal: bool) -> tuple[str, 
     With a terminal of its own there, the prompt has both. A shell that waited for it (dash does)
     would take a Ctrl-C as its own, and end as if there had been no prompt.
     """
-    words_ = list(words_of(shell))
-    if "srun" in words_:
-        words_.insert(words_.index("srun") + 1, "--pty" if terminal else "--unbuffered")
-    return (*words_, f"exec {stored(words)}")
+    command = list(words_of(shell))
+    if "srun" in command:
+        command.insert(command.index("srun") + 1, "--pty" if terminal else "--unbuffered")
+    return (*command, f"exec {stored(words)}")
 
 
 def _ours(snapshot: Snapshot, rank: Rank) -> bool:

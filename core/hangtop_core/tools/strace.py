@@ -230,7 +230,7 @@ def folded(rows: Sequence[Row], pid: int) -> tuple[list[Row], list[Waiting]]:
         else:
             kept += _without_noise(own)
     waiting = [Waiting(tuple(tids), *how) for how, tids in idle.items()]
-    return kept, sorted(waiting, key=lambda waiting_: (-len(waiting_.tids), waiting_.calls))
+    return kept, sorted(waiting, key=lambda group: (-len(group.tids), group.calls))
 
 
 def _without_noise(own: Sequence[Row]) -> list[Row]:

@@ -71,11 +71,11 @@ def _of_first(judged: Judged, first: Fold) -> Iterable[Verdict]:
 
 def _once(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
     keys = set()
-    for verdict_ in sorted(verdicts, key=lambda verdict_: -verdict_.confidence):
-        key = (verdict_.cause, tuple(c.rank for c in verdict_.culprits))
+    for item in sorted(verdicts, key=lambda item: -item.confidence):
+        key = (item.cause, tuple(c.rank for c in item.culprits))
         if key not in keys:
             keys.add(key)
-            yield verdict_
+            yield item
 
 
 def _sure(fold: Fold) -> float:

@@ -191,8 +191,8 @@ def _fold(records: Iterable[Record], locals_of: Mapping[int, int | None]) -> lis
         about = record.rank if record.code == "T16" and record.part in ("root", "exit") else None
         groups[record.part, record.shape, about].append(record)
     folds = []
-    for members_ in groups.values():
-        members = sorted(_once(members_, locals_of), key=_key)
+    for group in groups.values():
+        members = sorted(_once(group, locals_of), key=_key)
         ranks = sorted({record.rank for record in members if record.rank is not None})
         nodes = sorted({record.node for record in members if record.node is not None})
         count = sum(record.count for record in members)

@@ -59,15 +59,15 @@ def deaths(node: Node, now: float, pids: Collection[int] = ()) -> tuple[str, ...
         return ()
     texts = []
     for line in reversed(node.kernel_lines):
-        line_ = read(line)
-        how = _HOW.get(line_.kind) if line_ is not None else None
-        if line_ is None or how is None or not 0 <= now - line.at <= RECENT_S:
+        event = read(line)
+        how = _HOW.get(event.kind) if event is not None else None
+        if event is None or how is None or not 0 <= now - line.at <= RECENT_S:
             continue
         user = _USER.search(line.text)
-        own = line_.pid in pids or (user is not None and int(user[1]) == node.uid)
-        if own and _PYTHON.match(line_.comm):
+        own = event.pid in pids or (user is not None and int(user[1]) == node.uid)
+        if own and _PYTHON.match(event.comm):
             texts.append(
-                f"pid {line_.pid} ({line_.comm}) {how} {duration(max(now - line.at, 0.0))} ago"
+                f"pid {event.pid} ({event.comm}) {how} {duration(max(now - line.at, 0.0))} ago"
             )
     return tuple(dict.fromkeys(texts))[:SHOWN]  # the kernel says it twice
 

@@ -226,7 +226,5 @@ def _mixed(files: Sequence[FileLog]) -> Iterator[Key]:
                 if MIXED in record.fields:
                     mixed[key].add(record.origin.local)
     return (
-        k
-        for k, locals_ in mixed.items()
-        if len(locals_) >= MANY and len(every[k]) < 2 * len(locals_)
+        k for k, ranks in mixed.items() if len(ranks) >= MANY and len(every[k]) < 2 * len(ranks)
     )

@@ -127,18 +127,18 @@ class Kept:
         both = own and own != numbers
         for number, line in lines if both else ():
             if number not in own:
-                shown_ = shown_as(owners, number, line)
-                copies.is_copy(shown_.number(by_local), shown_.text, own=False)
+                item = shown_as(owners, number, line)
+                copies.is_copy(item.number(by_local), item.text, own=False)
         for number, line in lines:
-            shown_ = shown_as(owners, number, line)
+            item = shown_as(owners, number, line)
             if (
                 both
                 and number in own
-                and copies.is_copy(shown_.number(by_local), shown_.text, own=True)
+                and copies.is_copy(item.number(by_local), item.text, own=True)
             ):
                 continue
-            if choice.takes(shown_):
-                yield shown_
+            if choice.takes(item):
+                yield item
 
     def _merged(
         self, numbers: Iterable[int], files: Sequence[FileLog]
