@@ -100,7 +100,7 @@ def load(path: str) -> Capture:
         if Path(path).is_dir():
             raise BadCaptureError(f"{name} is a folder", _held(Path(path)))
         if Path(path).exists() and not Path(path).is_file():
-            # Opening a pipe that nobody writes to would wait for ever.
+            # Opening a pipe without a writer would wait for ever.
             raise BadCaptureError(f"{name} is no regular file")
         with Path(path).open("rb") as file:
             if file.read(2) != MAGIC:

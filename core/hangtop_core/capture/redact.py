@@ -256,7 +256,7 @@ class Redactor:
     def _masked(self, text: str) -> str:
         masked = text
         if not text.isascii():
-            # Half of a pair of surrogates cannot be written.
+            # A lone surrogate cannot be written.
             masked = text.encode("utf-8", "backslashreplace").decode()
         if self.redaction.secrets and len(text) > 3:
             if MASK in text:
@@ -312,7 +312,7 @@ class Redactor:
             ends = range(len(parts), place, -2)
             end = next((at for at in ends if "".join(parts[place:at]) in self._hosts), place + 1)
             name = "".join(parts[place:end])
-            # `train.py` is a file and `train_step` a function, also where a host is called train.
+            # `train.py` is a file and `train_step` a function, even if a host's name is train.
             file = place == 0 and end == len(parts) - 2 and bool(_FILE.fullmatch(word))
             code = name.isalpha() and (file or "_" in (*parts[:place][-1:], *parts[end:][:1]))
             replaced.append(name if code else self._hosts.get(name, name))

@@ -27,13 +27,13 @@ class Packer:
     """Number traces, and return what has to be written before a trace can be referred to."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, str] = {}
+        self._indices: dict[Hashable, str] = {}
         self._traces: dict[int, tuple[int, Trace]] = {}
         self._count = 0
         self.bytes = 0
         """Compressed bytes of all columns so far."""
 
-    def known(self, trace: Trace) -> int | None:
+    def number_of(self, trace: Trace) -> int | None:
         """Return the number of this trace, or of the rank's last one if equal; None otherwise."""
         number, last = self._traces.get(trace.rank, (0, None))
         if last is None or not (last is trace or _equal(last, trace)):
@@ -45,9 +45,9 @@ class Packer:
         new: dict[str, dict[str, Any]] = {"calls": {}, "sites": {}, "groups": {}}
 
         def key(kind: str, part: Hashable, row: Any) -> str:
-            index = self._known.get((kind, part))
+            index = self._indices.get((kind, part))
             if index is None:
-                index = self._known[kind, part] = str(len(self._known))
+                index = self._indices[kind, part] = str(len(self._indices))
                 new[kind][index] = row
             return index
 

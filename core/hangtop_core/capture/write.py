@@ -210,7 +210,7 @@ class Writer:
         self._write_header(self._describe(newest, oldest, complete=True))
         self._file.seek(end)
 
-    # The newest picture
+    # The newest snapshot
 
     def _newest(self, update: Update) -> Update:
         update = self._cleaned(update, None)
@@ -247,22 +247,22 @@ class Writer:
                 self._line({"stack": key, "frames": [self._taker.whole(frame) for frame in frames]})
 
     def _trace(self, trace: Trace) -> int | None:
-        written = self._packer.known(trace)
+        written = self._packer.number_of(trace)
         if written is not None:
             return written
         if self._history and self._packer.bytes > HISTORY_TRACES:
             return None
-        number, parts, row = self._packer.pack(trace)
+        number, parts, record = self._packer.pack(trace)
         if parts:
             self._line({"parts": self._redactor.data(parts)}, redacted=True)
-        columns = row["row"].pop("columns")  # numbers, which are to stay as they are
-        row = self._redactor.data(row)
-        row["row"]["columns"] = columns
-        self._line(row, redacted=True)
+        columns = record["row"].pop("columns")  # numbers, which stay unchanged
+        record = self._redactor.data(record)
+        record["row"]["columns"] = columns
+        self._line(record, redacted=True)
         self._count("recorders")
         return number
 
-    # Older ones
+    # Older snapshots
 
     def _older(self, pictures: Sequence[Update], after: Update, stop: Callable[[], bool]) -> Update:
         self._history = True
@@ -299,7 +299,7 @@ class Writer:
             masked = replace(output, text=self._redactor.text(output.text))
         else:
             masked = _shorter(output, self._raw[key], later)
-        self._texts[id(output)] = (output, masked)  # kept, so that its number stays its own
+        self._texts[id(output)] = (output, masked)  # kept, so that its id stays unique
         self._raw[key] = output
         return masked
 

@@ -39,8 +39,8 @@ class Cost(Struct, frozen=True):
         return self.free is None or self.free > self.size
 
     @property
-    def told(self) -> str:
-        """Description for people who are about to agree to it."""
+    def description(self) -> str:
+        """Return a description for people who are about to agree to it."""
         slower = ", longer if the file server is slow" if self.network else ""
         free = f", of {size(self.free)} that are free" if self.free is not None else ""
         return (
@@ -60,8 +60,8 @@ class Taken(Struct, frozen=True):
     running_again: bool = True
 
     @property
-    def told(self) -> str:
-        """The outcome in words."""
+    def outcome(self) -> str:
+        """Return the outcome in words."""
         again = "it runs again" if self.running_again else "it does NOT run again: kill -CONT it"
         path = clean(self.path, 600)
         return f"{size(self.size)} in {path}, in {duration(self.seconds)}; {again}"

@@ -107,7 +107,7 @@ def find(paths: Sequence[str], prefix: str | None = None) -> tuple[list[DumpFile
             problems.append(file)
         elif file is not None:
             key = os.path.realpath(path)
-            if key not in files or not os.path.islink(path):  # a file's own name is the better one
+            if key not in files or not os.path.islink(path):  # prefer a file's own name
                 files[key] = file
     return sorted(files.values(), key=lambda file: (file.rank, file.path)), problems
 

@@ -39,7 +39,7 @@ class _Reader:
     """A process and its current file."""
 
     def __init__(self) -> None:
-        # The same interpreter and packages, and nothing of the environment that could change them.
+        # The same interpreter and packages, without the environment that could change them.
         code = _CODE.format(path=sys.path)
         try:
             self.process = subprocess.Popen(
@@ -65,7 +65,7 @@ class _Reader:
         self.buffer.clear()
         ask = wire.Ask(os.fsencode(file.path), file.rank)
         with suppress(BrokenPipeError):
-            # A reader that has just died is noticed when its answer does not come.
+            # A reader that has just died is noticed when its answer is missing.
             self.process.stdin.write(wire.frame(ask))
             self.process.stdin.flush()
 
@@ -210,7 +210,7 @@ def _take(done: Reading, file: DumpFile, body: bytes, unpacker: wire.Unpacker) -
             trace = unpacker.unpack(answer)
             trace.source = file.path
             done.traces.append(trace)
-    except ValueError as error:  # of msgspec's, too
+    except ValueError as error:  # also msgspec's errors
         why = f"refused: the process that read it gave no answer ({clean(str(error), 200)})"
         _problem(done, file, "refused", why)
         return False

@@ -64,20 +64,20 @@ class _Tracked:
         self.suspected: float | None = None
         self.cause: str | None = None
         """The cause of the first verdict in the last update, while the job is suspected to hang."""
-        self.told: float | None = None
+        self.reported: float | None = None
         """When the present hang was reported."""
         self.hung: frozenset[Identity] = frozenset()
         """The ranks that were alive when the hang was reported."""
         self.moves_since: float | None = None
         """When the job first made progress after the reported hang; None once that is reported."""
         self.hung_since = 0.0
-        self.told_since = 0.0
+        self.reported_since = 0.0
         """Start of the hang that was reported last."""
 
     def forget_hang(self, at: float) -> float | None:
         """End the reported hang; return how long it lasted in seconds, None without a hang."""
-        lasted = None if self.told is None else max(at - self.hung_since, 0.0)
-        self.suspected = self.told = self.cause = self.moves_since = None
+        lasted = None if self.reported is None else max(at - self.hung_since, 0.0)
+        self.suspected = self.reported = self.cause = self.moves_since = None
         return lasted
 
     def resumed(self, diagnosis: Diagnosis | None) -> list[Happened]:
@@ -106,9 +106,9 @@ class Hangs:
         for tracked in self._tracked:
             tracked.first_at += by
             tracked.hung_since += by
-            tracked.told_since += by
+            tracked.reported_since += by
             tracked.suspected = None if tracked.suspected is None else tracked.suspected + by
-            tracked.told = None if tracked.told is None else tracked.told + by
+            tracked.reported = None if tracked.reported is None else tracked.reported + by
             moves = tracked.moves_since
             tracked.moves_since = None if moves is None else moves + by
             tracked.ending = None if tracked.ending is None else tracked.ending + by
@@ -127,7 +127,7 @@ class Hangs:
         for tracked in self._tracked:
             job = follow(tracked.job, snapshot)
             if job is not None and job.key in followed:
-                continue  # two that were one all along: the first goes on
+                continue  # two entries are the same job: the first is kept
             if job is None:
                 if not tracked.over:
                     events += _introduced(tracked, None, snapshot.at, anyway=True)
@@ -201,11 +201,11 @@ def _ended(tracked: _Tracked, diagnosis: Diagnosis | None, at: float) -> list[Ha
     after = tracked.forget_hang(at)
     if ended is not None and ended.after_hanging_s is not None:
         after, since = ended.after_hanging_s, ended.at - ended.after_hanging_s
-        if since > tracked.told_since + STALLED_AFTER_S:
-            tracked.told_since = since
+        if since > tracked.reported_since + STALLED_AFTER_S:
+            tracked.reported_since = since
             events.append(Happened("hang", at, tracked.job, diagnosis))
     elif any(rank.process.exit_code == 0 for rank in tracked.job.ranks):
-        after = None  # it went on, and all was well, before that could be seen
+        after = None  # the job resumed and ended well between two snapshots
     return [*events, Happened("ended", at, tracked.job, diagnosis, after)]
 
 
@@ -247,7 +247,7 @@ def _judged(tracked: _Tracked, diagnosis: Diagnosis, at: float) -> list[Happened
     if diagnosis.state != "hung":
         tracked.suspected = tracked.cause = None
         return events
-    if tracked.told is not None:
+    if tracked.reported is not None:
         return events
     cause = diagnosis.verdicts[0].cause if diagnosis.verdicts else None
     settled = cause is not None and cause == tracked.cause and not _asks(diagnosis)
@@ -255,15 +255,15 @@ def _judged(tracked: _Tracked, diagnosis: Diagnosis, at: float) -> list[Happened
     if tracked.suspected is None:
         tracked.suspected = at
     if settled or at - tracked.suspected >= EVIDENCE_S:
-        tracked.told, tracked.hung = at, tracked.ranks
-        tracked.hung_since = tracked.told_since = at - (diagnosis.hung_for_s or 0.0)
+        tracked.reported, tracked.hung = at, tracked.ranks
+        tracked.hung_since = tracked.reported_since = at - (diagnosis.hung_for_s or 0.0)
         events.append(Happened("hang", at, tracked.job, diagnosis))
     return events
 
 
 def _is_over(tracked: _Tracked, diagnosis: Diagnosis, at: float) -> bool:
     """Whether the reported hang is over; ranks also move when they give up and then leave."""
-    if tracked.told is None or not moved_since(tracked.told, diagnosis, at):
+    if tracked.reported is None or not moved_since(tracked.reported, diagnosis, at):
         tracked.moves_since = None
         return False
     if tracked.moves_since is None:

@@ -165,7 +165,7 @@ def _judged(followed: _Followed, snapshot: Snapshot, diagnosis: Diagnosis) -> Di
     if followed.past:
         diagnosis = replace(diagnosis, past_attempts=tuple(past.attempt for past in followed.past))
     followed.attempt = diagnosis.attempt or followed.attempt
-    if diagnosis.hung_until_end:  # it was said before, as in a capture
+    if diagnosis.hung_until_end:  # concluded before, as in a capture
         followed.last, followed.last_at = diagnosis, snapshot.at
         return diagnosis
     _note_hang(followed, snapshot, diagnosis)
@@ -245,7 +245,7 @@ def _lasted(followed: _Followed, hang: Hang, diagnosis: Diagnosis) -> bool:
     """
     ranks = [rank for rank in followed.job.ranks if rank.process.identity not in hang.gone]
     codes = {rank.process.exit_code for rank in ranks}
-    # torchrun starts ranks again only where some have failed.
+    # torchrun restarts ranks only after a failure.
     restarts = followed.attempt is not None
     failed = any(codes - {None}) or any(
         v.confidence > GUESS and (restarts or _by_more_than_absence(v)) for v in diagnosis.verdicts

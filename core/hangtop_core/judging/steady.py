@@ -81,6 +81,6 @@ def moved_since(reported_at: float, diagnosis: Diagnosis, at: float) -> bool:
     if diagnosis.state in MAKES_PROGRESS:
         return True
     if diagnosis.state == "exited" or diagnosis.stalled_for_s is None:
-        # Less than `STALLED_AFTER_S` is not said; without ranks that can be seen neither.
+        # None below `STALLED_AFTER_S`, and without visible ranks.
         return False
     return at - diagnosis.stalled_for_s > reported_at + STALLED_AFTER_S

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct, field
 
-from hangtop_core.model.node.check import Clock  # msgspec looks at these when encoding
+from hangtop_core.model.node.check import Clock  # msgspec needs these types at run time
 from hangtop_core.nettest import answers
 from hangtop_core.text.commands import Step
 

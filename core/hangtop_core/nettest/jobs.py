@@ -125,7 +125,7 @@ class Jobs:
         elif self._wanted.pairs:
             order = self._orders(SENDING, backend, forced)
             for pairs in schedule.rounds(units):
-                self._some(pairs, order, backend, self._wanted.limit)
+                self._run_several(pairs, order, backend, self._wanted.limit)
 
     def _may_take_another(self, run: JobRun) -> bool:
         """Whether ranks without settings may use another interface than the tested one.
@@ -148,7 +148,7 @@ class Jobs:
     def _orders(self, steps: Sequence[str], backend: str, forced: bool = False) -> _Orders:
         return _Orders(self._facts, steps, SETTING[backend] if forced else None, self._wanted.size)
 
-    def _some(
+    def _run_several(
         self, jobs: Sequence[Sequence[_Unit]], order: _Orders, backend: str, limit: float
     ) -> list[bool]:
         """Run jobs without common units; return which of them succeeded.
@@ -185,20 +185,20 @@ class Jobs:
         groups = schedule.groups(units, GROUP)
         failing = groups if len(groups) == 1 else self._failing(groups, order, backend, limit)
         for rounds in zip_longest(*(schedule.rounds(group) for group in failing), fillvalue=[]):
-            self._some([pair for pairs in rounds for pair in pairs], order, backend, limit)
+            self._run_several([pair for pairs in rounds for pair in pairs], order, backend, limit)
         if not failing:
             self._pairs_across(groups, order, backend, limit)
 
     def _work_alone(self, units: Sequence[_Unit], forced: bool, limit: float) -> bool:
         """Run a job on each GPU alone; return whether all of them work."""
         gpus = [[_Unit(member.place, (member,))] for unit in units for member in unit.members]
-        return all(self._some(gpus, self._orders(ALONE, "nccl", forced), "nccl", limit))
+        return all(self._run_several(gpus, self._orders(ALONE, "nccl", forced), "nccl", limit))
 
     def _failing(
         self, groups: Sequence[list[_Unit]], order: _Orders, backend: str, limit: float
     ) -> list[list[_Unit]]:
         """Run a job of each group; return the failing groups."""
-        good = self._some(groups, order, backend, limit)
+        good = self._run_several(groups, order, backend, limit)
         return [group for group, fine in zip(groups, good, strict=True) if not fine]
 
     def _pairs_across(
@@ -206,10 +206,10 @@ class Jobs:
     ) -> None:
         """Run groups two by two, and the pairs between two groups that fail together."""
         for pairs in schedule.rounds(groups):
-            good = self._some([[*a, *b] for a, b in pairs], order, backend, limit)
+            good = self._run_several([[*a, *b] for a, b in pairs], order, backend, limit)
             for (a, b), fine in zip(pairs, good, strict=True):
                 for units in () if fine else schedule.across(a, b):
-                    self._some(units, order, backend, limit)
+                    self._run_several(units, order, backend, limit)
 
 
 def _turns(jobs: Sequence[list[Member]]) -> list[list[list[Member]]]:

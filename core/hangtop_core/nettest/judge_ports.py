@@ -63,7 +63,7 @@ def of_ports(facts: Facts) -> Iterator[Finding]:
 
 
 def _finding(facts: Facts, culprit: Blame, kind: Kind, what: str, same: bool) -> Finding:
-    pairs = set(culprit.pairs)  # of a thousand nodes there are a million
+    pairs = set(culprit.pairs)  # a thousand nodes have a million pairs
     failures = [
         connection
         for connection in facts.ways

@@ -242,7 +242,7 @@ def mpirun_line(facts: Facts, python: str | None) -> str:
     interpreter = python or next(usable, "python3")
     names = {facts.spots[node].interface for node in nodes}
     environ = ["-x", f"GLOO_SOCKET_IFNAME={names.pop()}"] if len(names) == 1 else []
-    # Open MPI may take an interface that leads nowhere, for its daemons as for its messages.
+    # Open MPI may choose an interface without a route, for its daemons and its messages.
     spot = facts.spots[host]
     network = str(ipaddress.ip_network(f"{spot.address}/{spot.length}", strict=False))
     tcp = [f"{part}_tcp_if_include" for part in ("oob", "btl")]

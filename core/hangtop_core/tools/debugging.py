@@ -206,7 +206,7 @@ def carried_program() -> str:
         "sys.exit(modules.terminal.main(sys.argv[1:], remote=True))\n"
     )
     packed = base64.b64encode(zlib.compress(carried.program(carried.ASKER, sources, then).encode()))
-    # No single quotes, so that quoting it for a shell, also twice, leaves it as it is.
+    # No single quotes, so that shell quoting, even twice, leaves it unchanged.
     return f'"hangtop debug";import base64,zlib;{_UNPACK % packed.decode()}'
 
 

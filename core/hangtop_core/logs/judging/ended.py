@@ -216,7 +216,7 @@ class _Scene:
         place = self._files[record.file].place
         unbuffered = record.origin.local is not None or place.local is not None
         if after.until is not None and record.at is not None and after.lines >= FEW:
-            # What was printed before and is still in a buffer has an earlier time than its logger.
+            # Lines that are still in a buffer have an earlier time than the logged error.
             exact = unbuffered or record.how == "logged"
             return after.until > record.at + (0.0 if own and exact else LATER)
         return after.chars > BUFFER or (own and unbuffered and after.lines >= FEW)

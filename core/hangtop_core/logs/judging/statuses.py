@@ -27,7 +27,7 @@ def by_statuses(ranks: Iterable[Left]) -> str:
     failed = [left for left in gone if left.exit_code]
     own = [left for left in failed if left.exit_code not in TOLD_TO]
     if not own and len(failed) < len(gone):
-        return ""  # a launcher ends the others, after one of which nothing is known
+        return ""  # a launcher ended these after another rank, whose status is unknown
     failed = own or failed
     if not failed:
         return ""

@@ -47,7 +47,7 @@ def event(fold: Fold) -> str:
             text += f" (after {record.fields['first']})"
         if record.fields.get("group"):
             text += f" (in {record.fields['group']})"
-        # What a known line means may be about another rank, which was somewhere else.
+        # The meaning of a known line may concern another rank, at another place.
         text += "; seen" if record.where is not None and not bare else ""
         text += record.from_where
     if record.part == "survived":
@@ -66,7 +66,7 @@ def evidence(fold: Fold, label: str = "") -> Evidence:
     text = fold.record.text + fold.record.from_where
     if len(fold.ranks) > 1:
         text = f"{names(fold.ranks)}: {text}"
-    elif fold.count > 1 and fold.record.code not in LAUNCHERS:  # which tell of one end twice
+    elif fold.count > 1 and fold.record.code not in LAUNCHERS:  # these report one end twice
         text += f" ({fold.count} times)"
     return Evidence("log", rank, clean(label + text, 600))
 

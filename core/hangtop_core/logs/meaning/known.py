@@ -54,7 +54,7 @@ _FAULT = r"(?:^|(?<=\s))(?:traps: )?(?P<comm>[^\s\[\]:][^\[\]:]{0,15})\[(?P<pid>
 _AT = r"(?P<peer>[\w.:\[\]-]*[\w\]](?:<\d+>)?)"
 
 KNOWN: tuple[Known, ...] = (
-    # NCCL: what it has chosen
+    # NCCL: its choices
     Known("N1", "NET/IB : Using", rf"NET/IB : Using (?P<devices>.{{1,300}}?); OOB (?P<interface>{LOCAL_INTERFACE}):(?P<address>[\d.a-f:]+)", "info",
           "NCCL sends over InfiniBand or RoCE, but makes its connections over {interface} ({address}), which leads to no other node", "wrong-interface"),
     Known("N1", "NET/IB : Using", r"NET/IB : Using (?P<devices>(?=.{0,300}/IB\b)(?=.{0,300}/RoCE\b).{1,300}?)(?:; OOB (?P<interface>[^:\s]+):(?P<address>[\d.a-f:]*)|$)", "info",
@@ -78,7 +78,7 @@ KNOWN: tuple[Known, ...] = (
           "joined the communicator {id} as {comm_rank} of {nranks}", kept="id"),
     Known("N9", "opCount", r"NCCL INFO (?P<op>\w+): opCount (?P<count>[0-9a-f]+) .*?comm (?P<comm>0x[0-9a-f]+)", "info",
           "last NCCL call of this communicator: {op}, number 0x{count}", kept="comm"),
-    # NCCL: what went wrong
+    # NCCL: errors
     Known("N2", "Got completion from peer", rf"NET/IB ?: ?Got completion from peer {_AT} with (?:status=(?P<name>[A-Z_]+)?\(?(?P<status>12)\b|error (?P<error>12)\b).*?(?:hca (?P<hca>\S+))?$", "root",
           "InfiniBand error 12 (retries exceeded): {peer} no longer answers", "nccl-ib-error", kept="peer"),
     Known("N2", "Got completion from peer", rf"NET/IB ?: ?Got completion from peer {_AT} with (?:status=(?P<name>[A-Z_]+)?\(?(?P<status>5)\b|error (?P<error>5)\b)", "cascade",
@@ -171,9 +171,9 @@ KNOWN: tuple[Known, ...] = (
     Known("G3", "connectFullMesh failed", r"connectFullMesh failed", "timeout", "gloo could not connect all ranks", "port-blocked"),
     Known("G4", "eceived data size", r"op\.preamble\.length <= op\.nbytes\. (?P<got>\d{1,19}) vs (?P<wanted>\d{1,19})", "root",
           "gloo got {got} bytes where {wanted} were expected: ranks disagree on the size or the type of what they exchange", "mismatched-size"),
-    # NCCL: ranks that exchange what does not fit. transport/net_socket.cc of 2.12 to 2.30 (before
+    # NCCL: ranks that exchange different sizes. transport/net_socket.cc of 2.12 to 2.30 (before
     # without the words after the sizes); transport/net_ib.cc up to 2.19, since then InfiniBand
-    # sends as much as fits, and says nothing; bootstrap.cc, where they meet, of other versions
+    # truncates silently; bootstrap.cc, the rendezvous, of other versions
     Known("N11", "essage truncated : rec", rf"NET/\w+ : (?:peer {_AT} )?message truncated : receiving (?P<got>\d{{1,19}}) bytes instead of (?P<wanted>\d{{1,19}})", "root",
           "NCCL got {got} bytes[ from {peer}] where it expected {wanted}: ranks have issued different operations or sizes, or differ in NCCL_PROTO, NCCL_ALGO and the like", "mismatched-size"),
     Known("N11", "collective mismatch error", rf"NET/IB : (?:.{{0,80}}?peer {_AT} )?collective mismatch error,? local size (?P<got>\d{{1,19}}) remote(?: size)? (?P<wanted>\d{{1,19}})", "root",
@@ -215,7 +215,7 @@ KNOWN: tuple[Known, ...] = (
     Known("ECC", "uncorrectable ECC", r"uncorrectable ECC error", "root", "its GPU has an uncorrectable memory error", "gpu-ecc"),
     Known("NVL", "uncorrectable NVLink", r"uncorrectable NVLink error", "root", "its GPU has an uncorrectable NVLink error", "gpu-nvlink"),
     Known("CUDA", "CUDA error:", r"CUDA error: (?P<error>[^\n]{1,120})", "root", "CUDA error: {error}", "rank-exited"),
-    # Signals, as Python, the shell and launchers tell them
+    # Signals, as Python, the shell and launchers print them
     Known("SEGV", "Fatal Python error:", r"Fatal Python error: (?P<error>[^\n]{1,80})", "root", "crashed: {error}", "rank-crashed"),
     Known("MPI", "exited on signal", r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+) exited on signal (?P<exit>\d+) \((?P<error>[^)]{1,40})\)", "root",
           "ended by {error}, says mpirun", "rank-crashed"),
@@ -242,10 +242,10 @@ KNOWN: tuple[Known, ...] = (
     Known("K5", "] trap ", _FAULT, "root", "process {pid} ({comm}) crashed: an invalid instruction, or a trap", "rank-crashed"),
     Known("K5", "]: unhandled ", _FAULT, "root", "process {pid} ({comm}) crashed", "rank-crashed"),
     Known("K5", "]: bad frame", _FAULT, "root", "process {pid} ({comm}) crashed", "rank-crashed"),
-    # What a Python says that never began
+    # Errors at the start of Python
     Known("START", "can't open file", r"can't open file '(?P<path>[^']{1,300})': \[Errno \d+\] (?P<error>[\w ]{1,60})", "root", "its program could not be read: {path}: {error}", "rank-exited"),
     Known("START", ": No module named", r"python[\d.]*: No module named (?P<name>[\w.]{1,100})", "root", "its Python has no module {name}", "rank-exited"),
-    # Whatever else calls itself an error
+    # Other lines with a level of error
     Known("E", "ERROR", r"(?:^|[\s\[|:-])ERROR[\s\]|:]", "error", "an error was logged"),
     Known("E", "CRITICAL", r"(?:^|[\s\[|:-])CRITICAL[\s\]|:]", "error", "a critical error was logged"),
     Known("E", "[E", r"^\[E\d{0,4} ?", "error", "torch logged an error"),

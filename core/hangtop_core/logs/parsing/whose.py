@@ -73,7 +73,7 @@ class Owners:
         elif host and (owner := self.rank(record.file, record.origin)) is not None:
             self._pids.setdefault((host, pid), owner)
         elif record.code in _INIT and int(fields["nranks"]) == world:
-            # In the communicator of all, its rank is the global one.
+            # In the communicator of all ranks, the rank is the global one.
             self._pids.setdefault((host, pid), int(fields["comm_rank"]))
 
     def _confirmed(self) -> frozenset[str]:
@@ -82,7 +82,7 @@ class Owners:
         for number, file in enumerate(self._files):
             for stream in file.streams:
                 kind, guess = self._guess(number, stream.origin)
-                # On the first node numbers of nodes and ranks are equal.
+                # On the first node, numbers of nodes and ranks coincide.
                 if guess and stream.origin.own and guess == stream.origin.rank:
                     kinds.add(kind)
         return frozenset(kinds)
@@ -97,7 +97,7 @@ class Owners:
         label = label_of(origin)
         if label is not None:
             return "label", label
-        # Where torchrun is inside, srun's label is a node.
+        # If torchrun runs inside, srun's label is a node.
         return "task", None if self._launched[file] else origin.task
 
     def _owner(self, file: int, origin: Origin) -> int | None:

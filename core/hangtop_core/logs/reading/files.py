@@ -225,7 +225,7 @@ def _piece(stream: BufferedReader) -> tuple[bytes, str | None]:
     """Return the next piece, and the error if one has cut the stream."""
     piece = bytearray()
     try:
-        # By `read1`: `read` loses what it has when the rest cannot be read.
+        # `read1`, since `read` loses its data if a later part cannot be read.
         while len(piece) < CHUNK and (more := stream.read1(CHUNK - len(piece))):
             piece += more
     except (OSError, EOFError, zlib.error) as error:

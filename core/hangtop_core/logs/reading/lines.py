@@ -46,7 +46,7 @@ class Shown(NamedTuple):
         return self.local if is_local else self.rank
 
     @property
-    def who(self) -> str:
+    def owner(self) -> str:
         """`3`; `local 1` where only that is known; `-` for lines of no rank."""
         if self.rank is not None:
             return str(self.rank)
@@ -86,7 +86,7 @@ class Choice(NamedTuple):
             return True
         if shown.local is None or shown.local not in ranks:
             return False
-        # On a chosen node no rank has a number below that of its first one.
+        # No rank on a chosen node has a number below its first rank.
         return shown.rank is None or (
             self.node is not None and shown.local < shown.rank - shown.local
         )
@@ -211,7 +211,7 @@ def _data(file: BinaryIO, place: int) -> int:
     """Return the next offset outside a hole."""
     try:
         return os.lseek(file.fileno(), place, os.SEEK_DATA)
-    except OSError:  # none follows, or the file system knows no holes
+    except OSError:  # no data follows, or the file system has no holes
         return place
 
 
@@ -235,7 +235,7 @@ def timed_within(
 
 def _first_time(data: bytes, near: float) -> float | None:
     for line in split(data.decode("utf-8", "replace").partition("\n")[2]):
-        # Prefixes of launchers do not look like times, so the line need not be taken apart.
+        # Prefixes of launchers do not look like times, so the line need not be parsed.
         time = stamp(line[line.find("]:") + 2 :] if "]:" in line[:40] else line, near)
         if time is not None:
             return time
