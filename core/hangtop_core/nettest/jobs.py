@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from hangtop_core.nettest import blame, schedule
+from hangtop_core.nettest import culprits, schedule
 from hangtop_core.nettest.facts import SETTING, JobRun, Member
 from hangtop_core.nettest.ranks import Ranks
 from hangtop_core.text.clean import plural
@@ -274,7 +274,7 @@ def _blocked(facts: Facts) -> dict[str, str]:
     """Return the nodes with too many failing connections: a job with them only waits."""
     reasons: dict[str, str] = {}
     for kind in ("chosen", "any"):
-        for culprit in blame.of_kind(facts, kind):
+        for culprit in culprits.of_kind(facts, kind):
             if culprit.what in ("into", "from", "both"):
                 reasons[culprit.nodes[0]] = "its connections fail"
             elif culprit.what in ("all", "some"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.logs.meaning.known import recognise
 from hangtop_core.logs.parsing.record import fill
-from hangtop_core.nettest import blame
+from hangtop_core.nettest import culprits
 from hangtop_core.nettest.facts import SETTING, Finding
 from hangtop_core.nettest.judge_links import settings
 from hangtop_core.text import node_sets as nodesets
@@ -20,7 +20,7 @@ from hangtop_core.text.commands import Advice, Command, Sign
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hangtop_core.nettest.blame import Blame
+    from hangtop_core.nettest.culprits import Culprit
     from hangtop_core.nettest.facts import Facts, JobRun, Outcome
     from hangtop_core.text.commands import Step
 
@@ -162,13 +162,13 @@ def _failed(facts: Facts, run: JobRun) -> Iterator[Finding]:
     )
 
 
-def _narrowed(facts: Facts, backend: str) -> tuple[list[JobRun], list[Blame]]:
+def _narrowed(facts: Facts, backend: str) -> tuple[list[JobRun], list[Culprit]]:
     """Return the jobs of two by a backend, and the common culprits of the failing ones."""
     tried = [run for run in facts.pair_jobs if run.backend == backend]
     tested = [(run.units[0], run.units[1]) for run in tried]
     failing = [(run.units[0], run.units[1]) for run in tried if not run.ok]
     both = [*tested, *((b, a) for a, b in tested)]
-    return tried, blame.fold(both, [*failing, *((b, a) for a, b in failing)])
+    return tried, culprits.fold(both, [*failing, *((b, a) for a, b in failing)])
 
 
 def _alone(facts: Facts, backend: str) -> Iterator[Finding]:
@@ -191,7 +191,7 @@ def _own_fault(run: JobRun) -> list[str]:
     return list(dict.fromkeys(outcome.member.node for outcome in run.outcomes if outcome.gone))
 
 
-def _subject(facts: Facts, culprit: Blame) -> str:
+def _subject(facts: Facts, culprit: Culprit) -> str:
     if culprit.what == "pair":
         return f"the way between {facts.at(culprit.nodes[0])} and {facts.at(culprit.nodes[1])}"
     if culprit.what == "all":

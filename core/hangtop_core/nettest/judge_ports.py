@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from hangtop_core.nettest import blame
+from hangtop_core.nettest import culprits
 from hangtop_core.nettest.facts import Finding
 from hangtop_core.text import node_sets as nodesets
 from hangtop_core.text.clean import clean, plural
@@ -14,7 +14,7 @@ from hangtop_core.text.commands import Advice, Command, Sign
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hangtop_core.nettest.blame import Blame
+    from hangtop_core.nettest.culprits import Culprit
     from hangtop_core.nettest.facts import Facts, Kind, Pair, Way
     from hangtop_core.text.commands import Step
 
@@ -48,7 +48,7 @@ _CAUSES = {
 
 def of_ports(facts: Facts) -> Iterator[Finding]:
     """Yield failures on the chosen port, and on others."""
-    by_kind = {kind: blame.of_kind(facts, kind) for kind in ("chosen", "any")}
+    by_kind = {kind: culprits.of_kind(facts, kind) for kind in ("chosen", "any")}
     both = {(*culprit.nodes, culprit.what) for culprit in by_kind["chosen"]} & {
         (*culprit.nodes, culprit.what) for culprit in by_kind["any"]
     }
@@ -62,7 +62,7 @@ def of_ports(facts: Facts) -> Iterator[Finding]:
             yield _finding(facts, culprit, "any", "ports that are given as needed", False)
 
 
-def _finding(facts: Facts, culprit: Blame, kind: Kind, what: str, same: bool) -> Finding:
+def _finding(facts: Facts, culprit: Culprit, kind: Kind, what: str, same: bool) -> Finding:
     pairs = set(culprit.pairs)  # a thousand nodes have a million pairs
     failures = [
         connection
@@ -103,37 +103,37 @@ _SUMMARIES = {
 }
 
 
-def _summary(facts: Facts, blame: Blame, what: str, cause: str) -> str:
-    return _summary_form(blame, cause).format(
+def _summary(facts: Facts, culprit: Culprit, what: str, cause: str) -> str:
+    return _summary_form(culprit, cause).format(
         what=what,
         packets=_PACKETS.get(cause),
-        first=facts.at(blame.nodes[0]),
-        last=facts.at(blame.nodes[-1]),
-        nodes=nodesets.fold(blame.nodes),
-        failing=len(blame.pairs),
+        first=facts.at(culprit.nodes[0]),
+        last=facts.at(culprit.nodes[-1]),
+        nodes=nodesets.fold(culprit.nodes),
+        failing=len(culprit.pairs),
         count=len(_pairs_of(facts.ways)),
     )
 
 
-def _summary_form(blame: Blame, cause: str) -> str:
-    if cause in _PACKETS and blame.what in _LOST:
-        return _LOST[blame.what]
-    if cause == "node-slow" and blame.what in ("into", "pair"):
+def _summary_form(culprit: Culprit, cause: str) -> str:
+    if cause in _PACKETS and culprit.what in _LOST:
+        return _LOST[culprit.what]
+    if cause == "node-slow" and culprit.what in ("into", "pair"):
         return "{last} takes connections but answers too late"
-    if blame.what != "pair":
-        return _SUMMARIES[blame.what]
-    if blame.nodes[0] == blame.nodes[1]:
+    if culprit.what != "pair":
+        return _SUMMARIES[culprit.what]
+    if culprit.nodes[0] == culprit.nodes[1]:
         return "{first} does not reach its own address: {what}"
-    if len(blame.pairs) == 2:
+    if len(culprit.pairs) == 2:
         return "{first} and {last} do not reach each other: {what}"
     return "{first} does not reach {last}: {what}"
 
 
 def _evidence(
-    facts: Facts, blame: Blame, failures: list[Way], kind: Kind, same: bool
+    facts: Facts, culprit: Culprit, failures: list[Way], kind: Kind, same: bool
 ) -> Iterator[str]:
     yield from _failures(failures)
-    pairs = set(blame.pairs)
+    pairs = set(culprit.pairs)
     working = [connection for connection in facts.ways if connection.ok]
     if not same and not pairs.isdisjoint(_pairs_of(working)):
         port = f"port {facts.port}" if kind == "any" else "a port that the kernel gave"
@@ -157,7 +157,7 @@ def _pairs_of(connections: Iterable[Way]) -> set[Pair]:
 
 
 def _steps(
-    facts: Facts, culprit: Blame, failures: list[Way], kind: Kind, cause: str
+    facts: Facts, culprit: Culprit, failures: list[Way], kind: Kind, cause: str
 ) -> Iterator[Step]:
     failure = failures[0]
     target = facts.spots[failure.target].address

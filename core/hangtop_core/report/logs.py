@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.logs.judging.telling import event, subject
+from hangtop_core.logs.judging.wording import event, subject
 from hangtop_core.logs.meaning.known import LAUNCHERS
 from hangtop_core.logs.parsing.drawn import look_of
 from hangtop_core.report.diagnosis import verdict_lines, wrap

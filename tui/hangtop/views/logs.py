@@ -14,7 +14,7 @@ from hangtop.terminal.patience import within
 from hangtop.terminal.spans import EMPTY, Line, cells, line, plain
 from hangtop.views.common import ago, clock, rank_key
 from hangtop_core.logs.judging.judge import judge
-from hangtop_core.logs.judging.telling import event
+from hangtop_core.logs.judging.wording import event
 from hangtop_core.logs.meaning.lacking import lacking
 from hangtop_core.logs.parsing.record import lines_at
 from hangtop_core.logs.parsing.stamp import without_time

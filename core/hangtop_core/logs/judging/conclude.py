@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from hangtop_core.diagnosis import Evidence
 from hangtop_core.logs.judging.ended import TOLD_TO
 from hangtop_core.logs.judging.finished import of_finished
-from hangtop_core.logs.judging.telling import (
+from hangtop_core.logs.judging.waits import last_lines, of_waits
+from hangtop_core.logs.judging.wording import (
     BOTH_ENDS,
     code_of,
     event,
@@ -21,7 +22,6 @@ from hangtop_core.logs.judging.telling import (
     subject,
     verdict,
 )
-from hangtop_core.logs.judging.waits import last_lines, of_waits
 from hangtop_core.logs.meaning.infiniband import ends_of, unconnected
 from hangtop_core.logs.meaning.known import LAUNCHERS
 from hangtop_core.logs.meaning.mismatch import of_mismatch

@@ -21,7 +21,7 @@ from hangtop_core.model.file_log import After, Origin
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from hangtop_core.logs.parsing.whose import Owners
+    from hangtop_core.logs.parsing.owners import Owners
     from hangtop_core.model.file_log import FileLog, Record
 
 LATER = 5.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.diagnosis import Evidence
 from hangtop_core.logs.judging.ended import status
-from hangtop_core.logs.judging.telling import evidence, verdict
+from hangtop_core.logs.judging.wording import evidence, verdict
 from hangtop_core.logs.meaning.steps import FINISHED
 from hangtop_core.logs.parsing.first_ranks import REPORT
 from hangtop_core.text.rank_sets import names
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.diagnosis import Verdict
     from hangtop_core.logs.judging.judged import Fold, Judged
-    from hangtop_core.logs.parsing.whose import Owners
+    from hangtop_core.logs.parsing.owners import Owners
     from hangtop_core.model.file_log import FileLog, Record
 
 

@@ -13,14 +13,14 @@ from hangtop_core.logs.judging.judged import Fold, Judged, Position
 from hangtop_core.logs.meaning.aborts import demoted
 from hangtop_core.logs.meaning.known import LAUNCHERS
 from hangtop_core.logs.parsing.ambiguous import ambiguities
-from hangtop_core.logs.parsing.whose import settled
+from hangtop_core.logs.parsing.owners import settled
 from hangtop_core.logs.reading.copies import is_own
 from hangtop_core.model.file_log import MAX_DIGITS, FileLog, Record
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from hangtop_core.logs.parsing.whose import Owners
+    from hangtop_core.logs.parsing.owners import Owners
     from hangtop_core.model.file_log import Part
 
 HEADING = 20

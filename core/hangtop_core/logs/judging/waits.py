@@ -9,7 +9,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.diagnosis import Evidence
-from hangtop_core.logs.judging.telling import code_of, event, evidence, subject, verdict
+from hangtop_core.logs.judging.wording import code_of, event, evidence, subject, verdict
 from hangtop_core.logs.meaning.steps import STEPS, UNTOLD, UNTOLD_FEW
 from hangtop_core.model.file_log import MAX_DIGITS
 from hangtop_core.text.clean import clean

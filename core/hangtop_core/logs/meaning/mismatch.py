@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.diagnosis import Evidence
 from hangtop_core.logs.judging.judge import POINT_TO_POINT
-from hangtop_core.logs.judging.telling import verdict
+from hangtop_core.logs.judging.wording import verdict
 from hangtop_core.text.rank_sets import names
 
 if TYPE_CHECKING:

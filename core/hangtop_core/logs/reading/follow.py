@@ -8,8 +8,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from hangtop_core.logs.parsing.owners import Owners
 from hangtop_core.logs.parsing.parse import Line, Parser
-from hangtop_core.logs.parsing.whose import Owners
 from hangtop_core.logs.reading.copies import Copies, are_by_local, is_own
 from hangtop_core.logs.reading.files import MAX_FILES, Found, find
 from hangtop_core.logs.reading.lines import Choice, Shown, shown_as

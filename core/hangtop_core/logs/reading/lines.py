@@ -7,11 +7,11 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from hangtop_core.logs.parsing.owners import Owners
 from hangtop_core.logs.parsing.parse import Line, Parser
 from hangtop_core.logs.parsing.prefix import split
 from hangtop_core.logs.parsing.record import printable
 from hangtop_core.logs.parsing.stamp import stamp
-from hangtop_core.logs.parsing.whose import Owners
 from hangtop_core.logs.reading.copies import Copies, are_by_local, is_own
 from hangtop_core.text.rank_sets import contains
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hangtop_core.logs.parsing.own_words import in_own_words
+from hangtop_core.logs.parsing.owners import by_own_words
 from hangtop_core.logs.parsing.parse import Parser
-from hangtop_core.logs.parsing.whose import by_own_words
 from hangtop_core.logs.reading.siblings import siblings
 from hangtop_core.model.file_log import FileLog, Place
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.logs.judging.telling import subject
+from hangtop_core.logs.judging.wording import subject
 from hangtop_core.model.descriptors import Descriptor, Socket
 from hangtop_core.model.meters import Meters, Stalled
 from hangtop_core.model.output import Output

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.logs.judging.conclude import conclude
-from hangtop_core.logs.judging.telling import event
+from hangtop_core.logs.judging.wording import event
 from support.logs import judged, recording
 from support.verdicts import blamed
 

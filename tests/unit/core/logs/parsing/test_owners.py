@@ -9,7 +9,7 @@ import pytest
 
 from hangtop_core.logs.judging.conclude import conclude
 from hangtop_core.logs.judging.judge import judge
-from hangtop_core.logs.parsing.whose import Owners
+from hangtop_core.logs.parsing.owners import Owners
 from hangtop_core.model.file_log import Place
 from support.logs import NEAR, judged, parsed
 from support.verdicts import blamed

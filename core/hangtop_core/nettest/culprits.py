@@ -19,7 +19,7 @@ MAX_PAIRS = 4
 """Maximum number of pairs that are reported one by one; more pairs are reported together."""
 
 
-class Blame(Struct, frozen=True):
+class Culprit(Struct, frozen=True):
     """The culprit of some failing pairs.
 
     `what`: no node reaches any other (all); none reaches the node (into); the node reaches none
@@ -32,7 +32,7 @@ class Blame(Struct, frozen=True):
     pairs: tuple[Pair, ...]
 
 
-def of_kind(facts: Facts, kind: str) -> list[Blame]:
+def of_kind(facts: Facts, kind: str) -> list[Culprit]:
     """Explain the failing connections of one kind."""
     connections = [connection for connection in facts.ways if connection.kind == kind]
     tested = [(connection.source, connection.target) for connection in connections]
@@ -42,7 +42,7 @@ def of_kind(facts: Facts, kind: str) -> list[Blame]:
     )
 
 
-def fold(tested: Iterable[Pair], failing: Iterable[Pair]) -> list[Blame]:
+def fold(tested: Iterable[Pair], failing: Iterable[Pair]) -> list[Culprit]:
     """Explain failing pairs (from, to) by as few nodes as possible; the remaining ones stay pairs.
 
     A node is guilty in one direction if it fails with all others in it, and at least two others are
@@ -54,7 +54,7 @@ def fold(tested: Iterable[Pair], failing: Iterable[Pair]) -> list[Blame]:
     good = set(tested) - bad
     nodes = {node for pair in (*good, *bad) for node in pair}
     if not good and len(nodes) > 2:
-        return [Blame("all", tuple(sorted(nodes)), tuple(sorted(bad)))]
+        return [Culprit("all", tuple(sorted(nodes)), tuple(sorted(bad)))]
     into, out = _guilty_nodes(bad, good)
     by_node, left = _by_node(bad, into, out)
     return [*by_node, *_by_pair(left)]
@@ -69,17 +69,17 @@ def _guilty_nodes(bad: set[Pair], good: set[Pair]) -> tuple[set[str], set[str]]:
     return into, out | (into & senders)
 
 
-def _by_node(bad: set[Pair], into: set[str], out: set[str]) -> tuple[list[Blame], set[Pair]]:
+def _by_node(bad: set[Pair], into: set[str], out: set[str]) -> tuple[list[Culprit], set[Pair]]:
     """Return the guilty nodes with their pairs, and the remaining pairs."""
-    blames = []
+    culprits = []
     left = set(bad)
     for node in sorted(into | out):
         received = {pair for pair in left if pair[1] == node} if node in into else set()
         sent = {pair for pair in left if pair[0] == node} if node in out else set()
         pairs = received | sent
         left -= pairs
-        blames.append(Blame(_direction(node, into, out), (node,), tuple(sorted(pairs))))
-    return blames, left
+        culprits.append(Culprit(_direction(node, into, out), (node,), tuple(sorted(pairs))))
+    return culprits, left
 
 
 def _direction(node: str, into: set[str], out: set[str]) -> What:
@@ -88,21 +88,21 @@ def _direction(node: str, into: set[str], out: set[str]) -> What:
     return "into" if node in into else "from"
 
 
-def _by_pair(left: set[Pair]) -> list[Blame]:
+def _by_pair(left: set[Pair]) -> list[Culprit]:
     """Return each pair, both ways as one; beyond `MAX_PAIRS` all of them together."""
     pairs = {(min(pair), max(pair)) for pair in left}
     if len(pairs) > MAX_PAIRS:
         counts = Counter(node for pair in left for node in pair)
         worst_first = sorted(counts, key=lambda node: (-counts[node], node))
-        return [Blame("some", tuple(worst_first), tuple(sorted(left)))]
-    blames = []
+        return [Culprit("some", tuple(worst_first), tuple(sorted(left)))]
+    culprits = []
     left = set(left)
     while left:
         first = min(left)
         both = {first, (first[1], first[0])} & left
         left -= both
-        blames.append(Blame("pair", first, tuple(sorted(both))))
-    return blames
+        culprits.append(Culprit("pair", first, tuple(sorted(both))))
+    return culprits
 
 
 def _guilty(bad: set[Pair], good: set[Pair], end: int) -> set[str]:
