@@ -28,7 +28,7 @@ STEP_S = 0.2
 
 
 class Nodes:
-    """The nodes of a session, as a test asks them."""
+    """The nodes of a session, for a test."""
 
     def __init__(self, session: Session, tell: Callable[[str], None]) -> None:
         """Ask through a session; ``tell`` gets short progress messages."""

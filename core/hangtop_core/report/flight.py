@@ -240,7 +240,7 @@ def _read(recorders: Sequence[Source], width: int) -> Iterator[str]:
 
 
 _EntryKey = tuple[int, int, int, int, int]
-"""Group, sequence number, call, flags and site: equal for ranks with the same entry."""
+"""Group, sequence number, call, flags and site: equal for ranks with equal entries."""
 
 
 class _SharedEntry(NamedTuple):

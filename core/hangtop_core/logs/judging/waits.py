@@ -69,7 +69,7 @@ def _timed_out(judged: Judged, first: Fold) -> set[int]:
 def _of_absent(
     judged: Judged, fold: Fold, waited: set[int], named: Sequence[int], silent: Sequence[int]
 ) -> Verdict:
-    """Return the verdict on ranks that a line names as absent, or that have not waited."""
+    """Return the verdict on ranks that a line names as absent, or that did not wait."""
     guilty = named or silent
     before = [f for f in judged.survived if f.ranks and set(f.ranks) <= set(guilty)]
     waited = waited | (judged.victims - set(guilty))

@@ -68,5 +68,5 @@ def _is_filled(part: str, fields: Mapping[str, str]) -> bool:
 
 
 def ending(status: int) -> str:
-    """`SIGKILL` for a negative exit status, `exit status 1` for another."""
+    """Return `SIGKILL` for a negative exit status, `exit status 1` for another."""
     return f"exit status {status}" if status >= 0 else signal_name(-status)

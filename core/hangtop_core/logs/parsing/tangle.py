@@ -60,7 +60,7 @@ class Tangle:
         return self._add(line)
 
     def _mixes(self, line: str) -> bool:
-        """Whether a line can only be of another process than those before."""
+        """Whether a line can only come from another process than those before."""
         inner = self._inner
         if inner.look != "plain":
             return False
