@@ -1,8 +1,8 @@
-"""A process that reads dumps: what a hostile file can do ends with it.
+"""A process that reads dumps, which confines the effects of a hostile file.
 
-Started by `pool` as `python -c 'from hangtop_core.dumps.reader import main; main()'`; speaks
-`wire` over its stdin and stdout. Limits: a file's size, the memory a file may take (a multiple of
-its size), and time, which the parent watches.
+Started by `pool` as `python -c 'from hangtop_core.dumps.reader import main; main()'`; speaks `wire`
+over its stdin and stdout. Limits: a file's size, the memory a file may take (a multiple of its
+size), and time, which the parent watches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hangtop_probe.recorder.unpickle import (
 MAX_FILE = 256 << 20
 """Bytes; a dump of 2,000 entries with stacks has about 350 KB."""
 MAX_CPU_S = 120
-"""For one file, should the parent be gone; it watches the clock itself as long as it lives."""
+"""Seconds for one file if the parent is gone; otherwise the parent watches the clock."""
 
 TOO_MUCH = "it takes far more memory than its size explains"
 TOO_LITTLE = "this shell allows too little memory to read it (ulimit -v)"
@@ -53,7 +53,7 @@ def _send(message: wire.Answer) -> None:
 
 
 def answer(ask: wire.Ask, base: int = 0) -> wire.Answer:
-    """Read one file; never raises for what is in it."""
+    """Read one file; never raises for its content."""
     path, enough = os.fsdecode(ask.path), True
     try:
         size = os.stat(path).st_size
@@ -67,7 +67,7 @@ def answer(ask: wire.Ask, base: int = 0) -> wire.Answer:
             data = file.read(64)
             check_start(data)
             data += file.read(MAX_FILE)
-        # Without its path, which need not be UTF-8: who asks knows it.
+        # Without its path, which need not be UTF-8: the parent knows it.
         return wire.pack(trace_of(reduce(decode(data)), ask.rank, ""))
     except OSError as error:
         return wire.Answer("unreadable", error.strerror or str(error))
@@ -84,7 +84,7 @@ def answer(ask: wire.Ask, base: int = 0) -> wire.Answer:
 
 
 def decode(data: bytes) -> object:
-    """Decode a pickle or JSON dump of anybody without ever running anything of it.
+    """Decode a pickle or JSON dump of anybody without ever executing any of it.
 
     Raises:
         ForeignError: neither of the two.
@@ -99,7 +99,7 @@ def _json(data: bytes) -> object:
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError as error:
-        # In the middle of a text the end of a line behind it is what is complained of.
+        # A cut within a string is reported as the line end behind it.
         if "truncated" in str(error) or not data.rstrip().endswith(b"}"):
             raise TruncatedError("ends too early") from error
         raise ForeignError(f"is no JSON: {error}") from error
