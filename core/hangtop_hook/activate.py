@@ -1,8 +1,8 @@
 """Copied as `sitecustomize.py` into the directory that `hangtop run` puts first on PYTHONPATH.
 
-Any Python imports it at start, also versions that the rest is not made for: so what stands here
-is understood by all of them. A sitecustomize that would have run without it runs after it, and
-the directory leaves sys.path again, where the program would see it.
+Every Python imports it at start, including versions that the rest does not support, so all of them
+must be able to compile it. A sitecustomize that would have run without it runs after it, and the
+directory is removed from sys.path before the program sees it.
 """
 
 import os
@@ -29,7 +29,7 @@ def _hand_on(here):
         if getattr(error, "name", None) != "sitecustomize" and "sitecustomize" not in str(error):
             raise
     finally:
-        # The import system expects to find under this name what it has just run.
+        # The import system expects the module that was just run under this name.
         sys.modules.setdefault("sitecustomize", ours)
 
 

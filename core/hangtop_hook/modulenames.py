@@ -1,4 +1,4 @@
-"""Which module of the program's model this is: its name below the root, wrappers left out."""
+"""The names of modules: their paths below the root of the program's model, without wrappers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INNER = {
     "CheckpointWrapper": "_checkpoint_wrapped_module",
     "OffloadWrapper": "_checkpoint_wrapped_module",
 }
-"""Classes that wrap a module, and what they call it: torch 2.13, DeepSpeed 0.15."""
+"""Classes that wrap a module, and their attribute for it: torch 2.13, DeepSpeed 0.15."""
 
 
 class Name(NamedTuple):
@@ -26,14 +26,14 @@ class Name(NamedTuple):
 
 
 class Names:
-    """Names of modules and parameters, made out when a module without one is called."""
+    """Names of modules and parameters, updated when a module without a name is called."""
 
     def __init__(self) -> None:
         self._modules: Dict[int, Tuple[Any, Name]] = {}
         self._parameters: Dict[int, Tuple[Any, Name, str]] = {}
 
     def of(self, module: Any, root: Any) -> Optional[Name]:
-        """Return the name of a module that was called, below ``root``, the outermost one.
+        """Return the name of a called module, below ``root``, the outermost one.
 
         None for the graph of a compiler, which stands for modules that have names.
         """
@@ -43,12 +43,12 @@ class Names:
             found = self._look(module)
         if found is None and type(module).__name__.startswith("GraphModule"):
             return None
-        if found is None:  # made in passing, and belongs to nothing
+        if found is None:  # created on the fly, and belongs to no module
             found = Name("", class_of(module), class_of(unwrapped(root)))
         return found
 
     def of_parameter(self, parameter: Any) -> Tuple[Optional[Name], str]:
-        """Return the owner of a parameter and what it calls it; no owner where nobody knows."""
+        """Return the owner of a parameter and its name there; None where the owner is unknown."""
         found = self._parameters.get(id(parameter))
         if found is None or found[0]() is not parameter:
             return None, "parameter"
@@ -59,7 +59,7 @@ class Names:
         return found[1] if found is not None and found[0]() is module else None
 
     def _walk(self, module: Any, name: str, root: str, seen: Set[int]) -> None:
-        """Name everything below; a module that stands in two places goes by the first."""
+        """Name everything below; a module that occurs twice goes by its first name."""
         if id(module) in seen:
             return
         seen.add(id(module))
@@ -76,7 +76,7 @@ class Names:
 
 
 def unwrapped(module: Any) -> Any:
-    """Return what is inside of wrappers."""
+    """Return the module inside wrappers."""
     while type(module).__name__ in _INNER:
         inner = module._modules.get(_INNER[type(module).__name__])
         if inner is None:
@@ -86,7 +86,7 @@ def unwrapped(module: Any) -> Any:
 
 
 def class_of(module: Any) -> str:
-    """Name a module's class; `fully_shard` makes a FSDPLinear of FSDPModule and Linear."""
+    """Return the name of a module's class; `fully_shard` makes FSDPLinear of Linear."""
     kind = type(module)
     if any(base.__name__ == "FSDPModule" for base in kind.__bases__):
         kind = kind.__bases__[-1]
