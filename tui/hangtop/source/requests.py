@@ -1,4 +1,4 @@
-"""What the app asks of nodes: each request is told, and what comes of it is told too."""
+"""Requests of the app to nodes: each request and its outcome is shown in the message line."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Job, Node, Rank, Snapshot
 
 LOG_NODES = 64
-"""Nodes up to which the logs of all are read while somebody looks at them."""
+"""Number of nodes up to which the logs of all are read while Logs is open."""
 
 
 class Teller(Protocol):
-    """Somebody who shows one line to the user."""
+    """A callback that shows one line to the user."""
 
     def __call__(self, text: str, role: str = "") -> None:
         """Show it."""
 
 
 class Requests:
-    """Asks the source through the bridge. Never waits."""
+    """Sends requests through the bridge to the source; never blocks."""
 
     def __init__(self, source: Source, bridge: Bridge, state: State, tell: Teller) -> None:
         self._source = source
@@ -46,10 +46,10 @@ class Requests:
         self._state = state
         self._tell = tell
         self.reading: Reading | None = None
-        """What is being read of recorders; None while nothing is."""
+        """Progress of reading recorders; None while none are being read."""
 
     def sample(self, ranks: Sequence[Rank] | None, mode: str = "nonblocking") -> None:
-        """Take stacks of some ranks, or of all."""
+        """Take stacks of these ranks, or of all."""
         pids: dict[str, list[int]] | None = None
         told = "stacks of all ranks"
         if ranks is not None:
@@ -72,7 +72,7 @@ class Requests:
         )
 
     def logs(self, job: Job, chosen: Rank | None, *, quiet: bool) -> None:
-        """Read what is new in the logs of a job; on many nodes that of the chosen rank alone."""
+        """Read new lines of a job's logs; on many nodes only those of the chosen rank."""
         asked = wanted(job)
         if len(asked) > LOG_NODES:
             node = chosen.node if chosen is not None else None
@@ -82,13 +82,13 @@ class Requests:
             self._bridge.ask(kind, f"logs on {one.node}", partial(self._source.log, one))
 
     def peers(self, snapshot: Snapshot, rank: Rank) -> None:
-        """Read descriptors of ranks on other nodes that a rank's sockets lead to, once."""
+        """Read, once, descriptors of the ranks on other nodes that a rank's sockets lead to."""
         for node, pids in unread(snapshot, rank, peers(snapshot)).items():
             told = f"who {rank.name} is connected to"
             self._bridge.ask("peers", told, partial(self._source.descriptors, node, pids))
 
     def recorders(self, *, trigger: bool = False) -> None:
-        """Read the flight recorders of all ranks; with `trigger` who can is made to dump."""
+        """Read the flight recorders of all ranks; with `trigger` make ranks dump where possible."""
         job = self._state.job
         pids = job.pids() if job is not None else {}
         if not pids:
@@ -102,7 +102,7 @@ class Requests:
             self._bridge.ask("recorders", f"{told} on {node}", request, node)
 
     def _take_recorders(self, answer: Answered) -> None:
-        """Count what has come, and say what came of all when the last node has answered."""
+        """Count an answer, and report the outcome when the last node has answered."""
         reading = self.reading
         if reading is None:
             return
@@ -137,7 +137,7 @@ class Requests:
         self._bridge.ask("core", told, request, rank_key(rank))
 
     def holders(self, rank: Rank, fd: int) -> None:
-        """Find who else has a descriptor open; it is read when it has come."""
+        """Find the processes that have a descriptor open, to be shown when the answer arrives."""
         told = f"fd {fd} of {rank.name}"
         request = partial(self._source.holders, rank.node, rank.process.pid, fd)
         self._bridge.ask("holders", told, request, f"{rank_key(rank)} {fd}")
@@ -150,7 +150,7 @@ class Requests:
             self._tell("stopping the trace…", "info")
 
     def retry(self, nodes: Sequence[Node] | None = None) -> list[str]:
-        """Try nodes again, or all, that are lost, refused or unreachable; which ones."""
+        """Reconnect to lost, refused or unreachable nodes, or all such; return their names."""
         newest = self._state.newest
         if nodes is None:
             nodes = newest.snapshot.nodes if newest else ()
@@ -160,7 +160,7 @@ class Requests:
         return lost
 
     def answered(self, answer: Answered) -> None:
-        """Tell how a request ended."""
+        """Report how a request ended."""
         if answer.kind == "strace":
             self._end_trace(answer)
         if answer.kind == "recorders":
@@ -205,7 +205,7 @@ class Requests:
 
 @dataclass
 class Reading:
-    """Flight recorders that were asked for, node by node."""
+    """Flight recorders that were requested, node by node."""
 
     told: str
     nodes: int
@@ -214,7 +214,7 @@ class Reading:
     answered: int = 0
     read: int = 0
     refused: str = ""
-    """The first reason why one did not come."""
+    """The reason of the first failure."""
 
     def take(self, answer: Answered) -> None:
         """Count the answer of a node."""
@@ -235,7 +235,7 @@ class Reading:
 
     @property
     def text(self) -> str:
-        """How far it is, or what came of it."""
+        """The progress, or the outcome."""
         if not self.over:
             way = "asking for" if self.trigger else "reading"
             return f"{way} {self.told}: {self.answered} of {plural(self.nodes, 'node')} answered…"
@@ -253,7 +253,7 @@ def _why(error: BaseException) -> str:
 
 
 def _sampled(answer: Answered) -> tuple[str, str]:
-    """What came of taking stacks, with the first reason why one did not."""
+    """Return the outcome of taking stacks, with the reason of the first failure, and its role."""
     results: Sequence[Any] = answer.result or ()
     failures = [one.sample.failure for one in results if one.sample.failure is not None]
     if not failures:

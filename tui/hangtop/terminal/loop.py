@@ -1,4 +1,4 @@
-"""The app's event loop, which goes before the threads that take in what nodes say."""
+"""The app's event loop, which has priority over the threads that process node messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _Selector(selectors.DefaultSelector):
-    """Tells others when nothing is to be done."""
+    """A selector that reports to `SCREENS` when the loop is busy and when it is idle."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How panes above one another share the lines of a screen."""
+"""Sharing the lines of a screen among stacked panes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 def share(wanted: Sequence[int], weights: Sequence[int], room: int) -> list[int] | None:
-    """Lines for each, so that none scrolls while another has lines to spare.
+    """Return the height of each pane, so that no pane scrolls while another has unused lines.
 
     Args:
-        wanted: lines that each would fill.
-        weights: how they share ``room`` as long as that suits all.
-        room: lines that there are.
+        wanted: lines that each pane would fill.
+        weights: shares of ``room`` that apply as long as every pane fits.
+        room: lines available in all.
 
     Returns:
-        The lines of each; None where the weights suit all, or nobody has any to spare.
+        The lines of each pane; None where the weights suit all, or no pane has lines to spare.
     """
     total = sum(weights)
     if all(want * total <= room * one for want, one in zip(wanted, weights, strict=True)):

@@ -1,4 +1,4 @@
-"""The overview: the verdict in a few lines, stack classes, and the health of what is seen."""
+"""The overview: the verdict in a few lines, stack classes, and the health of the data."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 NODES_TOLD = 12
-"""Nodes that are described one by one where no job is found."""
+"""Largest number of nodes that are described one by one where no job is found."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    """Ranks on one stack, or ranks that gave none for one reason."""
+    """Ranks on one stack, or ranks without a stack for one reason."""
 
     key: str
     ranks: tuple[int, ...]
@@ -57,7 +57,7 @@ class ClassRow:
 def class_row_steps(
     snapshot: Snapshot, job: Job | None, diagnosis: Diagnosis | None, now: float
 ) -> Generator[None, None, list[ClassRow]]:
-    """Stack classes, fewest ranks first, then those that gave no stack; with breaks."""
+    """Compute, in steps, the stack classes, smallest first, then the ranks without a stack."""
     if job is None:
         return []
     blamed = _blamed(job, diagnosis)
@@ -106,14 +106,14 @@ def _without(none: NoStack, total: int, blamed: frozenset[int]) -> ClassRow:
 
 
 def _unseen_for(ranks: Sequence[int], silent: Mapping[int, float]) -> float:
-    """Seconds for which none of these ranks has been seen; 0 where one still is."""
+    """Return for how many seconds none of these ranks was observed; 0 if one of them still is."""
     if len(ranks) > len(silent):
         return 0.0
     return min(silent.get(rank, 0.0) for rank in ranks)
 
 
 def _class_note(ranks: Sequence[int], silent: Mapping[int, float], moved: int) -> str:
-    """That its stacks are old, since nodes do not answer; else that ranks of it move."""
+    """Return that the stacks of a class are old, as its nodes are silent, or that ranks move."""
     old = len(silent.keys() & set(ranks))
     if old:
         return "silent" if old == len(ranks) else f"{old} silent"
@@ -121,7 +121,7 @@ def _class_note(ranks: Sequence[int], silent: Mapping[int, float], moved: int) -
 
 
 def _mark(blamed: frozenset[int], ranks: Sequence[int]) -> str:
-    """That a class holds culprits: which, when it holds others, too."""
+    """Return that a class holds culprits; which ones, when it also holds other ranks."""
     guilty = sorted(blamed.intersection(ranks))
     if len(guilty) == len(ranks):
         return "◀ culprit"
@@ -159,7 +159,7 @@ CLASS_COLUMNS: tuple[Column[ClassRow], ...] = (
 
 
 def verdict_title(best: Verdict | None) -> Line:
-    """Title of a verdict's panel: cause and confidence."""
+    """Return the title of a verdict's panel: cause and confidence."""
     if best is None:
         return line(("VERDICT", "title"))
     return line(("VERDICT  ", "title"), (best.cause, "culprit"), "  ", confidence(best))
@@ -173,10 +173,10 @@ def verdict_lines(
     blind: bool = True,
     live: bool = True,
 ) -> list[Line]:
-    """The verdict in short; without one, what is known and what is being done.
+    """Return the verdict in short; without one, what is known and what is being done.
 
-    Without ``blind`` what could not be seen is left to another pane; without ``live`` nothing is
-    being done.
+    Without ``blind`` the blind spots are left to another pane; without ``live`` nothing is being
+    done.
     """
     if snapshot is None:
         return [line("Connecting; nothing has answered yet.")]
@@ -197,20 +197,20 @@ def verdict_lines(
 
 
 def end_lines(diagnosis: Diagnosis) -> list[Line]:
-    """Of a job that hung until it ended: when and by what it did, and of when its verdict is."""
+    """Return when and how a job that hung ended, and the time of its verdict."""
     if not diagnosis.hung_until_end:
         return []
     return [labelled("end", line((end_text(diagnosis), "warn")), 5)]
 
 
 def past_lines(diagnosis: Diagnosis, most: int = 2) -> list[Line]:
-    """What ended the newest attempts before the one that runs."""
+    """Return what ended the newest attempts before the running one."""
     past = diagnosis.past_attempts[-most:]
     return [labelled("was", line((past_line(one), "warn")), 5) for one in reversed(past)]
 
 
 def past_line(past: PastAttempt) -> str:
-    """What ended an attempt, and the cause that was found, with its ranks."""
+    """Return what ended an attempt, and its cause, with the ranks."""
     causes = [f"  {one.cause}{_whose(one)}" for one in past.verdicts[:1]]
     return f"{past_attempt_text(past)}{''.join(causes)}"
 
@@ -221,19 +221,18 @@ def _whose(verdict: Verdict) -> str:
 
 
 def _numbers(diagnosis: Diagnosis) -> list[Line]:
-    """The first inf or nan of the job."""
+    """Return the first inf or nan of the job."""
     if diagnosis.numbers is None:
         return []
     return [labelled("note", line((numbers_text(diagnosis.numbers), "bad")), 5)]
 
 
 YOUNG_S = 8.0
-"""Seconds after its start in which a program that was named may be found to start ranks, or not:
-the probe gives it five."""
+"""Seconds after its start in which a named program may still start ranks; the probe waits 5."""
 
 
 def unreadable(job: Job, at: float) -> list[Line]:
-    """Processes of which nothing shows that they are ranks: which, and why."""
+    """Return processes that no evidence shows to be ranks: which, and why."""
     if only_named(job):
         return [_named(process, at) for process in job.unnumbered[:4]]
     lines = [line(("No rank could be told by its number.", "bold"))]
@@ -244,7 +243,7 @@ def unreadable(job: Job, at: float) -> list[Line]:
 
 
 def _named(process: Process, at: float) -> Line:
-    """What is known of a process that was named, as long as it is shown as nothing."""
+    """Return what is known of a process that the user named, while it is not shown as a rank."""
     who = f"Process {process.pid} ({script(process.cmdline) or process.comm})"
     if at - process.started_at < YOUNG_S:
         return line(f"{who} has just begun: it may start ranks. It is shown in some seconds.")
@@ -263,7 +262,7 @@ def _given(verdicts: Sequence[Verdict], diagnosis: Diagnosis) -> list[Line]:
 
 
 def _also(verdict: Verdict) -> str:
-    """`lock-wait 82%`, with the ranks of a fault that stands apart."""
+    """Return `lock-wait 82%`, with the ranks of a separate fault."""
     ranks = [one.rank for one in verdict.culprits if one.rank is not None]
     own = f" (a fault of its own: {name_ranks(ranks)})"
     return f"{verdict.cause} {verdict.confidence:.0%}{own if verdict.apart and ranks else ''}"
@@ -309,11 +308,11 @@ def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:
 
 
 UNEQUAL_S = 10.0
-"""Seconds without having run after which it is worth a line that other ranks have."""
+"""Seconds without having run after which it is worth a line that other ranks have run."""
 
 
 def _unequal(job: Job, now: float) -> list[Line]:
-    """That some ranks stand still while others run: what there is to see before a verdict."""
+    """Return that some ranks are idle while others run, before there is a verdict."""
     idle = {rank.rank: idle_seconds(rank, now) or 0.0 for rank in job.ranks}
     still = sorted(rank for rank, seconds in idle.items() if seconds >= UNEQUAL_S)
     if not still or len(still) == len(idle):
@@ -341,7 +340,7 @@ def _blind(diagnosis: Diagnosis) -> list[Line]:
 
 
 def nothing_found(snapshot: Snapshot, *, live: bool = True) -> list[Line]:
-    """No job: what was looked for, what is there instead, and that looking goes on."""
+    """Return the lines when there is no job: what was searched for, and what was seen instead."""
     answering = [node for node in snapshot.nodes if node.state in OBSERVED]
     if not answering:
         return no_answer(snapshot, live=live)
@@ -365,7 +364,7 @@ def nothing_found(snapshot: Snapshot, *, live: bool = True) -> list[Line]:
 
 
 def _seen_on(node: Node) -> list[Line]:
-    """What was found on a node that answers, instead of a rank."""
+    """Return what was seen on a responding node instead of a rank."""
     lines = []
     if node.processes is not None:
         lines.append(line(f"{node.name}: {plural(node.processes, 'process', 'processes')} seen."))
@@ -377,7 +376,7 @@ def _seen_on(node: Node) -> list[Line]:
 
 
 def _states(nodes: Sequence[Node]) -> list[Line]:
-    """In which state nodes are, and why; those with one reason in one line, with the fix."""
+    """Return the states of nodes with reasons; one line with the fix per reason."""
     lines = []
     for group in alike(nodes):
         node = group[0]
@@ -389,7 +388,7 @@ def _states(nodes: Sequence[Node]) -> list[Line]:
 
 
 def no_answer(snapshot: Snapshot, *, live: bool) -> list[Line]:
-    """No node answers: in which state each is, and why."""
+    """Return the state of each node and the reason, when no node responds."""
     waiting = all(node.state == "connecting" for node in snapshot.nodes)
     text = "Connecting; no node has answered yet." if waiting else "No node answers."
     again = (

@@ -1,4 +1,4 @@
-"""The line of a capture's pictures: when the first and the last were taken, and which is shown."""
+"""The timeline of a capture: times of the first and the last snapshot, and the one shown."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from hangtop_core.state.history import History
 
 LEAST = 8
-"""Cells of the line below which there is none."""
+"""Shortest timeline in cells; a narrower space gets none."""
 
 
 INCOMPLETE = line(("  incomplete ", "warn"))
 
 
 def slider(history: History, shown: Update | None, width: int, *, incomplete: bool = False) -> Line:
-    """`[ 14:02:11 ----●--- 14:12:09 ] 37 of 120, 5:12 before the last`; by time, not by number.
+    """Return `[ 14:02:11 ----●--- 14:12:09 ] 37 of 120, 5:12 before the last`, scaled by time.
 
-    ``incomplete`` says that the file was cut off or damaged.
+    ``incomplete`` means that the file was truncated or damaged.
     """
     if incomplete:
         return (*slider(history, shown, width - cells(INCOMPLETE)), *INCOMPLETE)
@@ -38,7 +38,7 @@ def slider(history: History, shown: Update | None, width: int, *, incomplete: bo
     before = f", {duration(last - here)} before the last" if here < last else ""
     start, end = f" {clock(first)} ", f" {clock(last)} "
     told = f"  {place} of {count}{before}"
-    # As long for every picture, so that the line stays where it is.
+    # The same width for every snapshot, so that the timeline does not move.
     most = len(f"  {count} of {count}, {duration(last - first)} before the last") + 2
     room = width - len(start) - len(end) - most - 5
     if room < LEAST:

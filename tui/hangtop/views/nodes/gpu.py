@@ -34,7 +34,7 @@ SAID = {
 
 
 def gpu_items(row: GpuRow, now: float) -> list[Item]:
-    """What is known of the GPU of a row, of a folded one of the driver and each GPU in a line."""
+    """Return all facts about the GPU of a row; for a folded row the driver and a line per GPU."""
     return numbered(
         Item(label, (labelled(label, value, LABEL),), LABEL + 1)
         for label, value in _lines(row, now)
@@ -60,7 +60,7 @@ def _brief(gpu: Gpu) -> Line:
     does = doing(gpu)
     word = gpu.state if does == "broken" else does
     if does == "broken":
-        return line((word, "bad"))  # why is told in the first line
+        return line((word, "bad"))  # the first line gives the reason
     util = "-" if gpu.util is None else f"{gpu.util}%"
     power = "-" if gpu.power_w is None else f"{gpu.power_w} W"
     return line((word, DOES_ROLES[does]), f"  {util}  {power}")

@@ -1,4 +1,4 @@
-"""The table of GPUs: what each does, by utilisation with power, whose it is and what is wrong."""
+"""The table of GPUs: activity by utilisation and power, owner, and problems."""
 
 from __future__ import annotations
 
@@ -31,44 +31,44 @@ DOES_ROLES: dict[Doing, str] = {
     "unknown": "dim",
 }
 FOLD_FROM = 64
-"""GPUs from which each node has one row, until it is unfolded."""
+"""Number of GPUs from which each node has one row, until it is unfolded."""
 BAR = 5
-"""Cells of a bar."""
+"""Width of a bar in cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """One GPU, all of one node, or a node whose GPUs cannot be read."""
+    """One GPU, all GPUs of one node, or a node whose GPUs cannot be read."""
 
     key: str
     node: Node
     gpus: tuple[Gpu, ...]
     ranks: tuple[int, ...]
     rank_key: str | None
-    """Of the rank it belongs to, where that is one."""
+    """Key of the rank that the GPU belongs to, if it belongs to one rank."""
     does: Counter[Doing]
     trouble: str
     xids: tuple[int, ...]
     level: int
-    """0 for what is wrong, 1 for what differs from most GPUs of the job, 2 for the others."""
+    """Severity: 0 has a problem, 1 differs from most GPUs of the job, 2 is normal."""
 
     @property
     def folded(self) -> bool:
-        """Whether it stands for a whole node."""
+        """Whether the row stands for all GPUs of a node."""
         return len(self.gpus) != 1
 
     def values(self, name: str) -> list[int]:
-        """Known values of a field of its GPUs, of those that can be read."""
+        """Return the known values of a field of its GPUs, among those that can be read."""
         found = (getattr(gpu, name) for gpu in self.gpus if gpu.state == "ok")
         return [value for value in found if value is not None]
 
     def most(self, name: str) -> int:
-        """The largest of them, for sorting."""
+        """Return the largest value of a field, for sorting."""
         return max(self.values(name), default=-1)
 
 
 def gpu_rows(snapshot: Snapshot, job: Job | None, *, folded: bool) -> list[GpuRow]:
-    """Rows of all GPUs, what is wrong first; with `folded` one for each node."""
+    """Return rows of all GPUs, problems first; with `folded` one row for each node."""
     rows: list[GpuRow] = []
     whose = owners(job, snapshot.nodes)
     usual = _usual(snapshot, whose)
@@ -115,7 +115,7 @@ def _node_rows(
 
 
 def _gravity(row: GpuRow) -> int:
-    """The worst first: what cannot be read, what has errors, what is only slowed down."""
+    """Return the severity for sorting: unreadable, then with errors, then slowed down, the rest."""
     found = (
         0 if gpu.state != "ok" else 2 if set(troubles(gpu)) <= set(reasons(gpu)) else 1
         for gpu in row.gpus
@@ -124,7 +124,7 @@ def _gravity(row: GpuRow) -> int:
 
 
 def _usual(snapshot: Snapshot, owned: Container[tuple[str, int]]) -> Doing | None:
-    """What most GPUs of the job do; None where there is no such majority."""
+    """Return what most GPUs of the job do; None where there is no majority."""
     found = Counter(
         doing(gpu)
         for node in snapshot.nodes
@@ -155,17 +155,17 @@ def _joined(node: Node, rows: Sequence[GpuRow]) -> GpuRow:
 
 
 def counts(rows: Iterable[GpuRow]) -> Line:
-    """What the GPUs of rows do."""
+    """Return the number of GPUs per activity."""
     return doing_counts(does for row in rows for does in row.does.elements())
 
 
 def doing_counts(found: Iterable[Doing]) -> Line:
-    """`6 spins  1 idle  1 broken`."""
+    """Return `6 spins 1 idle 1 broken`."""
     return counted(found, DOES_ROLES.__getitem__)
 
 
 def none_found(snapshot: Snapshot) -> list[Line]:
-    """Why there are no GPUs to show, by reason."""
+    """Return why there are no GPUs to show, by reason."""
     why: dict[str, list[str]] = {}
     for node in snapshot.nodes:
         fact = node.capabilities.get("nvml")
@@ -180,7 +180,7 @@ def none_found(snapshot: Snapshot) -> list[Line]:
 
 
 def bar(share: float, role: str) -> Line:
-    """Five cells, as many filled as the share."""
+    """Return a bar of five cells, filled in proportion to the share."""
     full = min(max(round(share * BAR), 0), BAR)
     if share > 0.02:
         full = max(full, 1)

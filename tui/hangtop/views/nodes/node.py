@@ -1,4 +1,4 @@
-"""One node: why it is in its state and what to do, what it is, what was run on it."""
+"""One node: its state with reason and fix, its properties, the commands that ran on it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ COMMANDS_SHOWN = 60
 GROUPS_SHOWN = 8
 MOUNTS_SHOWN = 4
 LINES_SHOWN = 6
-"""Lines of the kernel log: the newest."""
+"""Number of kernel log lines to show, the newest ones."""
 FIX = "fix:0"
-"""Key of the entry that says what to do."""
+"""Key of the entry with the fix."""
 
 
 def node_items(row: NodeRow, shell: Sequence[str] | None) -> list[Item]:
-    """What is known of a node, one entry for each thing that is worth copying."""
+    """Return all facts about a node, one entry for each that is worth copying."""
     node = row.node
     state = line((row.state, node_role(row.state)), f" for {span(row.lasting)}")
     heard = seen_ago(row)
@@ -64,7 +64,7 @@ def _item(label: str, value: Line | str, copy: str | None = None) -> Item:
 
 
 def _hello(node: Node) -> list[Item]:
-    """What the probe said of itself and of the machine when it came up."""
+    """Return what the probe reported about itself and the machine when it started."""
     if node.python is None:
         return [_item("probe", line(("has not said hello yet", "dim")))]
     items = []
@@ -116,7 +116,7 @@ def _resources(node: Node) -> list[Item]:
 
 
 def _groups(node: Node) -> list[Item]:
-    """The cgroups of its ranks that limit memory or lack something, what lacks something first."""
+    """Return the cgroups of its ranks that limit memory or run short of it, the latter first."""
     bad = list(cgroups.telling(node.cgroups))
     limits = [one for one in node.cgroups if one.limit is not None and one not in bad]
     items = []
@@ -127,7 +127,7 @@ def _groups(node: Node) -> list[Item]:
 
 
 def _capabilities(node: Node) -> list[Item]:
-    """What works first, in one line; then each thing that does not, with why and the fix."""
+    """Return the working capabilities in one line, then each missing one with reason and fix."""
     good = [f"{name} {fact.version or ''}".strip() for name, fact in _facts(node) if fact.ok]
     items = [_item("can use", ", ".join(good))] if good else []
     for name, fact in _facts(node):
@@ -163,6 +163,6 @@ def _other(node: Node) -> list[Item]:
 
 
 def commands_of(records: Iterable[CommandRecord], row: NodeRow) -> list[CommandRecord]:
-    """The newest records about a node, or about any of several, oldest first."""
+    """Return the newest command records about a node, or several nodes, oldest first."""
     names = {node.name for node in row.nodes}
     return [record for record in records if record.node in names][-COMMANDS_SHOWN:]

@@ -1,4 +1,4 @@
-"""What a rank is given, by its cgroups and by the file that it reads or writes."""
+"""The resources of a rank: its cgroup limits, and the progress of its file I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def group_lines(snapshot: Snapshot, rank: Rank) -> list[Line]:
-    """What its cgroups let it have, and what they lack."""
+    """Return the limits of a rank's cgroups, and what they run short of."""
     process, lines = rank.process, []
     if process.cpu_quota is not None:
         held = process.cpu_throttled
@@ -31,7 +31,7 @@ def group_lines(snapshot: Snapshot, rank: Rank) -> list[Line]:
 
 
 def file_lines(rank: Rank, now: float) -> list[Line]:
-    """How far it is in what it reads or writes, and since when that does not move."""
+    """Return a rank's position in the file it reads or writes, and for how long it is unchanged."""
     file, moved = rank.process.file, rank.file_moved_at
     if file is None or rank.ended:
         return []

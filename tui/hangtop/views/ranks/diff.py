@@ -1,4 +1,4 @@
-"""Two stacks side by side, aligned from their outermost frames, marked where they part."""
+"""Two stacks side by side, aligned from their outermost frames, with differences marked."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 Step = tuple["Frame", int]
 SIGNS = {"same": "   ", "other": " | ", "left": " < ", "right": " > "}
-"""As `diff -y` draws them: the same, another, only left, only right."""
+"""Signs as in `diff -y`: equal, different, only left, only right."""
 NAME_CELLS = 18
 WIDE = 50
-"""Cells of one side from which on places are shown with their folders."""
+"""Width of one side in cells from which file names are shown with their folders."""
 
 
 def difference(
@@ -44,10 +44,10 @@ def difference(
     width: int,
     now: float,
 ) -> tuple[str, list[Line]]:
-    """What is compared, and the lines: `width` cells with the sign between the halves.
+    """Return what is compared, and the lines: `width` cells with the sign between the halves.
 
-    Two marked ranks; else the marked one and `rank`; else `rank` and the majority, or the
-    smallest class when it is in the majority itself.
+    Compares two marked ranks; else the marked one and `rank`; else `rank` and the majority, or the
+    smallest class when `rank` is in the majority.
     """
     left, right, what = _pair(snapshot, job, rank, marked)
     if right is None:
@@ -106,7 +106,7 @@ def _steps(snapshot: Snapshot, rank: Rank, cut: bool) -> list[Step]:
 
 
 def _stacks(one: Sequence[Step], two: Sequence[Step], half: int) -> list[Line]:
-    """Innermost frames first, as in every pane; both end in the outermost one."""
+    """Return the lines, innermost frames first, as in every pane; both end in the outermost."""
     common = 0
     for a, b in zip(one, two, strict=False):
         if _site(a) != _site(b):
@@ -131,7 +131,7 @@ def _site(step: Step) -> tuple[str, str, int]:
 
 
 def _frame(step: Step | None, half: int) -> Line:
-    """A frame as the stack panes show it; on narrow screens without folders."""
+    """Return a frame as the stack panes show it; on narrow screens without folders."""
     if step is None:
         return EMPTY
     frame, hidden = step

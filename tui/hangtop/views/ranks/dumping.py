@@ -1,4 +1,4 @@
-"""What asking all ranks to dump their recorders would do, and of which ranks it is not possible."""
+"""What asking all ranks to dump their flight recorders would do, and which ranks cannot."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Rank
 
 USABLE = frozenset({"there", "rare", "read", "no-dump"})
-"""How a dump pipe stands that can be written to: `hangtop_probe.recorder.recorderways`,
-`rankrecorder`."""
+"""States of a dump pipe that can be written to: `hangtop_probe.recorder.recorderways`,
+`rankrecorder`.
+"""
 
 
 def dump_lines(ranks: Iterable[Rank]) -> tuple[bool, list[Line]]:
-    """Whether any rank may be asked, and what to tell before that, or instead of it."""
+    """Return whether any rank may be asked, and the text to show before that, or instead of it."""
     can: list[Rank] = []
     cannot: dict[tuple[str, str], list[int]] = defaultdict(list)
     for rank in ranks:
@@ -55,7 +56,7 @@ def _refused(why: tuple[str, str], ranks: list[int]) -> list[Line]:
 
 
 def _why_not(rank: Rank) -> tuple[str, str] | None:
-    """Why a rank cannot be asked, and the fix; None where it can, or where that is not known."""
+    """Return why a rank cannot be asked, and the fix; None where it can, or that is unknown."""
     if rank.ended:
         return "it has exited", ""
     ways = rank.recorder.ways if rank.recorder is not None else ()

@@ -21,12 +21,12 @@ _WAYS = {
 
 
 def has_numerics(rank: Rank | None) -> bool:
-    """Whether a rank looks for inf and nan and has said so."""
+    """Return whether a rank looks for inf and nan, and has reported."""
     return rank is not None and rank.numerics is not None and bool(rank.numerics.path)
 
 
 def numerics_title(rank: Rank) -> tuple[Line, Line]:
-    """Title and note of the pane."""
+    """Return title and note of the pane."""
     told = rank.numerics
     title = line(("NUMERICS  ", "title"), rank.name)
     if told is None:
@@ -37,7 +37,7 @@ def numerics_title(rank: Rank) -> tuple[Line, Line]:
 
 
 def numerics_lines(rank: Rank, job: Job | None) -> list[Line]:
-    """Each kind that was found, who was first of the job, and the calls before."""
+    """Return each kind of finding, the first rank of the job with it, and the calls before."""
     told = rank.numerics
     if told is None:
         return []
@@ -65,7 +65,7 @@ def _first(one: First) -> Line:
 
 
 def frame_lines(frame: Frame) -> list[Line]:
-    """One call: which module and where, then a line for each tensor."""
+    """Return the lines of a call: its module and place, then a line for each tensor."""
     site = f"  {frame.place}" if frame.site else ""
     head = line(
         (frame.where, "bold"),

@@ -1,4 +1,4 @@
-"""Ranks in groups: by node or by stack class, each under a heading that can be folded."""
+"""Ranks grouped by node or by stack class, each group under a heading that folds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Grouping = Literal["", "node", "class"]
 GROUPINGS: tuple[Grouping, ...] = ("", "node", "class")
 OPEN_RANKS = 64
-"""With more ranks than this, groups about which nothing is said start folded."""
+"""Number of ranks above which groups without problems start folded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ def grouped(
     *,
     whole: bool,
 ) -> list[Entry]:
-    """Rows under headings, in the order of the worst rank of each group, or its silence.
+    """Return rows under headings, in the order of each group's worst rank, or of its silence.
 
-    `toggled` holds the keys of groups that are not as they start; with `whole` all are open.
+    `toggled` holds the keys of groups that the user folded or opened; `whole` opens all.
     """
     if not by:
         return list(rows)
@@ -106,7 +106,7 @@ def _class(rows: Sequence[RankRow]) -> Line:
 
 
 def ranks_of(rows: Sequence[RankRow]) -> str:
-    """`rank 2`, `3 ranks 0-1,3`, `2 ranks 0-1, VLLM::EngineCore (pid 4711)`."""
+    """Return `rank 2`, `3 ranks 0-1,3`, `2 ranks 0-1, VLLM::EngineCore (pid 4711)`."""
     ranks = [row.rank for row in rows if row.rank.process.role == "rank"]
     others = [row.rank.name for row in rows if row.rank.process.role != "rank"]
     if len(ranks) == 1:
@@ -116,7 +116,7 @@ def ranks_of(rows: Sequence[RankRow]) -> str:
 
 
 def _said(rows: Sequence[RankRow]) -> Line:
-    """Who of a group is to blame: to be seen when it is folded."""
+    """Return the culprits of a group, which its heading shows also when folded."""
     guilty = [row.rank.rank for row in rows if not row.level]
     if not guilty:
         return line("")

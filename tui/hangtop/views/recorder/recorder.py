@@ -33,7 +33,9 @@ STAGE_ROLES: dict[str, str] = {
     "done": "good",
     "unused": "dim",
 }
-"""`missing`: ranks have not joined. `behind`: all have, and a rank has something older to do."""
+"""Role of each stage. `missing`: ranks have not joined. `behind`: all ranks have joined, and one
+still has an older operation to complete.
+"""
 
 _TYPES = {
     "BFloat16": "bf16",
@@ -49,11 +51,11 @@ _TYPES = {
     "Byte": "u8",
     "Bool": "bool",
 }
-"""Names as the recorder writes them, and as people do."""
+"""Short names of the data types that the recorder writes."""
 
 
 def ranks_of(ranks: Sequence[int]) -> str:
-    """`1  (3121)`; of many ranks how many and which."""
+    """Return `1 (3121)`: how many ranks and which, in short."""
     return f"{len(ranks)}  ({fold(ranks)})" if ranks else "0"
 
 
@@ -84,7 +86,7 @@ def _waits_on(one: GroupLine) -> Line:
 
 
 def _size(one: GroupLine) -> Line:
-    """`4+` where more ranks may belong to it: members are not recorded."""
+    """Return the size of a group; `4+` where it may be larger, as members are not recorded."""
     return line(str(one.size), ("" if one.recorded or one.uid == "0" else "+", "dim"))
 
 
@@ -114,7 +116,7 @@ GROUP_COLUMNS: tuple[Column[GroupLine], ...] = (
 
 
 def group_counts(groups: Sequence[GroupLine], *, short: bool) -> Line:
-    """`1 stalled, 3 waiting, 4 idle of 8 groups`; short it only says how many wait."""
+    """Return `1 stalled, 3 waiting, 4 idle of 8 groups`; in short how many wait."""
     begin = sum(one.first for one in groups)
     behind = sum(one.stalled for one in groups) - begin
     if short:
@@ -125,11 +127,11 @@ def group_counts(groups: Sequence[GroupLine], *, short: bool) -> Line:
     return line(*parts, (f" of {plural(len(groups), 'group')}", "label"))
 
 
-# Collectives by number
+# Collectives by sequence number
 
 
 def shape(call: Call | None) -> str:
-    """`[8192,1024] bf16`, of the inputs, else of what comes out."""
+    """Return `[8192,1024] bf16`, of the inputs, else of the outputs."""
     if call is None:
         return "?"
     sizes = call.inputs if call.inputs.strip("[]") else call.outputs
@@ -142,7 +144,7 @@ def shape(call: Call | None) -> str:
 
 
 def operation_name(one: NumberLine) -> str:
-    """`all_reduce`; `send 0 -> 1` by global ranks."""
+    """Return `all_reduce`, or `send 0 -> 1` with global ranks."""
     if one.call is None:
         return "?"
     name = clean(one.call.op, 80)
@@ -153,18 +155,18 @@ def operation_name(one: NumberLine) -> str:
 
 
 def _either(*texts: str) -> str:
-    """`all_reduce / broadcast`: what ranks do not agree about."""
+    """Return `all_reduce / broadcast`: operations that ranks disagree about."""
     distinct = list(dict.fromkeys(texts))
     return " / ".join((*distinct[:2], "…") if len(distinct) > 2 else distinct)
 
 
 def shapes(one: NumberLine) -> str:
-    """Sizes and types of what was issued as a number."""
+    """Return the shapes and types of the operations with a sequence number."""
     return _either(shape(one.call), *(shape(call) for call, _ in one.others))
 
 
 def number_state(one: NumberLine) -> tuple[str, str]:
-    """How a number gets on, and the role of the word."""
+    """Return the progress of a sequence number, and the role of the word."""
     if one.others:
         return "mismatch", "bad"
     known = one.size - one.unknown
@@ -183,7 +185,7 @@ def _share(count: int, one: NumberLine) -> Line:
 
 
 def moment(at_ns: int) -> str:
-    """`10:29:29.240`, in the user's time zone."""
+    """Return `10:29:29.240`, in the user's time zone."""
     if not at_ns:
         return "-"
     whole = time.strftime("%H:%M:%S", time.localtime(at_ns // 10**9))
@@ -217,7 +219,7 @@ NUMBER_COLUMNS: tuple[Column[NumberLine], ...] = (
 
 
 def numbers_note(numbers: Sequence[NumberLine], *, short: bool) -> Line:
-    """What differs, which sends wait, and what time the recorders cover."""
+    """Return mismatches, waiting sends, and the time span of the recordings."""
     differ = sum(bool(one.others) for one in numbers)
     sends = sum(one.seq is None for one in numbers)
     times = [one.first_ns for one in numbers if one.first_ns]
@@ -233,7 +235,7 @@ def numbers_note(numbers: Sequence[NumberLine], *, short: bool) -> Line:
 
 
 def countdown_line(seen: Seen, now: float) -> Line:
-    """`the first timeout in about 6:48`, or that it is over time; empty when not known."""
+    """Return `the first timeout in about 6:48`, or that it has passed; empty when not known."""
     found = seen.countdown
     if found is None:
         return EMPTY
@@ -245,13 +247,13 @@ def countdown_line(seen: Seen, now: float) -> Line:
 
 
 def title_of(one: NumberLine) -> str:
-    """`all_reduce #17`, `send 0 → 1`."""
+    """Return `all_reduce #17`, `send 0 → 1`."""
     name = operation_name(one)
     return name if one.seq is None else f"{name} #{one.seq}"
 
 
 def facts(item: GroupLine | NumberLine) -> tuple[query.Fields, frozenset[int]]:
-    """Fields of a group or a number, for the filter, and the ranks that it lacks."""
+    """Return the fields of a group or a sequence number, for the filter, and its missing ranks."""
     found = item.operation
     ranks = frozenset((*found.missing, *found.mismatched, *found.absent) if found else ())
     if isinstance(item, NumberLine):

@@ -1,4 +1,4 @@
-"""Where recorders come from, why some could not be read, and the stacks beside what they show."""
+"""Where recordings come from, why some could not be read, and the stacks beside them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Job
 
 RECORDER = "flight recorder"
-"""What blind spots about recorders are called."""
+"""Name of blind spots about flight recorders."""
 SHOWN_PROBLEMS = 12
 GLOO_TIMEOUT = (
     "gloo has no watchdog: when the time is over, the ranks that wait get an error, and the job "
@@ -32,7 +32,7 @@ GLOO_TIMEOUT = (
 
 
 def how_read(seen: Seen | None, total: int, *, short: bool) -> Line:
-    """`3 of 4 recorders read`, for the edge of a pane."""
+    """Return `3 of 4 recorders read`, for the edge of a pane."""
     read = len(seen.picture.world.traces) if seen is not None else 0
     told = f"{read}/{total}" if short else f"{read} of {total}"
     role = "" if read == total else "warn"
@@ -42,7 +42,7 @@ def how_read(seen: Seen | None, total: int, *, short: bool) -> Line:
 def source_lines(
     seen: Seen | None, job: Job | None, diagnosis: Diagnosis | None, now: float, *, files: bool
 ) -> list[Line]:
-    """How many recorders were read and how, why the others were not, and what to be careful of."""
+    """Return how many recorders were read and how, why the others were not, and caveats."""
     lines: list[Line] = []
     if seen is not None:
         world = seen.picture.world
@@ -71,7 +71,7 @@ def _read(seen: Seen, total: int) -> list[Line]:
 
 
 def why_not(diagnosis: Diagnosis | None) -> list[Line]:
-    """Why recorders were not read, over ranks and nodes, with the fix."""
+    """Return why recorders were not read, by ranks and nodes, with the fix."""
     lines: list[Line] = []
     for spot in diagnosis.blind_spots if diagnosis is not None else ():
         if spot.what != RECORDER:
@@ -104,7 +104,7 @@ def _problems(seen: Seen) -> Iterable[Line]:
 def stack_now(
     row: MemberRow | None, now: float, *, cut: bool, files: bool
 ) -> tuple[Line, list[Line]]:
-    """Title and text: where the rank under the cursor is now."""
+    """Return title and text on where the rank under the cursor is now."""
     if row is None:
         return line(("STACK", "title")), [line(("no rank is chosen", "dim"))]
     title = line(("STACK NOW  ", "title"), rank_name(row.attendee.rank))
@@ -131,7 +131,7 @@ def stack_now(
 def waiting_entry(
     number: NumberLine | None, running: Live, *, cut: bool
 ) -> tuple[Line, list[Line]]:
-    """Title and text: what the ranks that wait have issued, and where in the code."""
+    """Return title and text on what the waiting ranks have issued, and where in the code."""
     found = number.operation if number is not None else None
     if number is None or found is None:
         return line(("WAITING", "title")), [line(("No rank waits in this one.", "dim"))]
@@ -155,7 +155,7 @@ def _entry_lines(entry: Entry, mine: Sequence[int], several: bool) -> list[Line]
 
 
 def _site_lines(entry: Entry, mine: Sequence[int], running: Live, *, cut: bool) -> list[Line]:
-    """Where it was called: as recorded, else where one of the ranks stands now."""
+    """Return where the entry was issued: as recorded, else where one of the ranks is now."""
     if entry.stack:
         return frame_lines(entry.stack, cut=cut)
     for number in mine:

@@ -1,4 +1,4 @@
-"""Where Enter on a piece of evidence leads: the pane that shows what it says."""
+"""Targets of evidence: the pane that Enter on a piece of evidence opens."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Evidence, Need, Verdict
 
 ENVIRONMENT = "environment"
-"""Not a pane of Rank, but what its key opens."""
+"""The target that the environment key opens; not a pane of Rank."""
 _SCREENS = {"stacks": "stacks", "flight": "recorder", "gpu": "gpus", "log": "logs"}
-"""Screen that shows what a source said of any rank."""
+"""The screen for each source of evidence that concerns several ranks."""
 _RANK_PANES = {"network": "files", "process": "process", "numerics": "numerics"}
-"""The pane of the rank's own screen that shows it."""
+"""The pane of the Rank screen for each source of evidence."""
 _PORTS = frozenset({"ib-port-down", "nccl-ib-error"})
 _CHILDREN = ("child pid ", "DataLoader worker ")
-"""How evidence about processes that a rank has started begins."""
+"""How evidence about child processes of a rank begins."""
 _NEEDS = {
     "recorder": ("recorder", None),
     "descriptors": ("rank", "files"),
     "logs": ("logs", None),
     "kernel log": ("nodes", "node"),
 }
-"""Screen and pane that show what rules ask for; the rank's stack for all others."""
+"""Screen and pane for each kind of need; the rank's stack for all others."""
 _RANK = re.compile(r"(?<!node )\branks? (\d{1,7})\b")
 _VARIABLE = re.compile(r"\b[A-Z]{2,}(?:_[A-Z0-9]+)+\b")
 _AROUND_NAMES = ":;,()"
 
 
 class Goal(NamedTuple):
-    """Where Enter on a piece of evidence leads."""
+    """The target that Enter on a piece of evidence opens."""
 
     screen: str
     rank: int | None = None
@@ -43,20 +43,20 @@ class Goal(NamedTuple):
     node: str | None = None
 
     def told(self, keys: Mapping[str, str]) -> str:
-        """`→ 3 Rank`, with the key that is pressed there; `keys` as `Keymap.names` has them."""
+        """Return `→ 3 Rank`, with the key that opens it; `keys` as `Keymap.names` has them."""
         there = keys.get(ENVIRONMENT) if self.pane == ENVIRONMENT else None
         words = (keys.get(self.screen), page_names((self.screen,)), there)
         return f"→ {' '.join(filter(None, words))}"
 
 
 def goal_of_need(need: Need) -> Goal:
-    """The pane that shows what a rule has asked for."""
+    """Return the pane that shows what a rule has asked for."""
     screen, pane = _NEEDS.get(need.kind, ("rank", "stack"))
     return Goal(screen, need.rank, pane, need.node if screen == "nodes" else None)
 
 
 def _controller(seen: Evidence, verdict: Verdict) -> int | None:
-    """The controller to blame that a piece of evidence is about, as `Rank.rank` has it."""
+    """Return the culprit controller that a piece of evidence is about, as `Rank.rank` has it."""
     if seen.rank is not None or seen.source != "stacks":
         return None
     some = [one for one in verdict.culprits if one.rank is None and one.pid and one.role]
@@ -65,12 +65,12 @@ def _controller(seen: Evidence, verdict: Verdict) -> int | None:
 
 
 def goal_of(seen: Evidence, verdict: Verdict, nodes: Collection[str]) -> Goal:
-    """The pane that shows what a piece of evidence says.
+    """Return the pane that shows what a piece of evidence says.
 
     Args:
         seen: the evidence.
-        verdict: it belongs to.
-        nodes: names of those of the job.
+        verdict: the verdict it belongs to.
+        nodes: names of the nodes of the job.
     """
     control = _controller(seen, verdict)
     if control is not None:
@@ -84,7 +84,7 @@ def goal_of(seen: Evidence, verdict: Verdict, nodes: Collection[str]) -> Goal:
     if seen.source == "network" and verdict.cause in _PORTS:
         return Goal("gpus", rank, "ports")
     if seen.source == "environment" and rank is not None:
-        # The rank with the unusual environment stands first.
+        # The rank with the unusual environment comes first.
         return Goal("rank", rank, ENVIRONMENT if _VARIABLE.search(seen.text) else "process")
     node = _first_node(seen, nodes)
     if rank is None or _is_of_node(seen, node):
@@ -94,7 +94,7 @@ def goal_of(seen: Evidence, verdict: Verdict, nodes: Collection[str]) -> Goal:
 
 
 def _first_rank(seen: Evidence) -> int | None:
-    """Return the rank of a piece of evidence; the first that its text names stands for several."""
+    """Return the rank of a piece of evidence; the first in its text if there are several."""
     if seen.rank is not None:
         return seen.rank
     match = _RANK.search(seen.text)

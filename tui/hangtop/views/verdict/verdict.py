@@ -1,4 +1,4 @@
-"""The verdict in full: evidence, other explanations, what to do, when, what could not be seen."""
+"""The verdict in full: evidence, other explanations, next steps, timeline, blind spots."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ SHOWN_CULPRITS = 6
 
 
 def verdict_key(verdict: Verdict) -> str:
-    """What a verdict is recognised by from one update to the next."""
+    """Return the key that identifies a verdict from one update to the next."""
     return f"{verdict.cause}:{fold([c.rank for c in verdict.culprits if c.rank is not None])}"
 
 
 def chosen(diagnosis: Diagnosis | None, key: str | None) -> Verdict | None:
-    """The verdict of this key, or the first one."""
+    """Return the verdict with this key, or the first one."""
     verdicts = diagnosis.verdicts if diagnosis is not None else ()
     found = (one for one in verdicts if verdict_key(one) == key)
     past = (one for name, one in past_verdicts(diagnosis) if name == key)
@@ -41,7 +41,7 @@ def chosen(diagnosis: Diagnosis | None, key: str | None) -> Verdict | None:
 
 
 def past_verdicts(diagnosis: Diagnosis | None) -> Iterator[tuple[str, Verdict]]:
-    """The verdicts on attempts that are over, newest attempt first, each with its key."""
+    """Yield the verdicts on ended attempts, newest attempt first, each with its key."""
     attempts = diagnosis.past_attempts if diagnosis is not None else ()
     for place, past in reversed(list(enumerate(attempts))):
         for verdict in past.verdicts:
@@ -56,7 +56,10 @@ def full_lines(
     *,
     live: bool = True,
 ) -> list[Line]:
-    """One verdict, the best without a key: summary, culprits, victims, and faults beside it."""
+    """Return one verdict in full: summary, culprits, victims, and separate faults.
+
+    Without a key the best verdict is used.
+    """
     if snapshot is not None and job is None:
         return nothing_found(snapshot, live=live)
     best = chosen(diagnosis, key)
@@ -91,7 +94,7 @@ def _culprit_lines(verdict: Verdict) -> list[Line]:
 
 
 def _culprit(culprit: Culprit) -> Line:
-    """Return `rank 2  on gpu03  pid 3430`."""
+    """Return `rank 2 on gpu03 pid 3430`."""
     rank = culprit.role or "rank ?"
     if culprit.rank is not None:
         rank = rank_name(culprit.rank, culprit.about)
@@ -118,7 +121,7 @@ def evidence_items(
     key: str | None = None,
     keys: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Item]:
-    """Evidence of a verdict, in its order; `keys` as `Keymap.names` has them."""
+    """Return the evidence of a verdict, in its order; `keys` as `Keymap.names` has them."""
     best = chosen(diagnosis, key)
     if diagnosis is None or best is None:
         return []
@@ -143,7 +146,7 @@ def evidence_items(
 
 
 def need_items(diagnosis: Diagnosis) -> list[Item]:
-    """What rules have asked for, and how that stands."""
+    """Return what rules have asked for, and the state of each request."""
     items = []
     for place, need in enumerate(diagnosis.needs):
         mark = ("✔ ", "good") if need.state == "answered" else ("? ", "warn")
@@ -162,11 +165,11 @@ def need_items(diagnosis: Diagnosis) -> list[Item]:
 
 
 _NEED_ROLES = {"answered": "good", "asked": "warn", "needs consent": "warn"}
-"""How their states look."""
+"""The role of each state of a need."""
 
 
 def other_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
-    """Every verdict but the one that is shown, and what is ruled out, by what was looked at."""
+    """Return every verdict but the shown one, and what is ruled out, with the evidence used."""
     shown = chosen(diagnosis, key)
     if diagnosis is None:
         return []
@@ -198,7 +201,7 @@ def other_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
 
 
 def timeline_items(diagnosis: Diagnosis | None, now: float) -> list[Item]:
-    """What happened when, in local time, and how long after the first."""
+    """Return the events in local time, each with the time since the first."""
     moments = diagnosis.timeline if diagnosis is not None else ()
     items = []
     for place, one in enumerate(moments):
@@ -214,11 +217,11 @@ def timeline_items(diagnosis: Diagnosis | None, now: float) -> list[Item]:
 
 
 _ROLES = {"sign": "culprit", "hung": "bad", "due": "warn", "watched": "dim", "log": "bad"}
-"""How kinds of moments look; the others are plain."""
+"""The role of each kind of event; all others are plain."""
 
 
 def step_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
-    """Next steps of a verdict, with the command that `y` copies, and the key that asks for it."""
+    """Return the next steps of a verdict, with the command that `y` copies and the key for it."""
     best = chosen(diagnosis, key)
     items = []
     for place, (text, command) in enumerate(_steps_of(best), 1):
@@ -238,7 +241,7 @@ def step_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
 
 
 def _steps_of(verdict: Verdict | None) -> Iterable[tuple[str, str]]:
-    """Each next step with the command at its end, if it has one."""
+    """Yield each next step with the command at its end, if it has one."""
     if verdict is None:
         return ()
     return zip_longest(
@@ -247,14 +250,14 @@ def _steps_of(verdict: Verdict | None) -> Iterable[tuple[str, str]]:
 
 
 def key_for(command: str) -> str | None:
-    """The key of the Rank screen that does the same as a command, which asks before it does."""
+    """Return the key of the Rank screen with the effect of a command, after a confirmation."""
     if " --native" in command:
         return "c"
     return "s" if re.search(r"\bstrace -f -p \d", command) else None
 
 
 def _rank_of(verdict: Verdict, command: str) -> Goal | None:
-    """The page of the rank whose process a command is about; None for a child of one."""
+    """Return the page of the rank whose process a command is about; None for a child process."""
     found = re.search(r"(?:--pid|-p) (\d+)", command)
     pid = int(found[1]) if found else None
     ranks = (one.rank for one in verdict.culprits if one.pid == pid and one.rank is not None)
@@ -262,7 +265,7 @@ def _rank_of(verdict: Verdict, command: str) -> Goal | None:
 
 
 def blind_items(diagnosis: Diagnosis | None) -> list[Item]:
-    """What could not be seen, why, and how to change that."""
+    """Return the blind spots, with the reason and the fix of each."""
     items = []
     for place, spot in enumerate(diagnosis.blind_spots if diagnosis else ()):
         who = name_ranks(spot.ranks) if spot.ranks else ", ".join(spot.nodes)
