@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_numerics(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop numerics`."""
+    """Add the arguments of `hangtop numerics`."""
     parser = commands.add_parser(
         "numerics",
         help="where the first inf or nan came from, in a run that looks for it",

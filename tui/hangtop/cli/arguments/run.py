@@ -17,7 +17,7 @@ MAX_FRAMES = 10_000
 
 
 def add_run(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop run`."""
+    """Add the arguments of `hangtop run`."""
     parser = commands.add_parser(
         "run",
         help="start a job prepared for being looked into",
@@ -113,7 +113,7 @@ def _add_numerics(parser: argparse.ArgumentParser) -> None:
 
 
 def batches(text: str) -> tuple[tuple[int, int], ...]:
-    """Read `1,3-5` as first and last batches."""
+    """Parse `1,3-5` to first and last batches."""
     found = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -125,7 +125,7 @@ def batches(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def whole(text: str, least: int = 0, most: int = 10**9) -> int:
-    """Read a number."""
+    """Parse an integer within limits."""
     if not text.strip().isdecimal() or not least <= int(text) <= most:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
     return int(text)

@@ -1,4 +1,4 @@
-"""`hangtop files`: what a rank has open, and who else on its node has that open."""
+"""`hangtop files`: the open files of a rank, and which processes on its node share them."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 SCHEMA = "hangtop.files/1"
 ANSWER_S = 30.0
 BETWEEN_S = 1.0
-"""Seconds between two readings, by which positions are seen to move."""
+"""Seconds between two readings, which show whether positions change."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     arguments = complete(arguments)
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         ranks = chosen_ranks(session, arguments, arguments.rank)
@@ -70,12 +70,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def end_of(item: Descriptor) -> str:
-    """By what the other end of a descriptor is named: a pipe has two ends of one name."""
+    """Return the key of a descriptor's other end: the two ends of a pipe have one name."""
     return f"{item.socket.local}->{item.socket.remote}" if item.socket else f"fd {item.fd}"
 
 
 def holders(found: DescriptorTable, snapshot: Snapshot | None, node: str) -> dict[str, str]:
-    """Who has the other ends of pipes, and who holds locks, by `end_of`."""
+    """Return the holders of other ends of pipes, and of locks, by `end_of`."""
     names = process_names(snapshot, node) if snapshot is not None else {}
     return {
         end_of(item): ", ".join(holder_text(names, one) for one in item.holders)
@@ -85,7 +85,7 @@ def holders(found: DescriptorTable, snapshot: Snapshot | None, node: str) -> dic
 
 
 def who_has(session: Session, rank: Rank, arguments: argparse.Namespace) -> int:
-    """Say who else has one descriptor's file, pipe or socket."""
+    """Report which other processes have one descriptor's file, pipe or socket open."""
     pid = rank.process.pid
     try:
         said = session.holders(rank.node, pid, arguments.fd).result(ANSWER_S)
@@ -115,7 +115,7 @@ def who_has(session: Session, rank: Rank, arguments: argparse.Namespace) -> int:
 def show(
     rank: Rank, found: DescriptorTable, names: dict[str, str], node: str, *, as_json: bool
 ) -> None:
-    """Print all descriptors; ``node`` is what the rank's is called."""
+    """Print all descriptors; ``node`` is the name to show for the rank's node."""
     rows: list[dict[str, Any]] = [
         {
             **msgspec.to_builtins(item),
@@ -140,7 +140,7 @@ def show(
 
 
 def state_of(item: Descriptor, *, moves: bool | None) -> str:
-    """`4.0 KiB of 64 MiB, moves`, `128000 bytes not read`; empty where there is nothing to tell."""
+    """Return `4.0 KiB of 64 MiB, moves`, `128000 bytes not read`; empty without a state."""
     states = []
     if item.position is not None and (item.position or item.size):
         whole = f" of {size(item.size)}" if item.size is not None else ""
@@ -159,7 +159,7 @@ def state_of(item: Descriptor, *, moves: bool | None) -> str:
 
 
 def _queues(socket: Socket) -> Iterator[str]:
-    """Yield what waits in the queues of a socket."""
+    """Yield the bytes waiting in the queues of a socket."""
     if socket.recv_queue and socket.state == "LISTEN":
         yield f"{plural(socket.recv_queue, 'connection')} not accepted"
     elif socket.recv_queue:

@@ -1,4 +1,4 @@
-"""`hangtop logs`: what ranks have printed, told apart; the first error, and what follows."""
+"""`hangtop logs`: the logs of ranks, line by rank; the first error, and its consequences."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 AROUND_S = 30.0
 POLL_S = 0.25
 SLOW_FILES = 32
-"""From so many files on, progress is told."""
+"""Number of files from which progress is shown."""
 PROBLEMS = 20
-"""Files that were not read and are told one by one."""
+"""Number of unreadable files that are listed one by one."""
 ERRORS = ("root", "timeout")
-"""Parts that following tells as they come."""
+"""Parts that following reports as they arrive."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     choice = chosen(arguments)
     if not arguments.path and not arguments.follow:
         from hangtop.cli.jobs.joblogs import live
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def tell_unread(paths: Iterable[str], *, follow: bool) -> None:
-    """Say on stderr which paths have no log, and why."""
+    """Report on stderr which paths have no log, and why."""
     for path in paths:
         why, name = refused(path), clean(path, 200)
         text = f"{name} is not read: {why}" if why else f"no log in {name}"
@@ -86,7 +86,7 @@ def tell_unread(paths: Iterable[str], *, follow: bool) -> None:
 
 
 def read_with_status(logs: Sequence[Found], *, everything: bool) -> list[FileLog]:
-    """Read logs; shows how many are read where there are many."""
+    """Read logs, showing the progress where there are many."""
     with StatusLine() as status:
         total = len(logs)
 
@@ -98,14 +98,14 @@ def read_with_status(logs: Sequence[Found], *, everything: bool) -> list[FileLog
 
 
 def tell_recorders(runs: Iterable[str]) -> None:
-    """Say on stderr which folders hold recorders that ranks left when they ended."""
+    """Report on stderr which folders hold recordings of ranks that ended."""
     for path in runs:
         command = spelt_or_why(("hangtop", "flight", operand(path)))
         print(f"hangtop: which rank waited for which: {command}", file=sys.stderr)
 
 
 def finished_in(runs: Sequence[str]) -> set[int]:
-    """Return the ranks of some runs that say in their recorders that they finished."""
+    """Return the ranks of some runs whose recordings say that they finished."""
     if not runs:
         return set()
     from hangtop_core.dumps.load import load
@@ -115,7 +115,7 @@ def finished_in(runs: Sequence[str]) -> set[int]:
 
 
 def chosen(arguments: argparse.Namespace) -> Choice:
-    """Which lines are asked for; an empty choice where none are."""
+    """Return which lines are asked for; an empty choice for none."""
     try:
         ranks = parse(",".join(arguments.rank)) if arguments.rank else None
         grep = re.compile(arguments.grep) if arguments.grep else None
@@ -132,7 +132,7 @@ def print_around(found: Sequence[Found], arguments: argparse.Namespace, choice: 
     kept = Kept()
     files = []
     try:
-        # Of a time without its day the last one is meant at which the logs were written.
+        # A time without a date is the last such time at which the logs were written.
         last = max(ends_at(one.path) for one in found)
         at = stamp(f"{text} ", last + AROUND_S)
         if at is None:
@@ -156,7 +156,7 @@ def _day(at: float) -> str:
 
 
 def follow(arguments: argparse.Namespace, choice: Choice) -> int:
-    """Print lines as they come, and errors as they are understood; sum up at the end."""
+    """Print lines as they arrive, and errors as they are understood; sum up at the end."""
     follower, names_of = Follower(arguments.path, choice), redacting.of(arguments)
     try:
         while True:
@@ -176,7 +176,7 @@ def follow(arguments: argparse.Namespace, choice: Choice) -> int:
 
 
 def tell_error(record: Record, names_of: Renamer) -> None:
-    """Say on stderr what an error means, as soon as it is whole."""
+    """Report on stderr what an error means, as soon as it is complete."""
     if record.part in ERRORS:
         whose = names([record.rank]) if record.rank is not None else "a process"
         text = names_of.text(record.means or record.text)
@@ -184,7 +184,7 @@ def tell_error(record: Record, names_of: Renamer) -> None:
 
 
 def tell_problems(files: Iterable[FileLog]) -> None:
-    """Say on stderr what was not read."""
+    """Report on stderr what was not read."""
     files = list(files)
     bad = [one for one in files if one.problem is not None]
     for one in bad[:PROBLEMS]:

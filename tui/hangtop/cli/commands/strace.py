@@ -1,4 +1,4 @@
-"""`hangtop strace`: the system calls of some ranks for some seconds, folded and saved."""
+"""`hangtop strace`: trace the system calls of some ranks for some seconds, fold and save them."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 SCHEMA = "hangtop.strace/1"
 COST = "every system call of theirs stops for an instant at its start and end"
 ENDING_S = 15.0
-"""Seconds that a node has to end a trace."""
+"""Seconds that a node gets to end a trace."""
 ANSWER_S = 5.0
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     arguments = complete(arguments)
     if arguments.readonly:
         raise UsageError("strace pauses ranks, and --readonly forbids that")
@@ -75,16 +75,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def others(session: Session, ranks: Sequence[Rank]) -> dict[tuple[str, int], dict[str, str]]:
-    """Whose the other ends of sockets are, by node and pid of their rank.
+    """Return the other ends of sockets, by node and pid of their rank.
 
-    As descriptors that are open now tell; ranks that do not answer in time are left out.
+    They are derived from the descriptors open now; ranks that do not answer in time are left out.
     """
     pids = pids_of(ranks)
     chosen = {(node, pid) for node, some in pids.items() for pid in some}
     snapshot = _read(session, pids)
     if snapshot is None:
         return {}
-    # Of sockets to other nodes the tables there tell whose the other end is.
+    # The other end of a socket to another node is in the tables of that node.
     far: dict[str, set[int]] = {}
     known = peers(snapshot)
     for one in _of(snapshot, chosen):
@@ -95,7 +95,7 @@ def others(session: Session, ranks: Sequence[Rank]) -> dict[tuple[str, int], dic
 
 
 def _read(session: Session, pids: Mapping[str, Collection[int]]) -> Snapshot | None:
-    """Have descriptors read; the picture with what has come in time."""
+    """Have descriptors read; return the snapshot with those that arrived in time."""
     wait([session.descriptors(node, list(some)) for node, some in pids.items()], timeout=ANSWER_S)
     at = time.time()
     update = session.wait(lambda update: update.snapshot.at >= at, ANSWER_S)
@@ -140,13 +140,13 @@ class Traced:
         self._calls = Calls(rank.process.pid)
 
     def start(self, session: Session) -> None:
-        """Ask for it."""
+        """Start the trace."""
         rank, seconds = self.rank, self._arguments.for_s
         self.future = session.strace(rank.node, rank.process.pid, seconds, self._take)
 
     def _take(self, lines: Sequence[str]) -> None:
         self.count += len(lines)
-        if self._renamer.names:  # what is saved stays as it is
+        if self._renamer.names:  # the saved trace is not redacted
             lines = self._renamer.lines(list(lines))
         pid = self.rank.process.pid
         for one in lines:
@@ -166,7 +166,7 @@ class Traced:
             self.error += f"\n    {clean(fix)}" if fix else ""
 
     def print(self) -> None:
-        """Print what came, and where it is saved."""
+        """Print the trace, and where it is saved."""
         say = partial(print, file=sys.stderr) if self._arguments.lines else print
         pid = self.rank.process.pid
         head = f"{self.rank.name}  pid {pid} on {clean(self._renamer.text(self.rank.node))}"
@@ -198,7 +198,7 @@ class Traced:
             )
 
     def document(self) -> dict[str, Any]:
-        """The same for programs."""
+        """Return the trace, for programs."""
         rows = [
             {**msgspec.to_builtins(row), "other_end": self._other(row.on)}
             for row in self._calls.rows(self._arguments.filter)

@@ -1,4 +1,4 @@
-"""`hangtop watch`: wait until a job hangs, then say why, write it down and run a command."""
+"""`hangtop watch`: wait until a job hangs, then diagnose it, save files and run a command."""
 
 from __future__ import annotations
 
@@ -45,29 +45,32 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 5.0
 SAMPLE_EVERY_S = 30.0
-"""Seconds between two stacks of what never rests; once it has moved for a while, six times that."""
+"""Seconds between two stacks of a rank that never rests; six times that once it was active for a
+while.
+"""
 REST_SHARE = 0.5
-"""Of --hang-after: how long a rank has to rest before its stack is taken."""
+"""Share of --hang-after for which a rank has to rest before its stack is taken."""
 BUDGET = 0.001
-"""Share of one core of a node that passes may take, and again the stacks of what moves: with what
-the probe and this process take besides, less than 0.5 %."""
+"""Share of one core of a node for passes, and again for the stacks of active ranks: with what the
+probe and this process use besides, less than 0.5 %.
+"""
 STACKS_S = 60.0
-"""Seconds for the stacks of all ranks that are written down."""
+"""Seconds to wait for the stacks of all ranks that are saved."""
 NOW_S = 5.0
 JUMP_S = 5.0
-"""Seconds by which the clock has to be set at once, or the machine to sleep, to begin anew."""
+"""Least jump of the clock, or sleep of the machine, in seconds, after which to start anew."""
 RECENT = 12
-"""Updates that are written down with a hang: a minute before it was told, at the usual interval."""
+"""Updates saved with a hang: the minute before it was reported, at the usual interval."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     arguments = complete(arguments, sample_every=SAMPLE_EVERY_S, interval=INTERVAL_S)
     rest = arguments.hang_after * REST_SHARE
     files = HangFiles(arguments.output, arguments.keep) if arguments.output is not None else None
     options = session_options(arguments)
     every = min(options.sample_every, rest)
-    budget = BUDGET * max(INTERVAL_S / options.interval, 1.0)  # who looks more often may pay more
+    budget = BUDGET * max(INTERVAL_S / options.interval, 1.0)  # shorter intervals may cost more
     options = replace(options, rest=rest, sample_every=every, budget=budget)
     teller = Teller(redacting.of(arguments), json=arguments.json)
     watch = Watch(arguments, files, teller)
@@ -117,21 +120,21 @@ class Watch:
         self.hangs = Hangs()
         self.seen: Update | None = None
         self.recent: deque[Update] = deque(maxlen=RECENT)
-        """The latest updates, oldest first: how it came to a hang."""
+        """The latest updates, oldest first: the time before a hang."""
         self.left = 0
-        """The exit status by the job that has ended last."""
+        """The exit status for the job that ended last."""
         self.hung: dict[str, int] = {}
-        """By key of a job that hangs: the exit status for that."""
+        """Exit status by key of each job that hangs."""
 
         self.patience: float | None = arguments.wait_for_job
-        """Seconds within which there has to be a job; None once there was one, or for ever."""
+        """Seconds within which a job must appear; None once one did, or for no limit."""
         self.began = time.monotonic()
         self.told_named = False
 
     def run(self, session: Session) -> int | None:
-        """Watch until there is a reason to end; returns the exit status.
+        """Watch until there is a reason to end; return the exit status.
 
-        None when the clock was set meanwhile: times that were noted before mean nothing any more.
+        None when the clock was set meanwhile: times recorded before that are meaningless.
         """
         self.session = session
         clock = time.time() - time.monotonic()
@@ -159,7 +162,7 @@ class Watch:
                 self.tell_named()
 
     def take(self, update: Update) -> int | None:
-        """Tell what has happened; returns the exit status if that is what was waited for."""
+        """Report the events of an update; return the exit status if the awaited event occurred."""
         self.teller.nodes(update.snapshot)
         for one in self.hangs.fold(update, self.arguments.job_key):
             self.renamer.learn(update.snapshot)
@@ -181,7 +184,7 @@ class Watch:
         """End when there has been no job so far.
 
         Raises:
-            NoJobError: saying what was looked at.
+            NoJobError: says what was observed.
         """
         if self.seen is None:
             raise NoNodeError("no node has answered")
@@ -189,7 +192,7 @@ class Watch:
             raise no_job(self.seen.snapshot, self.arguments.job_key, self.arguments.pid)
 
     def tell_named(self) -> None:
-        """Say once of processes the user named that they are no ranks, as far as is seen now."""
+        """Report, once, that processes the user named are not ranks, as far as is seen now."""
         if self.told_named or self.hangs.any or self.seen is None or not self.arguments.pid:
             return
         self.told_named = True
@@ -197,7 +200,7 @@ class Watch:
         print(f"hangtop: {error}; waiting until there is a job", file=sys.stderr, flush=True)
 
     def hang(self, one: Happened, diagnosis: Diagnosis) -> None:
-        """Tell of a hang, write it down, and run the command."""
+        """Report a hang, save its files, and run the command."""
         self.hung[one.job.key] = exit_status(diagnosis)
         self.teller.tell(one)
         written = self.write(self.files, one, diagnosis) if self.files is not None else None
@@ -207,7 +210,7 @@ class Watch:
             self.teller.ran(argv, run_command(argv, told, limit, apart=self.arguments.json))
 
     def write(self, files: HangFiles, one: Happened, diagnosis: Diagnosis) -> Path | None:
-        """Write down what is known of a hang; returns the directory, None where that failed."""
+        """Save the files of a hang; return the directory, None where that failed."""
         stacks = self.stacks(one.job)  # asked for first, so that the capture has them, too
         diagnosis = self.renamer.one(diagnosis)
         texts = {
@@ -224,7 +227,7 @@ class Watch:
         return written
 
     def capture(self, folder: Path, one: Happened) -> None:
-        """Write what was observed lately into one file, which `hangtop open` shows."""
+        """Write the latest updates into one file, which `hangtop open` shows."""
         latest = self.session.latest
         known = [*self.recent, *([latest] if latest and latest is not self.seen else [])]
         facts = Facts(
@@ -235,11 +238,11 @@ class Watch:
         )
         try:
             save(folder / CAPTURE, known, facts, self.renamer.for_file(), self.session.commands)
-        except CaptureWriteError as error:  # the texts are there, and tell most
+        except CaptureWriteError as error:  # the texts are saved, and hold the most important facts
             self.teller.not_written(folder / CAPTURE, str(error))
 
     def stacks(self, job: Job) -> str:
-        """The stacks of all ranks now, merged, as text."""
+        """Return the stacks of all ranks now, merged, as text."""
         wanted = pids_by_node(job)
         try:
             answered: set[str] = set()
@@ -258,9 +261,9 @@ class Watch:
 
 
 def _status_at_end(one: Happened, hung: int) -> int:
-    """The exit status for a job that has ended: of its hang, if that lasted until then.
+    """Return the exit status for an ended job: that of its hang, if it hung to the end.
 
-    ``hung`` is what was said of its hang, which is 0 once it moved: as it gave up, it may have.
+    ``hung`` is the status of its hang, 0 once it made progress: it may have as it gave up.
     """
     if one.diagnosis is not None and one.diagnosis.hung_until_end:
         return exit_status(one.diagnosis)

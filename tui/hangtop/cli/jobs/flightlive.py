@@ -1,4 +1,4 @@
-"""`hangtop flight` on running ranks: reads their recorders now, and says how, or why not."""
+"""`hangtop flight` on running ranks: read their recorders now, and report how, or why not."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from hangtop_core.model.updates import Update
 
 TWICE_S = 1.5
-"""Seconds between two readings: what a recorder has in flight may only be under way."""
+"""Seconds between two readings: an operation in flight may merely be in progress."""
 ANSWER_S = 60.0
-"""Seconds to wait for all nodes, without --trigger and gdb; the request has 30 itself."""
+"""Seconds to wait for all nodes, without --trigger and gdb; the request itself has 30."""
 
 NO_ENTRY = (-1, 0)
-"""How far a rank has come whose recorder is empty."""
+"""The progress of a rank whose recorder is empty."""
 
 
 def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | None:
-    """Run the command; returns the exit status.
+    """Run the command; return the exit status.
 
-    None where no job runs, and there are dumps where torch writes them on this machine.
+    None where no job runs, and torch's default place on this machine has dumps.
     """
     arguments = complete(arguments)
     if arguments.readonly:
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | N
 
 
 def _refused(job: Job) -> NoReturn:
-    """Say whose the ranks are that cannot be looked into, and how they can."""
+    """Report whose the ranks are that may not be inspected, and how they can be."""
     first = job.unnumbered[0]
     why, _, fix = (first.denied or "nothing in their environment says which ranks").partition("; ")
     pids = name_pids([process.pid for process in job.unnumbered])
@@ -102,7 +102,7 @@ def _refused(job: Job) -> NoReturn:
 
 
 def _names_targets(arguments: argparse.Namespace) -> bool:
-    """Whether ranks were named by any option, so that files of whoever will not do."""
+    """Return whether an option names ranks, so that arbitrary dump files must not be used."""
     named = (arguments.nodes, arguments.hostfile, arguments.job, arguments.pid, arguments.job_key)
     return any(named) or arguments.trigger or arguments.allow_inject
 
@@ -112,17 +112,17 @@ def _has_dumps() -> bool:
 
 
 def ask(session: Session, job: Job, arguments: argparse.Namespace) -> bool:
-    """Read the recorders of all ranks, twice where they have anything; whether they moved on."""
+    """Read the recorders of all ranks, twice if they have entries; return whether they progress."""
     _ask(session, job, arguments.trigger, arguments.allow_inject)
     before = _now(session, job)
     if not any(place not in (None, NO_ENTRY) for place in before.values()):
         return False
     time.sleep(TWICE_S)
-    # What a rank was made to write is as it was: only those that answer by themselves move.
+    # A triggered dump does not change: only ranks that answer by themselves can progress.
     _ask(session, job, False, False, only=_answering(session, job))
     after = _now(session, job)
     return any(
-        # Who was not read before may have been there all along.
+        # A rank that was not read before may have been there all along.
         place is not None and after.get(key) not in (None, NO_ENTRY, place)
         for key, place in before.items()
     )
@@ -165,7 +165,7 @@ def _latest(session: Session, job: Job) -> tuple[Rank, ...]:
 
 
 def _now(session: Session, job: Job) -> dict[tuple[str, int], tuple[int, int] | None]:
-    """How far every rank has come: its newest entry, and how many are not over.
+    """Return the progress of every rank: its newest entry, and the number of active entries.
 
     None where its recorder could not be read.
     """
@@ -181,7 +181,7 @@ def _now(session: Session, job: Job) -> dict[tuple[str, int], tuple[int, int] | 
 
 
 def _answering(session: Session, job: Job) -> dict[str, set[int]]:
-    """Ranks whose recorders were read from the ranks themselves, by node."""
+    """Return the ranks whose recorders were read from the ranks themselves, by node."""
     found: dict[str, set[int]] = {rank.node: set() for rank in job.ranks}
     for rank in _latest(session, job):
         said = rank.recorder
@@ -196,9 +196,9 @@ _BY_THEMSELVES = ("server", "debug-server")
 def judged(
     update: Update, job: Job, gets_on: bool, arguments: argparse.Namespace
 ) -> tuple[FlightDiagnosis, Picture | None]:
-    """What is concluded from the recorders of a job, and what is shown of them.
+    """Return the diagnosis from the recorders of a job, and the recorders to show.
 
-    Where other names are asked for, both are made of ranks that have them.
+    Where other names are requested, both use ranks with those names.
     """
     verdict = update.diagnoses.get(job.key)
     renamer = redacting.of(arguments)
@@ -212,10 +212,10 @@ def judged(
 def concluded(
     seen: Picture | None, job: Job, gets_on: bool, by_stacks: Diagnosis | None
 ) -> FlightDiagnosis:
-    """What the recorders show; without verdicts where the ranks get on.
+    """Return the diagnosis from the recorders; without verdicts where the ranks make progress.
 
-    A rank that makes a group has issued nothing, so recorders alone would blame it: that stacks
-    show it comes first.
+    A rank that creates a group has issued nothing, so the recorders alone would name it the
+    culprit: a diagnosis by stacks takes precedence.
     """
     diagnosis = seen.diagnosis if seen is not None else empty(job.ranks)
     if gets_on:
@@ -226,14 +226,14 @@ def concluded(
 
 
 def status_of(diagnosis: FlightDiagnosis, seen: Picture | None) -> int:
-    """The exit status that tells a script what recorders show; 13 where none has an entry."""
+    """Return the exit status for the diagnosis; 13 where no recorder has an entry."""
     if seen is None or not diagnosis.flight.entries:
         return 13
     return 0 if diagnosis.state == "unknown" else exit_status(diagnosis)
 
 
 def keep(diagnosis: FlightDiagnosis, arguments: argparse.Namespace) -> None:
-    """Write the document to the file that was asked for, if one was."""
+    """Write the document to the requested file, if any."""
     if not arguments.output:
         return
     try:
@@ -248,7 +248,7 @@ def show(
     arguments: argparse.Namespace,
     ranks: Collection[int] | None,
 ) -> None:
-    """Print it in the form that was asked for."""
+    """Print the diagnosis in the requested form."""
     if arguments.json:
         print(to_json(diagnosis).decode())
     elif arguments.entries and seen is not None:

@@ -1,4 +1,4 @@
-"""`diagnose`, `dump` and `flight` on a capture: the same output, and no node is asked."""
+"""`diagnose`, `dump` and `flight` on a capture: the same output, without asking any node."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from hangtop_core.model.updates import Update
 
 NOT_HERE = ("nodes", "hostfile", "job", "command", "kube", "ray")
-"""Options that say on which nodes."""
+"""Options that name nodes."""
 
 
 def only(paths: Sequence[str]) -> str | None:
-    """The capture that is named; None when there is none among some files.
+    """Return the path of the capture; None when there is none among the files.
 
     Raises:
         UsageError: there are other files beside it.
@@ -41,11 +41,11 @@ def only(paths: Sequence[str]) -> str | None:
 
 
 def picture(path: str, job_key: str | None) -> tuple[Update, Job]:
-    """The newest picture of a capture, and the job in it.
+    """Return the newest snapshot of a capture, and its job.
 
     Raises:
         BadCaptureError: it cannot be opened.
-        NoJobError: it holds no job, or none of that key.
+        NoJobError: it holds no job, or none with that key.
     """
     capture, notices = opened(path)
     tell(notices)
@@ -58,20 +58,20 @@ def picture(path: str, job_key: str | None) -> tuple[Update, Job]:
 
 
 def no_targets(arguments: argparse.Namespace) -> None:
-    """Refuse options that say on which nodes.
+    """Refuse options that name nodes.
 
     Raises:
-        UsageError: when there is one.
+        UsageError: there is one.
     """
     if any(getattr(arguments, name, None) for name in NOT_HERE):
         raise UsageError("a capture is looked at without any node: leave out which ones")
 
 
 def diagnosis_of(arguments: argparse.Namespace) -> tuple[Diagnosis, Snapshot]:
-    """What is concluded from a capture now, and from which picture.
+    """Return a fresh diagnosis of a capture, and the snapshot it is based on.
 
     Raises:
-        BadCaptureError: it is damaged, and what was concluded of this job is lost.
+        BadCaptureError: it is damaged, and the diagnosis of this job is lost.
     """
     no_targets(arguments)
     update, job = picture(arguments.capture, arguments.job_key)
@@ -85,10 +85,10 @@ def diagnosis_of(arguments: argparse.Namespace) -> tuple[Diagnosis, Snapshot]:
 
 
 def numerics(arguments: argparse.Namespace, path: str) -> list[Numerics]:
-    """What the ranks in a capture had found that is not finite.
+    """Return the non-finite values that the ranks in a capture had found.
 
     Raises:
-        NoLogError: none of them looked for that.
+        NoLogError: no rank looked for them.
     """
     no_targets(arguments)
     if arguments.batch:
@@ -110,7 +110,7 @@ def numerics(arguments: argparse.Namespace, path: str) -> list[Numerics]:
 
 
 def flight(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int:
-    """Print what the flight recorders in a capture show; returns the exit status."""
+    """Print what the flight recorders in a capture show; return the exit status."""
     if arguments.tui:
         raise UsageError(
             "--tui shows dump files", f"`{opening(arguments.path[0])}` shows it, on Recorder."

@@ -1,4 +1,4 @@
-"""`hangtop logs` without files: the logs of a job that is there, found by its descriptors."""
+"""`hangtop logs` without files: the logs of a running job, found by its descriptors."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Job, Snapshot
 
 LIVE_S = 20.0
-"""Seconds that the logs of one node may take."""
+"""Limit in seconds for the logs of one node."""
 LIVE_WINDOW = 1 << 20
-"""Bytes from the end of each log."""
+"""Bytes to read from the end of each log."""
 
 
 def live(arguments: argparse.Namespace, choice: Choice) -> int:
-    """Read the logs of a job that is there, found by the descriptors of its processes."""
+    """Read the logs of a running job, found by the descriptors of its processes."""
     arguments = complete(arguments)
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         update, _ = find_job(session, arguments.job_key, arguments.pid)
@@ -63,7 +63,7 @@ def captured(arguments: argparse.Namespace, choice: Choice) -> int:
 def show(
     snapshot: Snapshot, job: Job, arguments: argparse.Namespace, choice: Choice, more: str
 ) -> int:
-    """Print what was read, and how to read the rest; returns the exit status."""
+    """Print what was read, and how to read the rest; return the exit status."""
     for lack in lacking(job, snapshot.outputs):
         where = f" on {clean(', '.join(lack.nodes), 60)}" if len(snapshot.nodes) > 1 else ""
         print(f"no log of {names(lack.ranks)}{where}: {lack.why}", file=sys.stderr)

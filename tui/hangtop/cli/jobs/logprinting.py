@@ -1,4 +1,4 @@
-"""What `hangtop logs` prints: the report on logs, or chosen lines with their ranks."""
+"""The output of `hangtop logs`: the report on logs, or chosen lines with their ranks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from hangtop.cli.output.redacting import Renamer
 
 SHOWN_LABELS = 12
-"""Of those whose lines there are, where none was wanted."""
+"""Number of labels to list, of those that have lines, where none matched."""
 NO_MATCH = 1
-"""Exit status where there are lines, and none of those that are wanted."""
+"""Exit status where there are lines, but none matches."""
 _DIGITS = re.compile(r"(\d{1,9})")
 
 
 def renamer(arguments: argparse.Namespace, files: Sequence[FileLog]) -> Renamer:
-    """Other names where they are asked for, also for the nodes that these logs tell of."""
+    """Return a renamer for the requested names, also for the nodes that these logs mention."""
     found = redacting.of(arguments)
     found.learn_hosts(one.place.node for one in files)
     found.learn_hosts(s.origin.node for one in files for s in one.streams)
@@ -44,9 +44,9 @@ def report(
     more: str = "--all reads it",
     finished: Collection[int] = (),
 ) -> int:
-    """Print what logs say, of a job of which these ranks live; returns the exit status.
+    """Print the report on logs of a job whose ranks ``alive`` run; return the exit status.
 
-    ``more`` says how to read what was not read; ``finished`` ranks left without an error.
+    ``more`` says how to read what was not read; ``finished`` ranks exited without an error.
     """
     files = renamer(arguments, files).several(list(files), FileLog)
     judged = judge(files, alive=alive, finished=finished)
@@ -61,7 +61,7 @@ def report(
 
 
 def print_kept(kept: Kept, files: Sequence[FileLog], choice: Choice, names_of: Renamer) -> int:
-    """Print the lines that are wanted; returns the exit status: as of grep, 1 where none is."""
+    """Print the matching lines; return the exit status: as for grep, 1 where none matches."""
     if print_lines(kept.shown(files, choice), names_of):
         return 0
     print("hangtop: no such line", file=sys.stderr)
@@ -79,7 +79,7 @@ def _by_number(label: str) -> list[tuple[int, str]]:
 
 
 def print_lines(lines: Iterable[Shown], names_of: Renamer) -> int:
-    """Print lines, each with its rank and node; returns how many."""
+    """Print lines, each with its rank and node; return their number."""
     some = list(lines)
     for one, text in zip(some, names_of.lines([one.text for one in some]), strict=True):
         print(f"[{_label(one, names_of)}] {text}")
@@ -87,5 +87,5 @@ def print_lines(lines: Iterable[Shown], names_of: Renamer) -> int:
 
 
 def _label(one: Shown, names_of: Renamer) -> str:
-    """Whose a line is: `node-1:3`, `node-1:local 1`, or `-` of nobody."""
+    """Return the label of a line: `node-1:3`, `node-1:local 1`, or `-` for no rank."""
     return f"{clean(names_of.text(one.node), 40)}:{one.who}" if one.node else one.who

@@ -1,4 +1,4 @@
-"""What the headless commands share: a session, the job in it, and what is said while waiting."""
+"""Shared parts of the headless commands: a session, its job, and progress while waiting."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """What was found when all nodes had answered, or somebody lost patience."""
+    """The result of waiting until all nodes answered, or until the user pressed Ctrl-C."""
 
     update: Update
     interrupted: bool = False
@@ -50,8 +50,8 @@ def find_job(session: Session, key: str | None, pids: Sequence[int] = ()) -> Fou
     """Wait until there is a job, and return the update that shows it.
 
     Raises:
-        NoJobError: when there is none; a NoNodeError when no node answers.
-        KeyboardInterrupt: by Ctrl-C, when no node has answered with a job by then.
+        NoJobError: there is none; a NoNodeError when no node answers.
+        KeyboardInterrupt: Ctrl-C came before any node had answered with a job.
     """
     with StatusLine() as status:
         status.show(
@@ -73,9 +73,9 @@ def find_job(session: Session, key: str | None, pids: Sequence[int] = ()) -> Fou
 
 
 def wait_for_job(session: Session, key: str | None, *, named: bool) -> Update | None:
-    """Wait for a job, and until the numbers of its ranks are known; not for long where none is.
+    """Wait for a job, and until its ranks have numbers; only briefly where none starts.
 
-    One that is ``named`` may just be starting.
+    A ``named`` job may just be starting.
     """
     look = SETTLE_S if named else max(LOOK_S - session.age_s, LEAST_LOOK_S)
     met = session.wait(lambda update: has_job(update, key), look)
@@ -89,7 +89,7 @@ def wait_for_job(session: Session, key: str | None, *, named: bool) -> Update | 
 
 
 def _grown(session: Session, key: str | None) -> Update | None:
-    """Wait as long as processes that were named have just started; None where none is a job."""
+    """Wait while named processes have just started; return None where none is a job."""
 
     def is_known(update: Update) -> bool:
         return has_job(update, key) or not is_young(update.snapshot)
@@ -99,7 +99,7 @@ def _grown(session: Session, key: str | None) -> Update | None:
 
 
 def _has_programs(session: Session) -> bool:
-    """Whether there are Python programs, of which only stacks may tell that they are a job."""
+    """Return whether there are Python programs that only stacks can show to be a job."""
     nodes = session.latest.snapshot.nodes if session.latest is not None else ()
     return any(node.python_processes for node in nodes)
 
@@ -107,7 +107,7 @@ def _has_programs(session: Session) -> bool:
 def wait_for_nodes(session: Session, status: StatusLine) -> bool:
     """Wait until all nodes have answered or failed.
 
-    Returns whether Ctrl-C ended that: then those that have answered are all there is.
+    Return whether Ctrl-C ended the wait: then only the nodes that answered are used.
     """
 
     def told(update: Update) -> bool:
@@ -132,7 +132,7 @@ def wait_for_nodes(session: Session, status: StatusLine) -> bool:
 
 
 def tell_unseen(snapshot: Snapshot) -> None:
-    """Say on stderr which nodes were not observed, and why: nodes with one reason together."""
+    """Report on stderr which nodes were not observed, and why; grouped by reason."""
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for node in snapshot.nodes:
         if node.state not in OBSERVED:
@@ -145,7 +145,7 @@ def tell_unseen(snapshot: Snapshot) -> None:
 
 
 def tell_unanswered(asked: Mapping[str, Future[Any]], seconds: float) -> None:
-    """Say on stderr which nodes did not answer a request, each waited for that long, and why."""
+    """Report on stderr which nodes did not answer a request within its limit, and why."""
     for node, future in asked.items():
         try:
             future.result(seconds)
@@ -154,11 +154,11 @@ def tell_unanswered(asked: Mapping[str, Future[Any]], seconds: float) -> None:
 
 
 def choose(snapshot: Snapshot, key: str | None) -> Job:
-    """The job asked for, or the first; says on stderr when there was a choice.
+    """Return the job asked for, or the first; report on stderr when there was a choice.
 
     Raises:
-        UsageError: when several jobs answer to the key.
-        NoJobError: when none does.
+        UsageError: several jobs match the key.
+        NoJobError: none does.
     """
     jobs = [job for job in training(snapshot) if key is None or answers_to(job, key)]
     if not jobs:
@@ -177,11 +177,11 @@ def choose(snapshot: Snapshot, key: str | None) -> Job:
 
 
 def chosen_ranks(session: Session, arguments: argparse.Namespace, text: str) -> list[Rank]:
-    """Return the ranks of the job that a person names as `2` or `0-3,8`, or else by --pid.
+    """Return the ranks of the job that the user named as `2` or `0-3,8`, or else by --pid.
 
     Raises:
-        UsageError: when that cannot be read.
-        NoJobError: when one of them is not there, or there is no job.
+        UsageError: the text cannot be parsed.
+        NoJobError: one of the ranks does not exist, or there is no job.
     """
     wanted = _named_ranks(text) if text else frozenset(arguments.pid)
     if not wanted:
@@ -207,7 +207,7 @@ def chosen_ranks(session: Session, arguments: argparse.Namespace, text: str) -> 
 
 
 def _lacks(job: Job, missing: Collection[int], *, by_pid: bool) -> NoJobError:
-    """Return why ranks are not there that were named, by numbers or by pids."""
+    """Return the error for named ranks that do not exist, by numbers or by pids."""
     unread = [one for one in job.unnumbered if by_pid and one.pid in missing and one.denied]
     if unread:
         pids = name_pids([one.pid for one in unread])
@@ -226,12 +226,12 @@ def _named_ranks(text: str) -> frozenset[int]:
 
 
 def ranks_of(job: Job) -> str:
-    """How many ranks a job has, in words."""
+    """Return how many ranks a job has, in words."""
     return plural(len(job.ranks), "rank") if job.ranks else "no ranks yet"
 
 
 def no_job(snapshot: Snapshot, key: str | None, pids: Sequence[int] = ()) -> NoJobError:
-    """Say what was looked for and what was found instead."""
+    """Return the error that says what was searched for and what was seen instead."""
     silent = [line for node in snapshot.nodes for line in _silence(node)]
     observed = sum(node.state in OBSERVED for node in snapshot.nodes)
     if not observed:
@@ -281,7 +281,7 @@ def _processes_seen(node: Node) -> Iterator[str]:
 
 
 def _no_ranks(snapshot: Snapshot, pids: Sequence[int]) -> NoJobError:
-    """Say what the processes are that were named, of which none is a rank."""
+    """Return the error that describes the named processes, none of which is a rank."""
     given = ", ".join(str(pid) for pid in pids)
     found = [one for job in snapshot.jobs if only_named(job) for one in job.unnumbered]
     if not found:
@@ -305,7 +305,7 @@ def _no_ranks(snapshot: Snapshot, pids: Sequence[int]) -> NoJobError:
 
 
 def _silence(node: Node) -> list[str]:
-    """Why a node is not ready, and what to do about it; nothing of one that is."""
+    """Return why a node is not ready, and what to do about it; nothing for a ready one."""
     if node.state == "ready":
         return []
     text = f"{clean(node.name)} is {node.state}: {clean(node.cause or 'no answer yet')}"
@@ -313,7 +313,7 @@ def _silence(node: Node) -> list[str]:
 
 
 def exit_status(diagnosis: Diagnosis) -> int:
-    """The exit status that tells a script what was found; `unknown` explains nothing."""
+    """Return the exit status of a diagnosis; `unknown` explains nothing."""
     if diagnosis.state == "hung" or diagnosis.hung_until_end:
         return 10 if any(one.cause != "unknown" for one in diagnosis.verdicts) else 11
     return 13 if diagnosis.state == "unknown" else 0

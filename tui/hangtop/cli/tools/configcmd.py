@@ -1,4 +1,4 @@
-"""`hangtop config`: where the config file is, what it says, and one with everything in it."""
+"""`hangtop config`: the path of the config file, its values, and a template with every option."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ INSTEAD = {
     "init": "module load python",
     "sample_every": 5.0,
 }
-"""Something to begin with where the default is nothing."""
+"""Example values where the default is empty."""
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was asked for.
 
     Raises:
-        UsageError: when the file cannot be used.
+        UsageError: the file cannot be used.
     """
     path = config.config_path()
     if arguments.path:
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def as_data(path: Path, options: Mapping[str, Any], keymap: Keymap) -> dict[str, Any]:
-    """What the file sets, and all it could (schema `hangtop.config/1`)."""
+    """Return what the file sets, and everything it could set (schema `hangtop.config/1`)."""
     return {
         "schema": "hangtop.config/1",
         "hangtop": __version__,
@@ -94,7 +94,7 @@ def as_data(path: Path, options: Mapping[str, Any], keymap: Keymap) -> dict[str,
 
 
 def document() -> str:
-    """A config file with every option and every key, each commented out with its default."""
+    """Return a config file with every option and every key, each commented out with its default."""
     lines = [
         "# Defaults for hangtop's options, and its keys. What is given on the command line wins.",
         "# Take away the # of what you change.",
@@ -134,7 +134,7 @@ def _own_keys(keymap: Keymap) -> dict[str, tuple[str, ...]]:
 
 
 def _toml(value: Any) -> str:
-    """A value as TOML writes it; texts as basic strings, which are JSON's but for `\\/`."""
+    """Return a value in TOML; texts as basic strings, which are JSON's except for `\\/`."""
     import json
 
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""`hangtop core --take`: a core of a rank that runs, after saying what it costs."""
+"""`hangtop core --take`: take a core of a running rank, after showing the cost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     arguments = complete(arguments)
     if arguments.path:
         raise UsageError("--take takes a core of a rank: name no core", "Try: --take --rank 3")
@@ -79,11 +79,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def chosen(job: Job, number: int | None, pids: list[int]) -> Rank:
-    """The one rank that was named.
+    """Return the one rank that was named.
 
     Raises:
-        UsageError: none, or more than one was named, or answers to it.
-        NoJobError: it is not there, or has exited.
+        UsageError: none or several were named, or match.
+        NoJobError: it does not exist, or has exited.
     """
     if number is None and len(pids) != 1:
         raise UsageError("say which rank: --rank R, or --pid PID")
@@ -111,10 +111,10 @@ def _is_named(rank: Rank, number: int | None, pids: list[int]) -> bool:
 
 
 def agreed() -> bool:
-    """Ask on the terminal.
+    """Ask for confirmation on the terminal.
 
     Raises:
-        UsageError: there is none to ask on.
+        UsageError: there is no terminal.
     """
     if not sys.stdin.isatty():
         raise UsageError("this must be agreed to: add --yes")
@@ -123,7 +123,7 @@ def agreed() -> bool:
 
 
 def _wait(future: Future[T], limit: float, told: str) -> T:
-    """Wait for an answer, and say for how long already."""
+    """Wait for an answer, showing the seconds waited."""
     began = time.monotonic()
     with StatusLine() as status:
         while (spent := time.monotonic() - began) < limit:

@@ -1,4 +1,4 @@
-"""`hangtop debug`: a pdb prompt in a rank that runs."""
+"""`hangtop debug`: a pdb prompt in a running rank."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from hangtop_core.tools.debugging import Debugging
 
 SAMPLE_S = 30.0
-"""Seconds for the rank's stack: without it nobody knows whether it sits at a prompt already."""
+"""Seconds to wait for the rank's stack, which shows whether it is at a prompt already."""
 NO_PROMPT = 1
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     arguments = complete(arguments)
     if arguments.readonly:
         raise UsageError("a prompt stops a rank, and --readonly forbids that")
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def prompt(plan: Debugging) -> int:
-    """Run the prompt, and say how it ended; returns the exit status."""
+    """Run the prompt, and report how it ended; return the exit status."""
     say(f"run: {plan.shown}")
     try:
         status = pager.status(pager.dying_with_us(plan.argv))
@@ -64,12 +64,13 @@ def prompt(plan: Debugging) -> int:
 
 
 def planned(session: Session, job: Job, rank: Rank) -> Debugging:
-    """Take the rank's stack now, and say how to get a prompt."""
+    """Take the rank's stack now, and return how to get a prompt."""
     with contextlib.suppress(TimeoutError, RequestError), StatusLine() as status:
         status.show(f"taking the stack of {rank.name} ...")
         future = session.sample({rank.node: [rank.process.pid]}, deadline=SAMPLE_S)
         sampled = future.result(2 * SAMPLE_S)[0]
-        # A picture that was made meanwhile does not have it yet; a newer one may have a newer one.
+        # An update made meanwhile does not contain the sample yet; a later one may contain a newer
+        # one.
         session.wait(lambda update: has_sample(update, sampled), SAMPLE_S)
     update = session.latest
     if update is None:
@@ -81,7 +82,7 @@ def planned(session: Session, job: Job, rank: Rank) -> Debugging:
 
 
 def has_sample(update: Update, sampled: Sampled) -> bool:
-    """Whether a picture has a sample, or one that says the same."""
+    """Return whether an update contains a sample, or one that says the same."""
     found = (
         rank.sample
         for job in update.snapshot.jobs
@@ -95,6 +96,6 @@ def has_sample(update: Update, sampled: Sampled) -> bool:
 
 
 def say(*lines: str) -> None:
-    """Say something apart from what the prompt prints."""
+    """Print a message, set apart from the output of the prompt."""
     for number, text in enumerate(lines):
         print(f"{'  - ' if number else 'hangtop: '}{text}", file=sys.stderr, flush=True)
