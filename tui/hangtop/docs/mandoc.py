@@ -1,7 +1,7 @@
 """docs/hangtop.1, the man page, made from the options themselves.
 
 `python -m hangtop.docs.mandoc > docs/hangtop.1` writes it; a test checks that it is current.
-Options that most commands share are told once. The wheel carries it to share/man.
+Options that most commands share are described once. The wheel installs it to share/man.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ENVIRONMENT = {
 
 
 def document() -> str:
-    """The whole page, in the man macros of groff."""
+    """Return the whole page, in the man macros of groff."""
     parser = build_parser()
     names = {option.dest for option in _shared()}
     lines = [
@@ -136,7 +136,7 @@ def _verbatim(text: str) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Text that groff prints as it is."""
+    """Return a text, escaped for groff."""
     plain = (
         text.replace("\\", r"\e").replace("-", r"\-").replace("'", r"\(aq").replace("^", r"\(ha")
     )
