@@ -9,20 +9,20 @@ import os
 import sys
 
 
-def _start(here):
+def _start(directory):
     try:
         import hangtop_hook
 
-        hangtop_hook.start(os.path.dirname(here))
+        hangtop_hook.start(os.path.dirname(directory))
     except Exception as error:
         sys.stderr.write("hangtop: the hook does not work here: %s\n" % (error,))
 
 
-def _hand_on(here):
+def _hand_on(directory):
     """Run the sitecustomize behind this one, as if it had been the first."""
     ours = sys.modules.pop("sitecustomize", None)
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != here]
-    sys.path_importer_cache.pop(here, None)
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != directory]
+    sys.path_importer_cache.pop(directory, None)
     try:
         import sitecustomize  # noqa: F401
     except ImportError as error:
@@ -34,7 +34,7 @@ def _hand_on(here):
 
 
 if __name__ == "sitecustomize":
-    _here = os.path.dirname(os.path.abspath(__file__))
+    _directory = os.path.dirname(os.path.abspath(__file__))
     if sys.version_info >= (3, 8):
-        _start(_here)
-    _hand_on(_here)
+        _start(_directory)
+    _hand_on(_directory)

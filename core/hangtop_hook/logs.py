@@ -63,17 +63,19 @@ def redirect(directory: str, number: int) -> None:
 
 def free(path: str) -> int:
     """Return how many bytes this user can still write there; quotas do not show."""
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize
 
 
 def choose(stem: str) -> Streams:
     """Return which of descriptors 1 and 2 get files; one entry, for 1, stands for both."""
-    found = {}
+    statuses = {}
     for fd in (1, 2):
         with contextlib.suppress(OSError):
-            found[fd] = os.fstat(fd)
-    ours = [fd for fd, one in found.items() if not stat.S_ISREG(one.st_mode) or _is_shared(fd)]
+            statuses[fd] = os.fstat(fd)
+    ours = [
+        fd for fd, status in statuses.items() if not stat.S_ISREG(status.st_mode) or _is_shared(fd)
+    ]
     if len(ours) == 2 and os.path.sameopenfile(1, 2):
         return [(1, stem + ".log")]
     return [(fd, stem + (".out" if fd == 1 else ".err")) for fd in ours]

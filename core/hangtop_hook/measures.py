@@ -59,7 +59,7 @@ class Measurer:
         if plain is None:
             return None
         signed = role == "input"
-        values = self._known(plain, signed) if role != "weight" else None
+        values = self._cached(plain, signed) if role != "weight" else None
         if values is None:
             values = self._enqueue(plain, signed)
             if role != "weight":
@@ -85,11 +85,11 @@ class Measurer:
         low, high = plain.abs().aminmax()
         return low, high, plain.amax() if signed else None
 
-    def _known(self, plain: Any, signed: bool) -> Optional[Tuple[Any, ...]]:
-        found = self._recent.get(id(plain))
-        if found is None or found[0]() is not plain or found[1] != _version(plain):
+    def _cached(self, plain: Any, signed: bool) -> Optional[Tuple[Any, ...]]:
+        entry = self._recent.get(id(plain))
+        if entry is None or entry[0]() is not plain or entry[1] != _version(plain):
             return None
-        values = found[2]
+        values = entry[2]
         if signed and values[2] is None:
             # The output of a module was already counted, with or without its sign.
             return values
@@ -135,12 +135,12 @@ def tensors(value: Any, name: str, depth: int = MAX_DEPTH) -> Iterator[Tuple[str
 def read(torch: Any, measures: List[Measure]) -> None:
     """Turn what was enqueued into floats: one wait for each device and type."""
     groups: Dict[Any, List[Tuple[Measure, str, Any]]] = {}
-    for one in measures:
+    for measure in measures:
         for field in ("low", "high", "top"):
-            value = getattr(one, field)
+            value = getattr(measure, field)
             if value is not None and not isinstance(value, float):
-                groups.setdefault((value.device, value.dtype), []).append((one, field, value))
+                groups.setdefault((value.device, value.dtype), []).append((measure, field, value))
     for group in groups.values():
         values = torch.stack([value for _, _, value in group]).tolist()
-        for (one, field, _), number in zip(group, values):
-            setattr(one, field, float(number))
+        for (measure, field, _), number in zip(group, values):
+            setattr(measure, field, float(number))

@@ -37,32 +37,32 @@ class Names:
 
         None for the graph of a compiler, which stands for modules that have names.
         """
-        found = self._look(module)
-        if found is None:
+        named = self._look(module)
+        if named is None:
             self._walk(root, "", class_of(unwrapped(root)), set())
-            found = self._look(module)
-        if found is None and type(module).__name__.startswith("GraphModule"):
+            named = self._look(module)
+        if named is None and type(module).__name__.startswith("GraphModule"):
             return None
-        if found is None:  # created on the fly, and belongs to no module
-            found = Name("", class_of(module), class_of(unwrapped(root)))
-        return found
+        if named is None:  # created on the fly, and belongs to no module
+            named = Name("", class_of(module), class_of(unwrapped(root)))
+        return named
 
     def of_parameter(self, parameter: Any) -> Tuple[Optional[Name], str]:
         """Return the owner of a parameter and its name there; None where the owner is unknown."""
-        found = self._parameters.get(id(parameter))
-        if found is None or found[0]() is not parameter:
+        entry = self._parameters.get(id(parameter))
+        if entry is None or entry[0]() is not parameter:
             return None, "parameter"
-        return found[1], found[2]
+        return entry[1], entry[2]
 
     def _look(self, module: Any) -> Optional[Name]:
-        found = self._modules.get(id(module))
-        return found[1] if found is not None and found[0]() is module else None
+        entry = self._modules.get(id(module))
+        return entry[1] if entry is not None and entry[0]() is module else None
 
-    def _walk(self, module: Any, name: str, root: str, seen: Set[int]) -> None:
+    def _walk(self, module: Any, name: str, root: str, visited: Set[int]) -> None:
         """Name everything below; a module that occurs twice goes by its first name."""
-        if id(module) in seen:
+        if id(module) in visited:
             return
-        seen.add(id(module))
+        visited.add(id(module))
         mine = Name(name, class_of(module), root)
         self._modules[id(module)] = weakref.ref(module), mine
         for key, parameter in list(module._parameters.items()):
@@ -72,7 +72,7 @@ class Names:
         for key, child in list(module._modules.items()):
             if child is not None:
                 below = name if key == inner else "%s.%s" % (name, key) if name else key
-                self._walk(child, below, root, seen)
+                self._walk(child, below, root, visited)
 
 
 def unwrapped(module: Any) -> Any:

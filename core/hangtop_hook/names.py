@@ -57,15 +57,19 @@ def variables(
     values = {"entries": str(ENTRIES), "on-timeout": "1"}
     if directory is not None:
         values.update(files=prefix(directory), pipe=prefix(directory))
-    found = {}
+    added = {}
     for group, default in values.items():
         names = _names(group)
-        value = next((environ[one.name] for one in names if one.name in environ), default)
-        for one in names:
-            if one.name not in environ and (version is None or one.since <= version < one.before):
-                found[one.name] = value
-    return found
+        value = next(
+            (environ[variable.name] for variable in names if variable.name in environ), default
+        )
+        for variable in names:
+            if variable.name not in environ and (
+                version is None or variable.since <= version < variable.before
+            ):
+                added[variable.name] = value
+    return added
 
 
 def _names(group: str) -> List[Variable]:
-    return [one for one in TABLE if one.group == group]
+    return [variable for variable in TABLE if variable.group == group]

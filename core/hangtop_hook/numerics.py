@@ -95,10 +95,10 @@ def register(module: Any, directory: str, settings: Settings) -> Watcher:
             return
         watcher.guarded(watcher.before, module, arguments)
 
-    def after(module: Any, arguments: Any, *rest: Any) -> None:
+    def after(module: Any, arguments: Any, *results: Any) -> None:
         if sys.modules["torch"].compiler.is_compiling():
             return
-        watcher.guarded(watcher.after, module, *rest)
+        watcher.guarded(watcher.after, module, *results)
 
     watcher.handles.append(module.register_module_forward_pre_hook(before))
     add = module.register_module_forward_hook
@@ -224,7 +224,7 @@ class Watcher:
                 if parameter is not None:
                     yield path, parameter
 
-    def after(self, module: Any, *rest: Any) -> None:
+    def after(self, module: Any, *results: Any) -> None:
         """Measure the output of a module; it is None where the module raised."""
         stack = self._stack()
         if not any(called is module for called, _ in stack):
@@ -233,11 +233,11 @@ class Watcher:
         while called is not module:  # calls that ended without a hook
             called, frame = stack.pop()
         with self._measurer.apart():
-            for name, tensor in tensors(rest[0] if len(rest) == 2 else {}, "input"):
+            for name, tensor in tensors(results[0] if len(results) == 2 else {}, "input"):
                 self._measure(frame, "input", name, tensor)
-            for name, tensor in tensors(rest[-1], "output"):
+            for name, tensor in tensors(results[-1], "output"):
                 self._measure(frame, "output", name, tensor)
-        for name, tensor in tensors(rest[-1], "output"):
+        for name, tensor in tensors(results[-1], "output"):
             self._follow_back(frame, name, tensor)
         self._finished.append(frame)
         if not stack or len(self._pending) > MAX_PENDING:
@@ -259,7 +259,7 @@ class Watcher:
 
     def _end_batch(self) -> None:
         self.look()
-        self._file.seen(self.batch)
+        self._file.record_batch(self.batch)
         last = self._settings.abort_after
         if last is not None and self.batch >= last:
             self._file.note("ended after batch %d, as asked for" % self.batch)
@@ -297,8 +297,8 @@ class Watcher:
         owner = stack[-1][1].name if stack else Name("", "", "")
         frame = Frame("forward", self.batch, owner, self._site())
         with self._measurer.apart():
-            for path, one in tensors(tensor, str(name)[:60]):
-                self._measure(frame, "value", path, one)
+            for path, part in tensors(tensor, str(name)[:60]):
+                self._measure(frame, "value", path, part)
         self._finished.append(frame)
         if not stack:
             self.look()
@@ -338,18 +338,22 @@ class Watcher:
             finished, self._finished = self._finished, []
             with self._measurer.apart():
                 read(self._torch, [measure for _, measure in pending])
-            found = self._first(pending)
-            for bad in found:
-                self._file.found(bad, self._until(bad.frame, finished))
+            findings = self._first(pending)
+            for bad in findings:
+                self._file.record_bad(bad, self._until(bad.frame, finished))
             for frame in finished:
                 self._ring(frame.kind).append(frame)
             self._file.trace(finished)
-        if found and self._settings.stop and any(not self._file.expected(bad) for bad in found):
-            raise Stop(self._file.sentence(found[0]))
+        if (
+            findings
+            and self._settings.stop
+            and any(not self._file.expected(bad) for bad in findings)
+        ):
+            raise Stop(self._file.sentence(findings[0]))
 
     def _first(self, pending: Sequence[Tuple[Frame, Measure]]) -> List[Bad]:
         """Return the first of each kind that was not found before."""
-        found = []
+        findings = []
         for frame, measure in pending:
             what = measure.bad()
             if what is None:
@@ -359,8 +363,8 @@ class Watcher:
                 kind = "scaled gradient"
             if kind not in self._found:
                 self._found.add(kind)
-                found.append(Bad(what, kind, frame, measure))
-        return found
+                findings.append(Bad(what, kind, frame, measure))
+        return findings
 
     def _ring(self, kind: str) -> Deque[Frame]:
         """Return the last frames of a kind; weights, forward, backward and steps are separate."""
@@ -386,6 +390,8 @@ class Watcher:
 
             amp = sys.modules.get("torch.amp.grad_scaler")
             scaler = getattr(amp, "GradScaler", ())
-            found = [one for one in gc.get_objects() if issubclass(type(one), scaler)]
-            self._scaled = any(one.is_enabled() for one in found)
+            scalers = [
+                candidate for candidate in gc.get_objects() if issubclass(type(candidate), scaler)
+            ]
+            self._scaled = any(candidate.is_enabled() for candidate in scalers)
         return self._scaled

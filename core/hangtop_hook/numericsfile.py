@@ -53,11 +53,14 @@ def from_environment(environ: Mapping[str, str]) -> Optional[Settings]:
     if not text:
         return None
     try:
-        told = json.loads(text)
-        trace = tuple((int(first), int(last)) for first, last in told["trace"])
-        after = told["abort_after"]
+        values = json.loads(text)
+        trace = tuple((int(first), int(last)) for first, last in values["trace"])
+        after = values["abort_after"]
         return Settings(
-            int(told["frames"]), trace, None if after is None else int(after), bool(told["stop"])
+            int(values["frames"]),
+            trace,
+            None if after is None else int(after),
+            bool(values["stop"]),
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise ValueError("%s is none of ours: %r" % (VARIABLE, error)) from None
@@ -81,7 +84,7 @@ class File:
         self._said = False
         self._room = MAX_TRACED
 
-    def seen(self, batch: int) -> None:
+    def record_batch(self, batch: int) -> None:
         """Record from time to time that a batch is over, and the last one when the program ends."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
@@ -106,7 +109,7 @@ class File:
         """Return whether the program expects it: GradScaler finds its scale by overflows."""
         return bool(bad.kind == "scaled gradient")
 
-    def found(self, bad: Any, frames: Sequence[Any]) -> None:
+    def record_bad(self, bad: Any, frames: Sequence[Any]) -> None:
         """Record the first value of a kind, with the frames before it, and print it in one line."""
         head = {
             "type": "first",
@@ -141,9 +144,9 @@ class File:
         where = ""
         if bad.frame.site is not None:
             where = ", called at %s:%d" % (bad.frame.site[0].co_filename, bad.frame.site[1])
-        who = "rank %d" % self._rank if self._rank is not None else "pid %d" % os.getpid()
+        subject = "rank %d" % self._rank if self._rank is not None else "pid %d" % os.getpid()
         return "%s: the first %s is in %s at batch %d%s" % (
-            who,
+            subject,
             bad.what,
             what,
             bad.frame.batch,
@@ -167,8 +170,8 @@ class File:
     def _open(self) -> None:
         self._rank = _rank()
         node = os.uname().nodename.split(".")[0]
-        who = "pid%d" % os.getpid() if self._rank is None else "rank%d" % self._rank
-        name = "%s-%s-%d.jsonl" % (who, node, os.getpid())
+        subject = "pid%d" % os.getpid() if self._rank is None else "rank%d" % self._rank
+        name = "%s-%s-%d.jsonl" % (subject, node, os.getpid())
         self._path = os.path.join(self._folder, name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(self._path, flags, 0o600)
@@ -203,7 +206,7 @@ def _now() -> float:
 def _call(frame: Any) -> Dict[str, Any]:
     """Return the module of a call, and where the program calls it."""
     name = frame.name
-    found = {
+    described = {
         "batch": frame.batch,
         "way": frame.kind,
         "module": name.module,
@@ -212,14 +215,20 @@ def _call(frame: Any) -> Dict[str, Any]:
     }
     if frame.site is not None:
         code, line = frame.site
-        found.update(file=code.co_filename, line=line, function=code.co_name)
-    return found
+        described.update(file=code.co_filename, line=line, function=code.co_name)
+    return described
 
 
 def _frame(frame: Any) -> Dict[str, Any]:
     rows: List[List[Any]] = [
-        [one.role, one.name, list(one.shape), _number(one.low), _number(one.high)]
-        for one in frame.measures
+        [
+            measure.role,
+            measure.name,
+            list(measure.shape),
+            _number(measure.low),
+            _number(measure.high),
+        ]
+        for measure in frame.measures
     ]
     return {**_call(frame), "measures": rows}
 

@@ -28,10 +28,10 @@ class Prompt(pdb.Pdb):
     def stop_at(self, frame: FrameType) -> None:
         """Open the prompt at ``frame`` now; on return the program continues, perhaps stepping."""
         self.reset()
-        one: Optional[FrameType] = frame
-        while one is not None:
-            self.botframe = one
-            one = one.f_back
+        current: Optional[FrameType] = frame
+        while current is not None:
+            self.botframe = current
+            current = current.f_back
         where = "process %d" % os.getpid()
         if "RANK" in os.environ:
             where = "rank %s, %s" % (os.environ["RANK"], where)
@@ -39,10 +39,10 @@ class Prompt(pdb.Pdb):
         self.interaction(frame, None)
         if self.left:
             return
-        one = frame
-        while one is not None:
-            one.f_trace = self.trace_dispatch
-            one = one.f_back
+        current = frame
+        while current is not None:
+            current.f_trace = self.trace_dispatch
+            current = current.f_back
         self.message("hangtop: it runs; Ctrl-C lets it go on without a prompt")
         sys.settrace(self.trace_dispatch)
 
@@ -58,10 +58,10 @@ class Prompt(pdb.Pdb):
             pass
         self.set_continue()
         sys.settrace(None)
-        one: Optional[FrameType] = sys._getframe()
-        while one is not None:
-            one.f_trace = None
-            one = one.f_back
+        current: Optional[FrameType] = sys._getframe()
+        while current is not None:
+            current.f_trace = None
+            current = current.f_back
         try:
             self.stdout.write("hangtop: left; it goes on\n")
             self.stdout.flush()
@@ -92,24 +92,24 @@ class Prompt(pdb.Pdb):
         look.register(self.end, 0)
         return bool(look.poll(0))
 
-    def interaction(self, frame: Any, *rest: Any) -> None:
+    def interaction(self, frame: Any, *arguments: Any) -> None:
         """Prompt; if the other end cannot be reached, leave."""
         try:
-            pdb.Pdb.interaction(self, frame, *rest)
+            pdb.Pdb.interaction(self, frame, *arguments)
         except (OSError, ValueError):
             self.leave()
 
-    def message(self, msg: str, *rest: Any, **named: Any) -> None:
+    def message(self, msg: str, *arguments: Any, **named: Any) -> None:
         """Print to the other end."""
         try:
-            pdb.Pdb.message(self, msg, *rest, **named)
+            pdb.Pdb.message(self, msg, *arguments, **named)
             self.stdout.flush()
         except (OSError, ValueError):
             self.leave()
 
     def do_continue(self, arg: str) -> Any:
         """Continue to the next breakpoint, or for good where there is none."""
-        if any(one for one in self.get_all_breaks().values()):
+        if any(lines for lines in self.get_all_breaks().values()):
             return pdb.Pdb.do_continue(self, arg)
         return self.do_quit(arg)
 

@@ -36,7 +36,7 @@ def rank_in_environment() -> Optional[int]:
     """Return the rank in the variables; RANK only counts beside the rendezvous."""
     for name in _NUMBERS:
         number = count_in(name)
-        if name == "RANK" and not any(other in os.environ for other in _RENDEZVOUS):
+        if name == "RANK" and not any(variable in os.environ for variable in _RENDEZVOUS):
             continue
         if number is not None:
             return number

@@ -179,9 +179,9 @@ def _described(error: BaseException) -> str:
 
 def chain(error: Optional[BaseException]) -> Iterator[BaseException]:
     """Yield an exception and its chain of causes and contexts."""
-    seen: Set[int] = set()
-    while error is not None and id(error) not in seen and len(seen) < 20:
-        seen.add(id(error))
+    visited: Set[int] = set()
+    while error is not None and id(error) not in visited and len(visited) < 20:
+        visited.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
 
@@ -201,7 +201,7 @@ def reopen(dump: Dict[str, Any]) -> None:
 def groups_of(module: Any) -> Dict[str, Dict[str, str]]:
     """Return the process groups of this rank, in the form of `pg_config`."""
     world = getattr(module, "_world", None)
-    found: Dict[str, Dict[str, str]] = {}
+    groups: Dict[str, Dict[str, str]] = {}
     left = MOST_MEMBERS
     for group, name in dict(getattr(world, "pg_names", {})).items():
         members = world.pg_group_ranks.get(group) if world is not None else None
@@ -210,8 +210,8 @@ def groups_of(module: Any) -> Dict[str, Dict[str, str]]:
         left -= len(members)
         ordered: List[int] = sorted(members, key=members.__getitem__)
         desc = str(getattr(group, "group_desc", "") or "")
-        found[str(name)] = {"name": str(name), "desc": desc, "ranks": str(ordered)}
-    return found
+        groups[str(name)] = {"name": str(name), "desc": desc, "ranks": str(ordered)}
+    return groups
 
 
 def hand_over(

@@ -80,8 +80,8 @@ def socket_directory() -> str:
     path = "/tmp/hangtop-%d" % os.getuid()  # noqa: S108  # made and checked here
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise PermissionError(errno.EACCES, "is not a directory of this user alone", path)
     sweep(path)
     return path
@@ -125,10 +125,10 @@ def room_for_threads() -> bool:
     for base in _pids_groups():
         try:
             with open(base + "/pids.max") as limit, open(base + "/pids.current") as now:
-                most, count = limit.read().strip(), int(now.read())
+                limit_text, count = limit.read().strip(), int(now.read())
         except (OSError, ValueError):
             continue
-        if most.isdecimal() and int(most[:18]) - count < wanted:
+        if limit_text.isdecimal() and int(limit_text[:18]) - count < wanted:
             return False
     return True
 

@@ -54,9 +54,9 @@ class Copy:
 
     def finish(self) -> None:
         """Write a last line that has no end."""
-        rest, self.rest = self.rest, b""
-        if rest:
-            self._write(self.label + rest + b"\n")
+        remainder, self.rest = self.rest, b""
+        if remainder:
+            self._write(self.label + remainder + b"\n")
 
     def _write(self, data: bytes) -> None:
         while data:
@@ -90,7 +90,7 @@ def start_time(pid: int) -> Optional[bytes]:
 
 def copy(copies: List[Copy]) -> None:
     """Copy until there is no more for now."""
-    while any([one.step() for one in copies]):  # noqa: C419  # none is to be left out
+    while any([part.step() for part in copies]):  # noqa: C419  # none is to be left out
         pass
 
 
@@ -101,9 +101,9 @@ def main(arguments: List[str]) -> None:
     let_go()
     label, pid = os.fsencode(arguments[0]), int(arguments[1])
     started = start_time(pid)
-    rest = arguments[2:]
+    files = arguments[2:]
     copies = [
-        Copy(int(rest[i]), rest[i + 1], int(rest[i + 2]), label) for i in range(0, len(rest), 3)
+        Copy(int(files[i]), files[i + 1], int(files[i + 2]), label) for i in range(0, len(files), 3)
     ]
     ending = [END]
     while started is not None and start_time(pid) == started:
@@ -114,8 +114,8 @@ def main(arguments: List[str]) -> None:
             os.close(DONE)
     signal.alarm(LAST_S)
     copy(copies)
-    for one in copies:
-        one.finish()
+    for log in copies:
+        log.finish()
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ def _ran(pid: int) -> Optional[float]:
 def talk(end: socket.socket) -> int:
     """Copy lines between the terminal and the prompt, until one of them ends."""
     inputs = [end, sys.stdin]
-    said = b""
+    output = b""
     try:
         while True:
             ready = select.select(inputs, [], [])[0]
@@ -186,7 +186,7 @@ def talk(end: socket.socket) -> int:
                 if not data:
                     break
                 os.write(1, data)
-                said = (said + data)[-_LAST:]
+                output = (output + data)[-_LAST:]
             elif sys.stdin in ready:
                 typed = os.read(0, 65536)
                 if typed:
@@ -199,7 +199,7 @@ def talk(end: socket.socket) -> int:
     except OSError as error:
         return say("\nthe process has ended: %s" % error.strerror, ENDED)
     # The prompt's last line says that it was left, or why there is none.
-    if b"hangtop: " in said.rstrip(b"\n").rpartition(b"\n")[2]:
+    if b"hangtop: " in output.rstrip(b"\n").rpartition(b"\n")[2]:
         return 0
     return say("\nthe process has ended", ENDED)
 

@@ -81,8 +81,8 @@ def keymap(path: Path) -> Keymap:
     own = {}
     try:
         for name, keys in _check(table, dict).items():
-            some = keys if isinstance(keys, list) else [keys]
-            own[name] = tuple(key_from(_check(key, str)) for key in some if key != "")
+            listed = keys if isinstance(keys, list) else [keys]
+            own[name] = tuple(key_from(_check(key, str)) for key in listed if key != "")
         return Keymap(own)
     except ValueError as error:
         raise UsageError(
@@ -97,10 +97,10 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         # Non-blocking: opening a pipe would wait for its writer.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode) and str(path.resolve()) != os.devnull:
-                raise UsageError(f"{path}: it is no file, but {_kind(found.st_mode)}")
-            _check_owner(path, found)
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) and str(path.resolve()) != os.devnull:
+                raise UsageError(f"{path}: it is no file, but {_kind(status.st_mode)}")
+            _check_owner(path, status)
             data = file.read(MAX_FILE + 1)
             if len(data) > MAX_FILE:
                 raise ValueError(f"has over {MAX_FILE >> 20} MiB")
@@ -121,12 +121,12 @@ def _kind(mode: int) -> str:
     return "a pipe or socket" if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) else "a device"
 
 
-def _check_owner(path: Path, found: os.stat_result) -> None:
+def _check_owner(path: Path, status: os.stat_result) -> None:
     """Refuse a file that another user could have written: `command` and `init` are executed."""
-    others = found.st_mode & 0o022 and stat.S_ISREG(found.st_mode)
-    if found.st_uid not in (os.geteuid(), 0):
-        raise UsageError(f"{path}: it belongs to user id {found.st_uid}, not to you or root")
-    if others:
+    is_writable = status.st_mode & 0o022 and stat.S_ISREG(status.st_mode)
+    if status.st_uid not in (os.geteuid(), 0):
+        raise UsageError(f"{path}: it belongs to user id {status.st_uid}, not to you or root")
+    if is_writable:
         raise UsageError(
             f"{path}: others can write to it", spelt_or_why(("chmod", "go-w", str(path)))
         )
@@ -158,12 +158,12 @@ def _value(option: argparse.Action, value: object, folder: Path) -> Any:
     if option.nargs == 0:
         return _check(value, bool)
     if isinstance(option, argparse._AppendAction):
-        some = value if isinstance(value, list) else [value]
-        return [_one(option, one, folder) for one in some]
-    return _one(option, value, folder)
+        values = value if isinstance(value, list) else [value]
+        return [_converted(option, element, folder) for element in values]
+    return _converted(option, value, folder)
 
 
-def _one(option: argparse.Action, value: object, folder: Path) -> Any:
+def _converted(option: argparse.Action, value: object, folder: Path) -> Any:
     kind = option.type
     if kind is Path:
         try:

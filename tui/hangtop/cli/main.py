@@ -214,7 +214,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.version:
         from hangtop.cli.tools import version
 
-        return _print(version.told(arguments.version_verbose, as_json=arguments.version_json))
+        verbose, as_json = arguments.version_verbose, arguments.version_json
+        return _print(version.version_text(verbose, as_json=as_json))
     if arguments.schema is not None:
         return _print_schema(arguments.schema)
     if vars(arguments).get("redact_paths") or vars(arguments).get("redact_hosts"):

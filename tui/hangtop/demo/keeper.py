@@ -33,7 +33,7 @@ from hangtop_probe.proc import procfs
 from hangtop_probe.ranks import launchers
 
 FOREIGN = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "MASTER_", "GROUP_", "ROLE_")
-FOREIGN_NAMES = {name for one in launchers.TABLE for name in one.variables()}
+FOREIGN_NAMES = {name for launcher in launchers.TABLE for name in launcher.variables()}
 PYTHON = Path(sys.executable).name
 PR_SET_PDEATHSIG = 1
 PIPE_SIZE = 1031
@@ -309,15 +309,15 @@ def input_closed(wait_s: float) -> bool:
 
 def watch(keeper: Keeper, job: subprocess.Popen[bytes]) -> None:
     """Report when the job hangs, then wait for the end of input."""
-    told = False
-    while not input_closed(0.5 if told else 0.05):
-        if told:
+    is_announced = False
+    while not input_closed(0.5 if is_announced else 0.05):
+        if is_announced:
             continue
         if keeper.has_reached(job):
             members = keeper.members(job)
             keeper.act(job)
             print("hung", *members, flush=True)
-            told = True
+            is_announced = True
         elif job.poll() is not None:
             print(f"failed: the job ended with status {job.returncode}: {keeper.log_tail()}")
             sys.stdout.flush()

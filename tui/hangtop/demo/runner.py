@@ -103,10 +103,10 @@ class Demo:
         if not select.select([self.keeper.stdout], [], [], timeout_s)[0]:
             return False
         line = self.keeper.stdout.readline().decode(errors="replace").strip()
-        word, _, rest = line.partition(" ")
+        word, _, arguments = line.partition(" ")
         if word != "hung":
-            raise DemoError(f"the demo job did not start: {rest or 'its keeper ended'}")
-        self.members = tuple(int(pid) for pid in rest.split())
+            raise DemoError(f"the demo job did not start: {arguments or 'its keeper ended'}")
+        self.members = tuple(int(pid) for pid in arguments.split())
         return True
 
     def stop(self) -> None:

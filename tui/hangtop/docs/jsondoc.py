@@ -83,20 +83,20 @@ def document() -> str:
 
 def anchor(title: str) -> str:
     """Return the anchor of a heading, as most renderers of Markdown make it."""
-    return "".join(one for one in title.lower() if one.isalnum() or one in "-_")
+    return "".join(char for char in title.lower() if char.isalnum() or char in "-_")
 
 
 def structs() -> list[type[Struct]]:
     """Return all types that occur, each once, by name."""
-    found: dict[type[Struct], None] = {}
+    ordered: dict[type[Struct], None] = {}
     todo: list[type[Struct]] = list(DOCUMENTS.values())
     while todo:
         kind = todo.pop()
-        if kind not in found:
-            found[kind] = None
+        if kind not in ordered:
+            ordered[kind] = None
             for hint in get_type_hints(kind).values():
                 todo += _inside(hint)
-    return sorted(found, key=title)
+    return sorted(ordered, key=title)
 
 
 def title(kind: type) -> str:
@@ -108,16 +108,16 @@ def fields(kind: type[Struct]) -> list[Field]:
     """Return the rows of a type's table, in the order in which they are printed."""
     hints = get_type_hints(kind)
     return [
-        Field(one.encode_name, _named(hints[one.name]), _meaning(kind, one.name))
-        for one in msgspec.structs.fields(kind)
+        Field(field.encode_name, _named(hints[field.name]), _meaning(kind, field.name))
+        for field in msgspec.structs.fields(kind)
     ]
 
 
 def _inside(hint: Any) -> Iterator[type[Struct]]:
     if isinstance(hint, type) and issubclass(hint, Struct):
         yield hint
-    for one in get_args(hint):
-        yield from _inside(one)
+    for argument in get_args(hint):
+        yield from _inside(argument)
 
 
 def _named(hint: Any) -> str:
@@ -148,7 +148,8 @@ def _named_union(members: tuple[Any, ...]) -> str:
 
 def _table(kind: type[Struct]) -> str:
     rows = "".join(
-        f"| `{one.name}` | {_cell(one.type)} | {_cell(one.meaning)} |\n" for one in fields(kind)
+        f"| `{field.name}` | {_cell(field.type)} | {_cell(field.meaning)} |\n"
+        for field in fields(kind)
     )
     config: Any = kind.__struct_config__
     note = "A list of these values, in this order, without names.\n\n" if config.array_like else ""
@@ -169,24 +170,24 @@ def _meaning(kind: type, name: str) -> str:
     for base in kind.__mro__:
         if base in (Struct, object) or name not in inspect.get_annotations(base):
             continue
-        own = told(base).get(name) or MEANINGS.get(f"{title(base)}.{name}")
+        own = field_docstrings(base).get(name) or MEANINGS.get(f"{title(base)}.{name}")
         return own or MEANINGS.get(name, "")
     return ""
 
 
 @cache
-def told(kind: type) -> dict[str, str]:
+def field_docstrings(kind: type) -> dict[str, str]:
     """Return the docstrings of a class's fields."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    found: dict[str, str] = {}
+    docstrings: dict[str, str] = {}
     if not isinstance(tree, ast.ClassDef):
-        return found
+        return docstrings
     for field, after in zip(tree.body, tree.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             value = after.value if isinstance(after, ast.Expr) else None
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                found[field.target.id] = inspect.cleandoc(value.value)
-    return found
+                docstrings[field.target.id] = inspect.cleandoc(value.value)
+    return docstrings
 
 
 if __name__ == "__main__":

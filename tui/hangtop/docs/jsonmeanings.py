@@ -21,7 +21,7 @@ MEANINGS = {
     "fix": "What to do about it, as a command where possible",
     "why": "The reason, in words",
     "text": "In words",
-    "launcher": ", ".join(one.name for one in TABLE),
+    "launcher": ", ".join(launcher.name for launcher in TABLE),
     "world_size": "Number of ranks that the job was started with",
     "exit_status": "Exit status of the command",
     "name": "Name",

@@ -32,12 +32,12 @@ def text(name: str) -> str:
     Raises:
         UsageError: there is no such document.
     """
-    found = [one for one in DOCUMENTS if name in ("", one, short(one))]
-    if not found:
-        known = ", ".join(map(short, DOCUMENTS))
-        raise UsageError(f"--schema: no document {name!a}; there are {known}")
-    title = "What hangtop prints with --json" if name == "" else found[0]
-    return json.dumps(schema(title, found), indent=2)
+    documents = [document for document in DOCUMENTS if name in ("", document, short(document))]
+    if not documents:
+        names = ", ".join(map(short, DOCUMENTS))
+        raise UsageError(f"--schema: no document {name!a}; there are {names}")
+    title = "What hangtop prints with --json" if name == "" else documents[0]
+    return json.dumps(schema(title, documents), indent=2)
 
 
 def short(name: str) -> str:

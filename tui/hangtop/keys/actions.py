@@ -96,11 +96,11 @@ MAX_BLANKS = 12
 """Limit of blanks and hyphens in the Unicode name of a key; each doubles the names to try."""
 
 
-def page_names(pages: Sequence[str], most: int = 99) -> str:
-    """Return `Overview, Stacks, GPUs`; at most ``most`` names, and how many more there are."""
+def page_names(pages: Sequence[str], limit: int = 99) -> str:
+    """Return `Overview, Stacks, GPUs`; at most ``limit`` names, and how many more there are."""
     names = ["GPUs" if page == "gpus" else page.capitalize() for page in pages]
-    if len(names) > most:
-        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    if len(names) > limit:
+        return f"{', '.join(names[:limit])} and {len(names) - limit} more"
     return ", ".join(names)
 
 
@@ -117,11 +117,11 @@ def key_name(key: str) -> str:
 
 def _character(key: str) -> str:
     """Return the character of Textual's name, or the key: `_` is a blank or hyphen of the name."""
-    first, *rest = key.split("_")
-    if len(rest) <= MAX_BLANKS:
-        for marks in product(" -", repeat=len(rest)):
+    first, *words = key.split("_")
+    if len(words) <= MAX_BLANKS:
+        for marks in product(" -", repeat=len(words)):
             with suppress(KeyError):
-                parts = (mark + word for mark, word in zip(marks, rest, strict=True))
+                parts = (mark + word for mark, word in zip(marks, words, strict=True))
                 return unicodedata.lookup(first + "".join(parts))
     return key
 

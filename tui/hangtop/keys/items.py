@@ -35,9 +35,9 @@ class Item:
 
 def numbered(items: Iterable[Item]) -> list[Item]:
     """Return items with keys that survive changes of times and counts: `fix:0`, `fix:1`."""
-    seen: Counter[str] = Counter()
-    found = []
+    counts: Counter[str] = Counter()
+    result = []
     for item in items:
-        found.append(replace(item, key=f"{item.key}:{seen[item.key]}"))
-        seen[item.key] += 1
-    return found
+        result.append(replace(item, key=f"{item.key}:{counts[item.key]}"))
+        counts[item.key] += 1
+    return result

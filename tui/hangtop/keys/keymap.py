@@ -45,7 +45,7 @@ class Keymap:
 
     def names(self) -> dict[str, str]:
         """Return the first key of every action that has one, as people write it."""
-        return {one.id: key_name(one.keys[0]) for one in self.actions if one.keys}
+        return {action.id: key_name(action.keys[0]) for action in self.actions if action.keys}
 
     def find(self, key: str, screen: str) -> Action | None:
         """Return the action of a key on a screen."""
@@ -68,9 +68,9 @@ class Keymap:
 
 def _check_names(own: Mapping[str, tuple[str, ...]]) -> None:
     """Raise ValueError for an unknown action, and for a key that always belongs to another."""
-    known = {action.id for action in ACTIONS}
+    ids = {action.id for action in ACTIONS}
     for name, keys in own.items():
-        if name not in known:
+        if name not in ids:
             raise ValueError(f"{name!r} is no action")
         for kept, key in KEPT.items():
             if key in keys and name != kept:
@@ -88,14 +88,14 @@ def _check_shared(actions: list[Action]) -> None:
 def _with_own(action: Action, own: Mapping[str, tuple[str, ...]], chosen: list[Action]) -> Action:
     keys = own.get(action.id)
     if keys is None:
-        taken = {key for one in chosen for key in _shared(action, one)}
+        taken = {key for candidate in chosen for key in _shared(action, candidate)}
         keys = tuple(key for key in action.keys if key not in taken)
     if action.id in KEPT and KEPT[action.id] not in keys:
         keys = (*keys, KEPT[action.id])
     return action if keys == action.keys else replace(action, keys=keys)
 
 
-def _shared(one: Action, other: Action) -> list[str]:
+def _shared(first: Action, second: Action) -> list[str]:
     """Return the keys that two actions share on the same screen."""
-    together = not one.screens or not other.screens or set(one.screens) & set(other.screens)
-    return [key for key in one.keys if key in other.keys] if together else []
+    together = not first.screens or not second.screens or set(first.screens) & set(second.screens)
+    return [key for key in first.keys if key in second.keys] if together else []

@@ -81,13 +81,17 @@ def _nodes(typed: str, ranked: Container[str], snapshot: Snapshot, page: str) ->
 
 
 def _actions(text: str, now: Situation, actions: Iterable[Action]) -> list[Action]:
-    found = []
+    matching = []
     for action in actions:
-        here = action.offered(now) and (not action.screens or now.screen in action.screens)
-        if here and action.id not in HIDDEN and text in f"{action.id} {action.help}".casefold():
-            found.append(action)
-    found.sort(key=lambda action: not action.id.startswith(text))
-    return found
+        is_available = action.offered(now) and (not action.screens or now.screen in action.screens)
+        if (
+            is_available
+            and action.id not in HIDDEN
+            and text in f"{action.id} {action.help}".casefold()
+        ):
+            matching.append(action)
+    matching.sort(key=lambda action: not action.id.startswith(text))
+    return matching
 
 
 def _item(key: str, text: str) -> Item:
@@ -97,12 +101,12 @@ def _item(key: str, text: str) -> Item:
 def _action(action: Action, now: Situation) -> Item:
     reason = action.possible(now)
     name = action.id.replace("_", " ")
-    told = action.help if reason is None else f"not now: {reason}"
+    note = action.help if reason is None else f"not now: {reason}"
     keys = f"{keys_of(action).split(' ')[0]:<7}"
     text = line(
         (f"{name:<20} ", "bold" if reason is None else "off"),
         (keys, "key"),
-        (told, "" if reason is None else "off"),
+        (note, "" if reason is None else "off"),
     )
     return Item(name, (text,), 28)
 
@@ -110,14 +114,14 @@ def _action(action: Action, now: Situation) -> Item:
 def parse(text: str, names: Container[str]) -> Command:
     """Return the command of a chosen or typed text."""
     text = text.strip()
-    word, _, rest = text.partition(" ")
+    word, _, argument = text.partition(" ")
     number = text.removeprefix("rank").strip().removeprefix("pid")
     if number.isdecimal() and (text.isdecimal() or word == "rank" or word.startswith("pid")):
         return Command("rank", number)
-    if word == "node" and rest:
-        return Command("node", rest.strip())
+    if word == "node" and argument:
+        return Command("node", argument.strip())
     if word == "interval":
-        return Command("interval", rest.strip())
+        return Command("interval", argument.strip())
     name = text.replace(" ", "_")
     if name in names:
         return Command("action", name)

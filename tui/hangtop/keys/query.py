@@ -37,7 +37,7 @@ def parse(text: str, fields: frozenset[str]) -> Match:
 def _word(word: str, fields: frozenset[str]) -> Match:
     if _RANKS.fullmatch(word):
         wanted = rank_sets.parse(word.rstrip(",-"))
-        return lambda values, ranks, row: any(rank_sets.contains(wanted, one) for one in ranks)
+        return lambda values, ranks, row: any(rank_sets.contains(wanted, rank) for rank in ranks)
     match = _FIELD.fullmatch(word)
     if match is None:
         negated = word.startswith("!") and len(word) > 1

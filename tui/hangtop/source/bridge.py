@@ -42,8 +42,8 @@ class Bridge:
 
     def _updated(self, update: Update) -> None:
         with self._lock:
-            told, self._waiting = self._waiting is not None, update
-        if not told:
+            pending, self._waiting = self._waiting is not None, update
+        if not pending:
             SCREENS.handed()
             self._post(Updated())
 
@@ -61,16 +61,16 @@ class Bridge:
         self._post(TraceLines(lines))
 
     def ask(
-        self, kind: str, told: str, request: Callable[[], Future[Any]], about: str = ""
+        self, kind: str, label: str, request: Callable[[], Future[Any]], about: str = ""
     ) -> None:
         """Make a request; its outcome comes back as an `Answered` message."""
         try:
             future = request()
         except Exception as error:  # the user sees the error, and the app goes on
-            self._post(Answered(kind, told, None, error, about))
+            self._post(Answered(kind, label, None, error, about))
             return
-        future.add_done_callback(lambda done: self._answered(kind, told, done, about))
+        future.add_done_callback(lambda done: self._answered(kind, label, done, about))
 
-    def _answered(self, kind: str, told: str, future: Future[Any], about: str) -> None:
+    def _answered(self, kind: str, label: str, future: Future[Any], about: str) -> None:
         error = CancelledError() if future.cancelled() else future.exception()
-        self._post(Answered(kind, told, None if error else future.result(), error, about))
+        self._post(Answered(kind, label, None if error else future.result(), error, about))

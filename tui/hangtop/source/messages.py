@@ -21,13 +21,13 @@ class Answered(Message, bubble=False):
     """A request has ended."""
 
     def __init__(
-        self, kind: str, told: str, result: Any, error: BaseException | None, about: str = ""
+        self, kind: str, label: str, result: Any, error: BaseException | None, about: str = ""
     ) -> None:
         super().__init__()
         self.about = about
         """Key of the rank it was about."""
         self.kind = kind
-        self.told = told
+        self.told = label
         """What was asked for, for people."""
         self.result = result
         self.error = error

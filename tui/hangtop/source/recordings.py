@@ -59,17 +59,17 @@ class Recordings:
         if fixed is not None:
             traces = fixed.world.traces
             return self._seen.get(
-                _Same(fixed), lambda: _seen(fixed), lambda: len(traces) <= QUICK_RANKS
+                _SameObject(fixed), lambda: _combine(fixed), lambda: len(traces) <= QUICK_RANKS
             )
         if job is None:
             return None
         ranks = job.ranks
         # The key holds the recorders, so that no identity is reused while it is compared.
-        said = _Said([rank.recorder for rank in ranks], [rank.rank for rank in ranks])
-        found = self._seen.get(said, lambda: _of_ranks(ranks), lambda: len(ranks) <= QUICK_RANKS)
-        known = found is not None or job.key == self._job_key
-        self._job_key = job.key if known else self._job_key
-        return found if found is not None or not known else self._seen.newest
+        key = _SameRecorders([rank.recorder for rank in ranks], [rank.rank for rank in ranks])
+        combined = self._seen.get(key, lambda: _of_ranks(ranks), lambda: len(ranks) <= QUICK_RANKS)
+        is_current = combined is not None or job.key == self._job_key
+        self._job_key = job.key if is_current else self._job_key
+        return combined if combined is not None or not is_current else self._seen.newest
 
     @property
     def running(self) -> bool:
@@ -81,11 +81,11 @@ class Recordings:
         """The reason why recorders could not be combined; empty when they could."""
         return self._seen.wrong
 
-    def numbers(self, seen: Seen, group: GroupLine) -> tuple[NumberLine, ...] | None:
+    def numbers(self, recorded: Seen, group: GroupLine) -> tuple[NumberLine, ...] | None:
         """Return the operations of a group by sequence number; None while they are counted."""
-        shown = seen.picture
+        shown = recorded.picture
         return self._numbers.get(
-            (_Same(shown), group.index),
+            (_SameObject(shown), group.index),
             lambda: number_lines(shown.world, shown.waits, group.index),
             lambda: _entries(shown, group.index) <= QUICK_ENTRIES,
         )
@@ -97,19 +97,19 @@ def _entries(shown: Picture, index: int) -> int:
     return sum(trace.length for trace in traces if trace is not None)
 
 
-class _Same:
+class _SameObject:
     """Compares equal to another of the identical object, which it keeps alive."""
 
     def __init__(self, what: object) -> None:
         self._what = what
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._what is other._what
+        return isinstance(other, _SameObject) and self._what is other._what
 
     __hash__ = None  # type: ignore[assignment]
 
 
-class _Said:
+class _SameRecorders:
     """Compares equal to another of the identical recorders of the same ranks."""
 
     def __init__(self, recorders: Sequence[object], ranks: Sequence[int]) -> None:
@@ -117,30 +117,33 @@ class _Said:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, _Said)
+            isinstance(other, _SameRecorders)
             and self._ranks == other._ranks
-            and all(one is two for one, two in zip(self._recorders, other._recorders, strict=True))
+            and all(
+                mine is theirs
+                for mine, theirs in zip(self._recorders, other._recorders, strict=True)
+            )
         )
 
     __hash__ = None  # type: ignore[assignment]
 
 
 def _of_ranks(ranks: Sequence[Rank]) -> Seen | None:
-    found = picture(ranks)
-    return None if found is None else _seen(found)
+    combined = picture(ranks)
+    return None if combined is None else _combine(combined)
 
 
-def _seen(found: Picture) -> Seen:
-    groups = group_lines(found.world, found.waits)
-    return Seen(found, groups, countdown(found.waits), tuple(_cautions(found)))
+def _combine(combined: Picture) -> Seen:
+    groups = group_lines(combined.world, combined.waits)
+    return Seen(combined, groups, countdown(combined.waits), tuple(_cautions(combined)))
 
 
-def _cautions(found: Picture) -> Iterator[str]:
-    recorders = found.diagnosis.flight.recorders
-    told = [one.cautions for one in recorders]
+def _cautions(combined: Picture) -> Iterator[str]:
+    recorders = combined.diagnosis.flight.recorders
+    texts = [recorder.cautions for recorder in recorders]
     if not recorders:
-        told = [cautions(Recorder(0.0, trace=trace)) for trace in found.world.traces.values()]
-    yield from dict.fromkeys(text for some in told for text in some)
-    for spot in found.diagnosis.blind_spots:
+        texts = [cautions(Recorder(0.0, trace=trace)) for trace in combined.world.traces.values()]
+    yield from dict.fromkeys(text for cautions_of_rank in texts for text in cautions_of_rank)
+    for spot in combined.diagnosis.blind_spots:
         if spot.what != "flight recorder":
             yield f"{spot.what}: {spot.why}"

@@ -34,8 +34,8 @@ class SlurmJobs:
             return str(error)
         if self.jobs:
             return ""
-        other = "other " if self._shown else ""
-        return f"no {other}Slurm job of yours runs; {what_became()}".removesuffix("; ")
+        qualifier = "other " if self._shown else ""
+        return f"no {qualifier}Slurm job of yours runs; {what_became()}".removesuffix("; ")
 
     def items(self) -> list[Item]:
         """Return the jobs to choose from."""

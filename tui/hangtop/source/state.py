@@ -52,8 +52,8 @@ class Trace:
     def add(self, lines: Sequence[str]) -> None:
         """Append lines as they arrive."""
         self.lines.extend(lines)
-        for one in lines:
-            self.calls.add(one)
+        for text in lines:
+            self.calls.add(text)
 
     def drawn(self, names: Mapping[str, str]) -> list[Line]:
         """Return the lines as they are drawn, each made once: there may be tens of thousands.
@@ -62,7 +62,7 @@ class Trace:
         the names of the time when it was first drawn.
         """
         new = self.lines[len(self._drawn) :]
-        self._drawn += (line(in_place(one, names)) for one in new)
+        self._drawn += (line(in_place(text, names)) for text in new)
         return self._drawn
 
 
@@ -147,11 +147,11 @@ class State:
         """
         if self.shown is None:
             return False
-        found = self.history.near(self.shown, count)
-        if found is None and (count < 0 or not self.live):
+        update = self.history.near(self.shown, count)
+        if update is None and (count < 0 or not self.live):
             return False
-        self.paused = found is not None and self.live
-        self.take(found or self.newest)
+        self.paused = update is not None and self.live
+        self.take(update or self.newest)
         return True
 
     def step_to_end(self, count: int) -> bool:
@@ -184,7 +184,9 @@ class State:
             job = snapshot.job(self.job_key)
         if job is None and self.last_job is not None:
             members = pids_of(self.last_job)
-            job = next((one for one in snapshot.jobs if members & pids_of(one)), None)
+            job = next(
+                (candidate for candidate in snapshot.jobs if members & pids_of(candidate)), None
+            )
         if job is None:
             job = worst_first(snapshot.jobs, self.shown.diagnoses)[0]
         self.job_key, self.last_job = job.key, job
@@ -193,7 +195,7 @@ class State:
         """Return the worst job with the requested name, key or run id, once there is one."""
         if self.job_name is None or self.job_found or self.shown is None:
             return None
-        named = [one for one in snapshot.jobs if answers_to(one, self.job_name)]
+        named = [candidate for candidate in snapshot.jobs if answers_to(candidate, self.job_name)]
         self.job_found = bool(named)
         if named and self.job_key is not None:
             self.rank_key, self.marks = None, frozenset()
@@ -210,10 +212,10 @@ class State:
     def rank(self) -> Rank | None:
         """The chosen rank; without a choice, the best verdict's culprit, else the first."""
         # Each key asks several times, and there may be thousands of ranks to search.
-        chosen, known = (self.job_key, self.rank_key), self._found
-        if known is None or known[0] is not self.shown or known[1] != chosen:
-            known = self._found = (self.shown, chosen, self._find())
-        return known[2]
+        chosen, cached = (self.job_key, self.rank_key), self._found
+        if cached is None or cached[0] is not self.shown or cached[1] != chosen:
+            cached = self._found = (self.shown, chosen, self._find())
+        return cached[2]
 
     def choose(self, rank: Rank, key: str) -> None:
         """Make this the rank that actions apply to."""
@@ -221,10 +223,10 @@ class State:
 
     def _find(self) -> Rank | None:
         job = self.job
-        found = find_rank(job, self.rank_key, self._number)
-        if found is not None or job is None:
-            self._number = None if found is None else found.rank
-            return found
+        chosen = find_rank(job, self.rank_key, self._number)
+        if chosen is not None or job is None:
+            self._number = None if chosen is None else chosen.rank
+            return chosen
         verdicts = self.diagnosis.verdicts if self.diagnosis else ()
         blamed = {(c.node, c.pid) for c in (verdicts[0].culprits if verdicts else ())}
         for rank in job.members:

@@ -21,6 +21,6 @@ def end_with_terminal(fileno: int) -> None:
 def _wait(fileno: int) -> None:
     poll = select.poll()
     poll.register(fileno, 0)  # a hang-up is always reported, and no other event is wanted
-    if any(told & select.POLLHUP for _, told in poll.poll()):
+    if any(events & select.POLLHUP for _, events in poll.poll()):
         # Probes and tools end with their input, so no child outlives this process.
         os._exit(128 + signal.SIGHUP)

@@ -21,9 +21,9 @@ class _Selector(selectors.DefaultSelector):
         SCREENS.begin()
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
-        found = super().select(0)
-        if found or (timeout is not None and timeout <= 0):
-            return found
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
         SCREENS.end()
         try:
             return super().select(timeout)

@@ -78,7 +78,7 @@ def _program(environ: Mapping[str, str], names: Sequence[str], usual: str) -> li
     Raises:
         ValueError: a shell could not parse the value.
     """
-    name = next((one for one in names if environ.get(one, "").strip()), "")
+    name = next((variable for variable in names if environ.get(variable, "").strip()), "")
     try:
         return shlex.split(environ[name] if name else usual)
     except ValueError as error:
@@ -92,8 +92,8 @@ def prompt(
 
     ``shown`` is the command as people read it, and ``outcome`` explains its exit status.
     """
-    told = f"hangtop: {where}, leaving it comes back: {shown}"
-    print(f"\n{told}", file=sys.__stderr__, flush=True)
+    notice = f"hangtop: {where}, leaving it comes back: {shown}"
+    print(f"\n{notice}", file=sys.__stderr__, flush=True)
     try:
         lines = outcome(status(dying_with_us(command)))
     except OSError as error:
@@ -105,8 +105,8 @@ def prompt(
 
 def report(command: Sequence[str], where: str) -> str | None:
     """Run a program and wait for Enter before the screens return; return the reason if it fails."""
-    told = f"hangtop: {where}, Ctrl-C ends it: {spelt_or_why(command)}"
-    print(f"\n{told}", file=sys.__stderr__, flush=True)
+    notice = f"hangtop: {where}, Ctrl-C ends it: {spelt_or_why(command)}"
+    print(f"\n{notice}", file=sys.__stderr__, flush=True)
     try:
         wrong = None
         status(dying_with_us(command))
@@ -118,8 +118,8 @@ def report(command: Sequence[str], where: str) -> str | None:
 
 def shell(command: Sequence[str], where: str) -> str | None:
     """Announce a shell and run it; return the reason if it could not be started."""
-    told = f"hangtop: {where}, leaving it comes back: {spelt_or_why(command)}"
-    print(f"\n{told}", file=sys.__stderr__, flush=True)
+    notice = f"hangtop: {where}, leaving it comes back: {spelt_or_why(command)}"
+    print(f"\n{notice}", file=sys.__stderr__, flush=True)
     try:
         code = status(command)
         wrong = f"{command[0]} ended with status {code}" if code in NO_SHELL else None
@@ -130,9 +130,9 @@ def shell(command: Sequence[str], where: str) -> str | None:
     return wrong
 
 
-def _wait_for_enter(said: str) -> None:
+def _wait_for_enter(message: str) -> None:
     """Show a message until Enter is pressed: the next screen update would erase it."""
-    print(f"hangtop: {said}\nEnter goes on ", end="", flush=True, file=sys.__stderr__)
+    print(f"hangtop: {message}\nEnter goes on ", end="", flush=True, file=sys.__stderr__)
     with contextlib.suppress(EOFError, OSError):
         sys.stdin.readline()
 

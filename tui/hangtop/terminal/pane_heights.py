@@ -20,12 +20,14 @@ def share(wanted: Sequence[int], weights: Sequence[int], room: int) -> list[int]
         The lines of each pane; None where the weights suit all, or no pane has lines to spare.
     """
     total = sum(weights)
-    if all(want * total <= room * one for want, one in zip(wanted, weights, strict=True)):
+    if all(want * total <= room * weight for want, weight in zip(wanted, weights, strict=True)):
         return None
     lines, left = [0] * len(wanted), dict(enumerate(wanted))
     spare = room - sum(wanted)
     if spare >= 0:
-        lines = [want + spare * one // total for want, one in zip(wanted, weights, strict=True)]
+        lines = [
+            want + spare * weight // total for want, weight in zip(wanted, weights, strict=True)
+        ]
         lines[-1] += room - sum(lines)
         return lines
     while fit := [i for i, want in left.items() if want * total <= room * weights[i]]:

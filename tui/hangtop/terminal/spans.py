@@ -56,11 +56,11 @@ def line(*parts: Part) -> Line:
     return tuple(spans)
 
 
-def counted(found: Iterable[Word], role: Callable[[Word], str]) -> Line:
+def counted(words: Iterable[Word], role: Callable[[Word], str]) -> Line:
     """Return `6 spins 1 idle`: the number of each word, most frequent first, each in its role."""
     parts: list[Part] = []
-    for one, count in Counter(found).most_common():
-        parts += [("  ", ""), (f"{count} {one}", role(one))]
+    for word, count in Counter(words).most_common():
+        parts += [("  ", ""), (f"{count} {word}", role(word))]
     return line(*parts[1:])
 
 
@@ -106,7 +106,9 @@ def holds(shown: Sequence[str], text: str) -> bool:
     if not wanted or wanted not in bare:
         return not wanted
     places = [at for at, char in enumerate(screen) if not char.isspace()]
-    lines = [r"\s+".join(map(_breakable, one.split())) for one in text.strip().split("\n")]
+    lines = [
+        r"\s+".join(map(_breakable, paragraph.split())) for paragraph in text.strip().split("\n")
+    ]
     pattern, at = re.compile(r"[ \xa0]*\n\s*".join(lines)), -1
     for _ in range(MAX_PLACES):
         at = bare.find(wanted, at + 1)

@@ -106,6 +106,6 @@ def asciify(text: str) -> str:
     """Return a text in ASCII; characters without a replacement become question marks."""
     if text.isascii():
         return text
-    known = text.translate(ASCII)
+    translated = text.translate(ASCII)
     # As many as the character has cells, so that columns stay where they are.
-    return "".join(char if char.isascii() else "?" * cell_len(char) for char in known)
+    return "".join(char if char.isascii() else "?" * cell_len(char) for char in translated)

@@ -66,8 +66,8 @@ def find_rank(job: Job | None, key: str | None, number: int | None = None) -> Ra
     pid = key.rpartition(":")[0].rpartition(":")[2]
     # Compare numbers first: making a key for each of thousands of ranks is slow.
     number = int(pid) if pid.isdecimal() else -1
-    some = (rank for rank in job.members if rank.process.pid == number)
-    return next((rank for rank in some if rank_key(rank) == key), None)
+    candidates = (rank for rank in job.members if rank.process.pid == number)
+    return next((rank for rank in candidates if rank_key(rank) == key), None)
 
 
 def node_of(snapshot: Snapshot, name: str) -> Node | None:
@@ -85,11 +85,11 @@ def silence(node: Node | None, now: float) -> float | None:
 
 def unheard(nodes: Iterable[Node], now: float) -> dict[str, tuple[str, float]]:
     """Return state and silence in seconds, by name, of the silent nodes that were once observed."""
-    found = ((node, silence(node, now)) for node in nodes)
-    return {node.name: (node.state, quiet) for node, quiet in found if quiet is not None}
+    silences = ((node, silence(node, now)) for node in nodes)
+    return {node.name: (node.state, quiet) for node, quiet in silences if quiet is not None}
 
 
-def seen(state: str, quiet: float) -> str:
+def last_seen_text(state: str, quiet: float) -> str:
     """Return `lost, seen 43 s ago`: the note beside data of that age."""
     return f"{state}, seen {span(quiet)} ago"
 

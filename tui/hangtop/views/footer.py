@@ -130,8 +130,8 @@ def footer(now: Situation, keymap: Keymap, width: int) -> Line:
 
 def _names(now: Situation) -> Iterator[str]:
     """Yield the actions of the screen; in a capture, history keys replace those that ask nodes."""
-    first, *others = FOOTERS[now.screen]
+    first, *actions = FOOTERS[now.screen]
     yield first
     if not now.live and not now.files:
         yield "step_back"
-    yield from others
+    yield from actions

@@ -42,14 +42,14 @@ def health_steps(
         return []
     failing = [node for node in snapshot.nodes if node.state not in ("ready", "connecting")]
     alone = len(snapshot.nodes) == 1
-    told = counts([node for node in snapshot.nodes if node not in failing or alone])
+    states = counts([node for node in snapshot.nodes if node not in failing or alone])
     page = f"  {' '.join(filter(None, (keys.get('nodes'), 'Nodes')))}"
-    lines = [labelled("nodes", line(told, (page, "key")) if failing and not alone else told)]
+    lines = [labelled("nodes", line(states, (page, "key")) if failing and not alone else states)]
     for group in alike(failing):
         node = group[0]
-        first = min(one.since for one in group)
+        first = min(member.since for member in group)
         since = f" for {span(now - first)}" if first else ""
-        text = f"{nodesets.fold(one.name for one in group)} {node.state}{since}"
+        text = f"{nodesets.fold(member.name for member in group)} {node.state}{since}"
         # For several nodes Nodes has the reasons: the space here is small.
         reason = f" {node.cause}" if alone else ""
         lines.append(labelled("", line((text, node_role(node.state)), reason)))
@@ -122,12 +122,16 @@ def _lacking(nodes: Sequence[Node], alone: bool) -> Iterator[Line]:
             if not fact.ok and name in NEEDED:
                 why = fact.why or "not usable"
                 reasons.setdefault(name, {}).setdefault(why, []).append(node.name)
-    for name, found in reasons.items():
-        why = max(found, key=lambda one: len(found[one]))
-        names = nodesets.fold(one for some in found.values() for one in some)
+    for name, nodes_by_reason in reasons.items():
+        why = max(nodes_by_reason, key=lambda reason: len(nodes_by_reason[reason]))
+        names = nodesets.fold(name for nodes in nodes_by_reason.values() for name in nodes)
         where = "" if alone else f"{names}: "
         # Reasons may contain paths, which differ between nodes.
-        more = f" and {plural(len(found) - 1, 'reason')} like it" if len(found) > 1 else ""
+        more = (
+            f" and {plural(len(nodes_by_reason) - 1, 'reason')} like it"
+            if len(nodes_by_reason) > 1
+            else ""
+        )
         yield labelled(name, line(where, (why, "warn"), (more, "dim")))
 
 

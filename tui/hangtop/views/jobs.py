@@ -31,8 +31,8 @@ def job_items(snapshot: Snapshot, diagnoses: Any) -> list[Item]:
 
 
 def _job_line(job: Job, state: Line, names: int, now: float) -> Line:
-    some = (*job.launchers, *(rank.process for rank in job.ranks), *job.unnumbered)
-    first = min(some, key=lambda process: process.started_at)
+    processes = (*job.launchers, *(rank.process for rank in job.ranks), *job.unnumbered)
+    first = min(processes, key=lambda process: process.started_at)
     gone = max((rank.process.gone_at or 0.0 for rank in job.ranks), default=0.0)
     living = any(rank.process.gone_at is None for rank in job.ranks) or not job.ranks
     when = f"up {span(now - first.started_at)}" if living else f"ended {ago(gone, now)}"

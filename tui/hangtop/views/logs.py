@@ -164,15 +164,15 @@ class Logs:
         judged = self.judged
         folds = [*([judged.first] if judged.first else []), *judged.others, *judged.follows]
         folds += [*judged.survived, *(f for f in judged.notes if f.record.part == "error")]
-        found: dict[int, str] = {}
+        parts: dict[int, str] = {}
         for fold in folds:
             for record in fold.members:
                 rank = record.rank
                 if rank is not None and record.part in _ORDER:
-                    old = found.get(rank)
+                    old = parts.get(rank)
                     if old is None or _ORDER.index(record.part) < _ORDER.index(old):
-                        found[rank] = record.part
-        return found
+                        parts[rank] = record.part
+        return parts
 
     def lines(self, stream: Stream) -> list[Shown]:
         """Return the lines of a rank from all files, or the lines of a file that have no rank."""
@@ -223,18 +223,18 @@ class Logs:
     def _numbers(self, stream: Stream) -> list[int]:
         """Return the indices of a stream's files: its own, or those that several ranks print to."""
         if stream.rank is None:
-            keys = (f"file {one.node} {one.inode}" for one in self.outputs)
+            keys = (f"file {output.node} {output.inode}" for output in self.outputs)
             return [number for number, key in enumerate(keys) if key == stream.key]
-        own = [n for n, one in enumerate(self.files) if one.place.rank == stream.rank]
+        own = [n for n, file in enumerate(self.files) if file.place.rank == stream.rank]
         # A launcher may copy its ranks' files to its own output (torchrun --tee).
-        return own or [n for n, one in enumerate(self.files) if one.place.rank is None]
+        return own or [n for n, file in enumerate(self.files) if file.place.rank is None]
 
     def _role(self, record: Record) -> str:
         first = self.judged.first
-        if first is not None and any(one.lines == record.lines for one in first.members):
+        if first is not None and any(m.lines == record.lines for m in first.members):
             return "culprit" if first.record.part == "root" else "warn"
-        survived = (one for fold in self.judged.survived for one in fold.members)
-        part = "survived" if any(one.lines == record.lines for one in survived) else record.part
+        survived = (m for fold in self.judged.survived for m in fold.members)
+        part = "survived" if any(m.lines == record.lines for m in survived) else record.part
         return ROLES.get(part, "")
 
 
@@ -250,11 +250,11 @@ def error_items(logs: Logs, now: float) -> list[Item]:
     if judged.first is not None:
         role = "culprit" if judged.first.record.part != "survived" else "warn"
         items.append(_item("FIRST", judged.first, role, logs.files))
-    items += [_item("also", one, "bad", logs.files) for one in judged.others]
-    items += [_item("went on", one, "warn", logs.files) for one in judged.survived]
-    items += [_item("follows", one, "dim", logs.files) for one in judged.follows]
-    items += [_unclear(one) for one in judged.ambiguities]
-    items += [_item("known", one, "", logs.files) for one in judged.notes]
+    items += [_item("also", fold, "bad", logs.files) for fold in judged.others]
+    items += [_item("went on", fold, "warn", logs.files) for fold in judged.survived]
+    items += [_item("follows", fold, "dim", logs.files) for fold in judged.follows]
+    items += [_unclear(ambiguity) for ambiguity in judged.ambiguities]
+    items += [_item("known", fold, "", logs.files) for fold in judged.notes]
     return items
 
 
@@ -266,18 +266,18 @@ class ErrorPlace(NamedTuple):
     """Its first line."""
 
 
-def _unclear(one: Ambiguity) -> Item:
+def _unclear(ambiguity: Ambiguity) -> Item:
     """Return why the origin of a line is ambiguous, and what helps in the next run."""
-    lines = [line((f"{'whose?':<8}", "label"), (one.text, "warn"))]
-    lines += [line((f"{'':8}", ""), (step, "dim")) for step in one.steps]
-    return Item(f"known {one.text}", tuple(lines), 8)
+    lines = [line((f"{'whose?':<8}", "label"), (ambiguity.text, "warn"))]
+    lines += [line((f"{'':8}", ""), (step, "dim")) for step in ambiguity.steps]
+    return Item(f"known {ambiguity.text}", tuple(lines), 8)
 
 
 def _item(word: str, fold: Fold, role: str, files: Sequence[FileLog]) -> Item:
     record = fold.record
-    whose = names(fold.ranks) if fold.ranks else "some process"
+    owner = names(fold.ranks) if fold.ranks else "some process"
     times = f" ({fold.count} times)" if fold.count > max(len(fold.ranks), 1) else ""
-    lines = [line((f"{word:<8}", "label"), (f"{whose} ", role), (f"{told(fold)}{times}", role))]
+    lines = [line((f"{word:<8}", "label"), (f"{owner} ", role), (f"{told(fold)}{times}", role))]
     if word == "FIRST":
         when = "" if record.at is None else clock(record.at)
         when += " or later" if when and not record.exact else ""
@@ -294,23 +294,23 @@ def _item(word: str, fold: Fold, role: str, files: Sequence[FileLog]) -> Item:
 
 def lack_lines(logs: Logs) -> list[Line]:
     """Return which ranks have no log, and how to change that."""
-    found: list[Line] = []
-    for one in logs.lacking:
-        on = f" on {shorten(nodesets.fold(one.nodes), 40)}" if one.nodes else ""
-        found.append(line(("no log ", "warn"), f"of {names(one.ranks)}{on}: {one.why}"))
-        found.append(line((f"       {one.fix}", "code")))
-    return found
+    lines: list[Line] = []
+    for lack in logs.lacking:
+        on = f" on {shorten(nodesets.fold(lack.nodes), 40)}" if lack.nodes else ""
+        lines.append(line(("no log ", "warn"), f"of {names(lack.ranks)}{on}: {lack.why}"))
+        lines.append(line((f"       {lack.fix}", "code")))
+    return lines
 
 
-def _mark(one: Stream) -> Line:
-    if one.first and one.part != "survived":
+def _mark(stream: Stream) -> Line:
+    if stream.first and stream.part != "survived":
         return line((FIRST, "culprit"))
-    return line((MARKS[one.part], ROLES[one.part])) if one.part else EMPTY
+    return line((MARKS[stream.part], ROLES[stream.part])) if stream.part else EMPTY
 
 
-def said(one: Stream) -> str:
+def said(stream: Stream) -> str:
     """Return the word in the column SAID, for the filter."""
-    return plain(_mark(one)).partition(" ")[2]
+    return plain(_mark(stream)).partition(" ")[2]
 
 
 def columns(now: float) -> tuple[Column[Stream], ...]:
@@ -319,25 +319,25 @@ def columns(now: float) -> tuple[Column[Stream], ...]:
         Column(
             "rank",
             "RANK",
-            lambda one: line(rank_label(one.rank) if one.rank is not None else "-"),
-            sort=lambda one: one.rank if one.rank is not None else 1 << 40,
+            lambda row: line(rank_label(row.rank) if row.rank is not None else "-"),
+            sort=lambda row: row.rank if row.rank is not None else 1 << 40,
             align="right",
         ),
-        Column("state", "SAID", _mark, sort=lambda one: _severity(one), maximum=9),
-        Column("node", "NODE", lambda one: line(one.node), sort=lambda one: one.node, drop=3),
+        Column("state", "SAID", _mark, sort=lambda row: _severity(row), maximum=9),
+        Column("node", "NODE", lambda row: line(row.node), sort=lambda row: row.node, drop=3),
         Column(
             "printed",
             "PRINTED",
-            lambda one: line(ago(one.changed, now)) if one.changed else EMPTY,
-            sort=lambda one: -(one.changed or 0),
+            lambda row: line(ago(row.changed, now)) if row.changed else EMPTY,
+            sort=lambda row: -(row.changed or 0),
             align="right",
             drop=2,
         ),
         Column(
             "size",
             "SIZE",
-            lambda one: line(size(one.size)) if one.size else EMPTY,
-            sort=lambda one: -one.size,
+            lambda row: line(size(row.size)) if row.size else EMPTY,
+            sort=lambda row: -row.size,
             align="right",
             drop=5,
         ),
@@ -352,32 +352,34 @@ def searched(shown: Sequence[Shown], text: str) -> list[Shown]:
         TimeoutError: matching takes longer than `PATTERN_S`.
     """
     wanted = text.casefold()
-    found = [one for one in shown if wanted in plain(one.line).casefold()]
-    if found:
-        return found
+    matching = [item for item in shown if wanted in plain(item.line).casefold()]
+    if matching:
+        return matching
     try:
         pattern = re.compile(text, re.IGNORECASE)
     except (re.error, OverflowError, RecursionError):  # for `a{9999999999}`, `((((`...
         return []
     with within(PATTERN_S):
-        return [one for one in shown if pattern.search(plain(one.line)[:SEARCHED])]
+        return [item for item in shown if pattern.search(plain(item.line)[:SEARCHED])]
 
 
-def _last(one: Stream) -> Line:
-    if one.unread:
-        return line((one.unread, "warn"))
-    if one.shared:
-        return line((f"{one.path}, which {plural(one.shared, 'rank')} of its node share", "dim"))
+def _last(stream: Stream) -> Line:
+    if stream.unread:
+        return line((stream.unread, "warn"))
+    if stream.shared:
+        return line(
+            (f"{stream.path}, which {plural(stream.shared, 'rank')} of its node share", "dim")
+        )
     # Its time has a column of its own, and a line without a problem is no news.
-    text = " ".join(_QUIET.sub("", without_time(one.last)).split())
-    return line(text or one.last or one.path)
+    text = " ".join(_QUIET.sub("", without_time(stream.last)).split())
+    return line(text or stream.last or stream.path)
 
 
-def shared_lines(one: Stream) -> list[Line]:
+def shared_lines(stream: Stream) -> list[Line]:
     """Return why no lines are shown for a rank that shares its file with others."""
     return [
-        line((f"{plural(one.shared, 'rank')} of {one.node} print to one file, ", "dim")),
-        line((f"{one.path},", "")),
+        line((f"{plural(stream.shared, 'rank')} of {stream.node} print to one file, ", "dim")),
+        line((f"{stream.path},", "")),
         line(("and no line of it tells which of them did.", "dim")),
         line(("The row ", "dim"), ("-", "key"), (" has all of its lines.", "dim")),
         line(("With torchrun --tee 3, srun --label or a rank", "dim")),
@@ -385,14 +387,14 @@ def shared_lines(one: Stream) -> list[Line]:
     ]
 
 
-def _severity(one: Stream) -> tuple[bool, int]:
-    return not one.first, _ORDER.index(one.part) if one.part else len(_ORDER)
+def _severity(stream: Stream) -> tuple[bool, int]:
+    return not stream.first, _ORDER.index(stream.part) if stream.part else len(_ORDER)
 
 
 def title_of(stream: Stream, lines: int, room: int) -> tuple[Line, Line]:
     """Return title and note, in so many cells, of the pane with the lines."""
-    whose = rank_name(stream.rank) if stream.rank is not None else "no rank's"
-    heading = line(("OUTPUT  ", "title"), whose, "  ")
+    owner = rank_name(stream.rank) if stream.rank is not None else "no rank's"
+    heading = line(("OUTPUT  ", "title"), owner, "  ")
     note = line((plural(lines, "line"), "dim"))
     left = max(min(room - cells(heading) - cells(note), PATH_CELLS), 12)
     return line(heading, (shorten_path(stream.path, left), "dim")), note

@@ -131,9 +131,9 @@ def _mark(blamed: frozenset[int], ranks: Sequence[int]) -> str:
 
 
 def _blamed(job: Job, diagnosis: Diagnosis | None) -> frozenset[int]:
-    found = culprits(diagnosis)
+    causes = culprits(diagnosis)
     return frozenset(
-        rank.rank for rank in (job.ranks if found else ()) if cause_of(found, rank) is not None
+        rank.rank for rank in (job.ranks if causes else ()) if cause_of(causes, rank) is not None
     )
 
 
@@ -203,20 +203,20 @@ def end_lines(diagnosis: Diagnosis) -> list[Line]:
     return [labelled("end", line((end_text(diagnosis), "warn")), 5)]
 
 
-def past_lines(diagnosis: Diagnosis, most: int = 2) -> list[Line]:
+def past_lines(diagnosis: Diagnosis, limit: int = 2) -> list[Line]:
     """Return what ended the newest attempts before the running one."""
-    past = diagnosis.past_attempts[-most:]
-    return [labelled("was", line((past_line(one), "warn")), 5) for one in reversed(past)]
+    past = diagnosis.past_attempts[-limit:]
+    return [labelled("was", line((past_line(attempt), "warn")), 5) for attempt in reversed(past)]
 
 
 def past_line(past: PastAttempt) -> str:
     """Return what ended an attempt, and its cause, with the ranks."""
-    causes = [f"  {one.cause}{_whose(one)}" for one in past.verdicts[:1]]
+    causes = [f"  {verdict.cause}{_culprit_ranks(verdict)}" for verdict in past.verdicts[:1]]
     return f"{past_attempt_text(past)}{''.join(causes)}"
 
 
-def _whose(verdict: Verdict) -> str:
-    ranks = [one.rank for one in verdict.culprits if one.rank is not None]
+def _culprit_ranks(verdict: Verdict) -> str:
+    ranks = [culprit.rank for culprit in verdict.culprits if culprit.rank is not None]
     return f" ({name_ranks(ranks)})" if ranks else ""
 
 
@@ -244,10 +244,10 @@ def unreadable(job: Job, at: float) -> list[Line]:
 
 def _named(process: Process, at: float) -> Line:
     """Return what is known of a process that the user named, while it is not shown as a rank."""
-    who = f"Process {process.pid} ({script(process.cmdline) or process.comm})"
+    subject = f"Process {process.pid} ({script(process.cmdline) or process.comm})"
     if at - process.started_at < YOUNG_S:
-        return line(f"{who} has just begun: it may start ranks. It is shown in some seconds.")
-    return line(f"{who} is no Python program, and none is below it.")
+        return line(f"{subject} has just begun: it may start ranks. It is shown in some seconds.")
+    return line(f"{subject} is no Python program, and none is below it.")
 
 
 def _given(verdicts: Sequence[Verdict], diagnosis: Diagnosis) -> list[Line]:
@@ -263,7 +263,7 @@ def _given(verdicts: Sequence[Verdict], diagnosis: Diagnosis) -> list[Line]:
 
 def _also(verdict: Verdict) -> str:
     """Return `lock-wait 82%`, with the ranks of a separate fault."""
-    ranks = [one.rank for one in verdict.culprits if one.rank is not None]
+    ranks = [culprit.rank for culprit in verdict.culprits if culprit.rank is not None]
     own = f" (a fault of its own: {name_ranks(ranks)})"
     return f"{verdict.cause} {verdict.confidence:.0%}{own if verdict.apart and ranks else ''}"
 
@@ -301,8 +301,8 @@ def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:
             line("Not called hung yet: a checkpoint or an evaluation may look the same."),
         ]
     if diagnosis.state == "progressing":
-        told = [line("Nothing to blame.")] if diagnosis.numbers is None else []
-        return [line(("The job is progressing.", "good")), *told]
+        verdict_lines = [line("Nothing to blame.")] if diagnosis.numbers is None else []
+        return [line(("The job is progressing.", "good")), *verdict_lines]
     lines = [line(f"Observing for {duration(diagnosis.observed_for_s)}; no judgement yet.")]
     return [*lines, *_unequal(job, now)]
 
@@ -318,10 +318,10 @@ def _unequal(job: Job, now: float) -> list[Line]:
     if not still or len(still) == len(idle):
         return []
     least = min(idle[rank] for rank in still)
-    others = sorted(set(idle) - set(still))
+    running = sorted(set(idle) - set(still))
     stand = "have" if len(still) > 1 else "has"
-    run = "run" if len(others) > 1 else "runs"
-    text = f"{names(still)} {stand} not run for {span(least)}; {names(others)} {run}."
+    run = "run" if len(running) > 1 else "runs"
+    text = f"{names(still)} {stand} not run for {span(least)}; {names(running)} {run}."
     return [line(text[0].upper() + text[1:])]
 
 
@@ -356,8 +356,8 @@ def nothing_found(snapshot: Snapshot, *, live: bool = True) -> list[Line]:
     for node in answering[:NODES_TOLD]:
         lines += _seen_on(node)
     if len(answering) > NODES_TOLD:
-        rest = node_sets.fold(node.name for node in answering[NODES_TOLD:])
-        lines.append(line(f"{rest}: see Nodes (9)."))
+        omitted = node_sets.fold(node.name for node in answering[NODES_TOLD:])
+        lines.append(line(f"{omitted}: see Nodes (9)."))
     if live:
         lines.append(line("A job that is started in another way: hangtop --pid PID"))
     return lines
@@ -380,7 +380,7 @@ def _states(nodes: Sequence[Node]) -> list[Line]:
     lines = []
     for group in alike(nodes):
         node = group[0]
-        name = node_sets.fold(one.name for one in group)
+        name = node_sets.fold(member.name for member in group)
         reason = (node.reason if len(group) == 1 else node.cause) or ""
         fix = line("  ", (node.fix, "code")) if node.fix and len(group) == 1 else ""
         lines.append(line((f"{name}: {node.state}", node_role(node.state)), f"  {reason}", fix))

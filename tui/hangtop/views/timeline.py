@@ -30,23 +30,23 @@ def slider(history: History, shown: Update | None, width: int, *, incomplete: bo
     if not pictures or shown is None:
         return line("")
     first, last = pictures[0].snapshot.at, pictures[-1].snapshot.at
-    here = shown.snapshot.at
+    at_shown = shown.snapshot.at
     place = min(history.place(shown) + 1, len(pictures))
     count = len(pictures)
     if count == 1:
         return line((f" one picture, of {clock(last)}", "dim"))
-    before = f", {duration(last - here)} before the last" if here < last else ""
+    before = f", {duration(last - at_shown)} before the last" if at_shown < last else ""
     start, end = f" {clock(first)} ", f" {clock(last)} "
-    told = f"  {place} of {count}{before}"
+    caption = f"  {place} of {count}{before}"
     # The same width for every snapshot, so that the timeline does not move.
-    most = len(f"  {count} of {count}, {duration(last - first)} before the last") + 2
-    room = width - len(start) - len(end) - most - 5
+    reserved = len(f"  {count} of {count}, {duration(last - first)} before the last") + 2
+    room = width - len(start) - len(end) - reserved - 5
     if room < LEAST:
-        told, most = f"  {place}/{count}", 2 * len(str(count)) + 3
-        room = max(width - len(start) - len(end) - most - 5, LEAST)
-    part = (here - first) / (last - first) if last > first else 1.0
+        caption, reserved = f"  {place}/{count}", 2 * len(str(count)) + 3
+        room = max(width - len(start) - len(end) - reserved - 5, LEAST)
+    part = (at_shown - first) / (last - first) if last > first else 1.0
     at = min(max(round(part * (room - 1)), 0), room - 1)
     return line(
         (" [", "key"), (start, "dim"), ("─" * at, "dim"), ("●", "title"),
-        ("─" * (room - 1 - at), "dim"), (end, "dim"), ("]", "key"), (told, ""),
+        ("─" * (room - 1 - at), "dim"), (end, "dim"), ("]", "key"), (caption, ""),
     )  # fmt: skip

@@ -62,8 +62,8 @@ class GridPane(LinePane):
         if len(parts) <= self.page:
             return [self._row(part, label) for part in parts]
         lines: list[Line] = []
-        for state, some in groupby(parts, self._alike):
-            rows = list(some)
+        for state, group in groupby(parts, self._alike):
+            rows = list(group)
             if state is None or len(rows) == 1:
                 lines += [self._row(part, label) for part in rows]
             else:
@@ -78,16 +78,16 @@ class GridPane(LinePane):
     def _row(self, part: Sequence[tuple[int, str]], label: int) -> Line:
         spans: list[Part] = [(f"{_ends(part):<{label}}", "label")]
         for at in range(0, len(part), GAP):
-            for state, some in groupby(part[at : at + GAP], lambda cell: cell[1]):
+            for state, group in groupby(part[at : at + GAP], lambda cell: cell[1]):
                 mark, role = self._marks[state]
-                spans.append((mark * len(list(some)), role))
+                spans.append((mark * len(list(group)), role))
             spans.append(" ")
         return line(*spans)
 
     def _folded(self, part: Sequence[tuple[int, str]], state: str, label: int) -> Line:
         mark, role = self._marks[state]
-        told = f" {plural(len(part), 'rank')}"
-        return line((f"{_ends(part):<{label}}", "label"), (mark * GAP, role), ("⋯", "dim"), told)
+        count = f" {plural(len(part), 'rank')}"
+        return line((f"{_ends(part):<{label}}", "label"), (mark * GAP, role), ("⋯", "dim"), count)
 
     def body_line(self, index: int, width: int) -> tuple[Line, str]:
         """Return one row."""

@@ -69,10 +69,10 @@ class ItemList(LinePane):
         key, text = self._laid[index]
         if not key:
             return text, ""
-        here = key == self.cursor_key
+        is_current = key == self.cursor_key
         first = index == 0 or self._laid[index - 1][0] != key
-        mark = Span("▸ " if here and first else "  ", "focus")
-        return (mark, *text), ("resting" if here and self.has_focus else "")
+        mark = Span("▸ " if is_current and first else "  ", "focus")
+        return (mark, *text), ("resting" if is_current and self.has_focus else "")
 
     def move(self, count: int) -> None:
         """Move the cursor by entries; the whole entry comes into view."""

@@ -151,7 +151,7 @@ class LinePane(Widget, can_focus=True):
     def shows(self, text: str) -> bool:
         """Return whether a text is in view as a whole, however its lines are broken."""
         rows = self._rows(self.prepare(self.inner_width), self.page)
-        return holds([plain(self._twin(one)) for one, _ in rows], text)
+        return holds([plain(self._twin(spans)) for spans, _ in rows], text)
 
     def _twin(self, text: Line) -> Line:
         return twin(text, flat=self.flat)
@@ -256,12 +256,12 @@ def _overlaid(text: Line, role: str) -> Line:
 
 def style_of(role: str) -> Style:
     """Return the style of a role, or of a role with an overlay: `bad+cursor`."""
-    known = ROLES.get(role)
-    if known is None:
+    style = ROLES.get(role)
+    if style is None:
         base, _, over = role.partition("+")
-        known = ROLES.get(base, ROLES[""]) + ROLES.get(over, ROLES[""])
-        ROLES[role] = known
-    return known
+        style = ROLES.get(base, ROLES[""]) + ROLES.get(over, ROLES[""])
+        ROLES[role] = style
+    return style
 
 
 def _changed(before: tuple[Line, str], after: tuple[Line, str], y: int) -> Region:

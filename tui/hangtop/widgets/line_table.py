@@ -284,18 +284,18 @@ class LineTable(LinePane, Generic[T]):
         for place, item in enumerate(in_view, self.top):
             if self.heading_of(item) is None:
                 row = [column.cell(item) for column in self.columns]
-                same = (one := drawn.get(place)) is not None and one.cells == row
-                self._drawn[place] = one if one is not None and same else Drawn(row)
-        sizes = [one.sizes for one in self._drawn.values()]
+                same = (last_drawn := drawn.get(place)) is not None and last_drawn.cells == row
+                self._drawn[place] = last_drawn if last_drawn is not None and same else Drawn(row)
+        sizes = [drawn_row.sizes for drawn_row in self._drawn.values()]
         before, self._sizes = self._sizes, {}
         for key, item in zip(self._keys[:SAMPLED_ROWS], self._items[:SAMPLED_ROWS], strict=True):
             if self.heading_of(item) is not None:
                 continue
-            known, looks = before.get(key), getattr(item, "looks", item)
-            if known is None or known[0] is not looks:
-                known = (looks, [cells(column.cell(item)) for column in self.columns])
-            self._sizes[key] = known
-            sizes.append(known[1])
+            cached, looks = before.get(key), getattr(item, "looks", item)
+            if cached is None or cached[0] is not looks:
+                cached = (looks, [cells(column.cell(item)) for column in self.columns])
+            self._sizes[key] = cached
+            sizes.append(cached[1])
         return [max(size) for size in zip(*sizes, strict=True)] or [0] * len(self.columns)
 
     def _is_tight(self) -> bool:
@@ -347,10 +347,10 @@ class LineTable(LinePane, Generic[T]):
             return self._laid[index], ""
         item = self._items[index]
         key = self.key_of(item)
-        here = key == self.cursor_key
-        overlay = ("cursor" if self.has_focus else "resting") if here else ""
+        is_current = key == self.cursor_key
+        overlay = ("cursor" if self.has_focus else "resting") if is_current else ""
         mark = "✔" if key in self.marks else " "
-        start = (Span("▸" if here else " ", "focus"), Span(mark, "info"))
+        start = (Span("▸" if is_current else " ", "focus"), Span(mark, "info"))
         heading = self.heading_of(item)
         if heading is not None:
             return fit((*start, *heading), width), overlay

@@ -62,8 +62,8 @@ class TextPane(LinePane):
         if self._laid_for is None or (self._laid_for[0], self._laid_for[2]) != wanted[::2]:
             return 0
         pairs = enumerate(zip(self._laid_for[1], wanted[1], strict=False))
-        most = min(len(self._laid_for[1]), len(wanted[1]))
-        return next((at for at, (old, new) in pairs if old is not new), most)
+        shorter = min(len(self._laid_for[1]), len(wanted[1]))
+        return next((at for at, (old, new) in pairs if old is not new), shorter)
 
     def _indent_of(self, item: Line) -> int:
         """Return the indent of wrapped parts: a labelled line's value, else text plus `indent`.

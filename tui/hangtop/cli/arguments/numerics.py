@@ -50,7 +50,7 @@ def add_numerics(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument(
         "--calls",
-        type=partial(whole, least=1, most=MAX_FRAMES),
+        type=partial(whole, least=1, largest=MAX_FRAMES),
         default=FRAMES,
         metavar="N",
         help=f"calls that are shown before the first (default: {FRAMES})",

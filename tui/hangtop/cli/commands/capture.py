@@ -61,14 +61,14 @@ def run(arguments: argparse.Namespace) -> int:
     history = History()
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         session.subscribe(history.add)
-        found, interrupted = find_job(session, arguments.job_key, arguments.pid)
-        job = choose(found.snapshot, arguments.job_key)
+        update, interrupted = find_job(session, arguments.job_key, arguments.pid)
+        job = choose(update.snapshot, arguments.job_key)
         try:
             if not interrupted:
                 look(session, job, arguments)
         except KeyboardInterrupt:
             interrupted = True
-        newest = session.latest or found
+        newest = session.latest or update
         commands = session.commands
     history.add(newest)
     job = follow(job, newest.snapshot) or job
@@ -164,10 +164,11 @@ def look(session: Session, job: Job, arguments: argparse.Namespace) -> None:
         latest = session.latest
         now = (follow(job, latest.snapshot) if latest is not None else None) or job
 
-        def told(done: int, total: int) -> None:
+        def show_progress(done: int, total: int) -> None:
             status.show(f"stacks, descriptors, recorders, logs: {done} of {total} answers ...")
 
-        missing = take(session, now, pids_by_node(now), want_locals=arguments.locals, told=told)
+        pids = pids_by_node(now)
+        missing = take(session, now, pids, want_locals=arguments.locals, told=show_progress)
     for text in missing[:MISSING_SHOWN]:
         print(f"hangtop: {clean(text, 300)}", file=sys.stderr)
     if len(missing) > MISSING_SHOWN:
@@ -188,8 +189,8 @@ def not_now() -> Iterator[Callable[[], bool]]:
 
 def tell_json(saved: Saved) -> None:
     """Print what was written as a document."""
-    told = {"schema": "hangtop.captured/1", "path": saved.path, "bytes": saved.bytes}
-    print(to_json({**told, "header": saved.header}).decode())
+    document = {"schema": "hangtop.captured/1", "path": saved.path, "bytes": saved.bytes}
+    print(to_json({**document, "header": saved.header}).decode())
 
 
 def tell(saved: Saved, before: str) -> None:

@@ -179,9 +179,10 @@ def wait_for_needs(session: Session, job: Job) -> None:
         return not missing(diagnosis)
 
     session.wait(come, needs_limit_s(session))
-    for one in session.commands:
-        if one.pauses:
-            text = f"{one.what} on {one.node}, {name_pids(one.pids)}: it was paused for a moment"
+    for command in session.commands:
+        if command.pauses:
+            where = f"{command.node}, {name_pids(command.pids)}"
+            text = f"{command.what} on {where}: it was paused for a moment"
             print(text, file=sys.stderr, flush=True)
 
 

@@ -162,8 +162,10 @@ def gpus_read(update: Update) -> bool:
 
 def has_stacks(job: Job) -> bool:
     """Return whether there is a single stack to show."""
-    samples = (one for rank in job.members for one in (rank.sample, *rank.child_samples.values()))
-    return any(one is not None and one.threads for one in samples)
+    samples = (
+        sample for rank in job.members for sample in (rank.sample, *rank.child_samples.values())
+    )
+    return any(sample is not None and sample.threads for sample in samples)
 
 
 def named(job: Job, pids: Sequence[int]) -> Job:
@@ -171,10 +173,12 @@ def named(job: Job, pids: Sequence[int]) -> Job:
 
     Naming a launcher, or nothing, selects all ranks; a controller only itself.
     """
-    control = {one.process.pid for one in job.controllers}
-    if not pids or {one.pid for one in job.launchers}.difference(control).intersection(pids):
+    control = {controller.process.pid for controller in job.controllers}
+    if not pids or {launcher.pid for launcher in job.launchers}.difference(control).intersection(
+        pids
+    ):
         return job
-    launchers = tuple(one for one in job.launchers if one.pid in pids)
+    launchers = tuple(launcher for launcher in job.launchers if launcher.pid in pids)
     ranks = []
     for rank in job.ranks:
         children = tuple(child for child in rank.children if child.pid in pids)
@@ -189,13 +193,13 @@ def say_stale(snapshot: Snapshot, job: Job, failed: Failed) -> None:
     """Report for which processes an older stack is shown, as no new one arrived, and why."""
     for rank in job.ranks:
         samples = {rank.process.pid: rank.sample, **rank.child_samples}
-        for pid, one in samples.items():
-            if one is not None and one.threads and (rank.node, pid) in failed:
+        for pid, sample in samples.items():
+            if sample is not None and sample.threads and (rank.node, pid) in failed:
                 why = failed[rank.node, pid]
-                age = duration(snapshot.at - one.at)
+                age = duration(snapshot.at - sample.at)
                 print(
                     f"pid {pid} of {rank.name} gave no new stack, what is shown is a "
-                    f"{one.mode} one of {age} ago: {clean(why)}",
+                    f"{sample.mode} one of {age} ago: {clean(why)}",
                     file=sys.stderr,
                 )
 
@@ -209,7 +213,7 @@ def render(
         return to_json(data).decode() + "\n"
     # Only ranks are merged: a named worker is shown below its own.
     workers = {child.pid for rank in job.ranks for child in rank.children}
-    whole_stacks = {one.process.pid for one in job.controllers} | workers
+    whole_stacks = {controller.process.pid for controller in job.controllers} | workers
     if arguments.each or arguments.locals or whole_stacks.intersection(arguments.pid):
         return each_text(snapshot, job, children=True)
     threads: Threads = "all" if arguments.all_threads else "main"
@@ -266,9 +270,9 @@ class Answers(NamedTuple):
         Those would not have the requested variables or native frames.
         """
         samples = {**job.launcher_samples}
-        for one in job.controllers:
-            if (came := self.samples.get((one.node, one.process.pid))) is not None:
-                samples[f"{one.node}:{one.process.pid}"] = came
+        for controller in job.controllers:
+            if (came := self.samples.get((controller.node, controller.process.pid))) is not None:
+                samples[f"{controller.node}:{controller.process.pid}"] = came
         ranks = tuple(self._of_rank(rank) for rank in job.ranks)
         return replace(job, ranks=ranks, launcher_samples=samples)
 
@@ -311,12 +315,12 @@ def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Answers
         return Answers(failed, frozenset(left), {})
     return Answers(
         {
-            (one.node, one.pid): one.sample.failure.text
-            for one in answers
-            if one.sample.failure is not None
+            (answer.node, answer.pid): answer.sample.failure.text
+            for answer in answers
+            if answer.sample.failure is not None
         },
         frozenset(),
-        {(one.node, one.pid): one.sample for one in answers if one.sample.threads},
+        {(answer.node, answer.pid): answer.sample for answer in answers if answer.sample.threads},
     )
 
 
@@ -339,9 +343,9 @@ def wait_for(
 
 def pids_by_node(job: Job) -> dict[str, list[int]]:
     """Return a job's processes that can have a Python stack, by node: ranks first."""
-    found = pids_of(rank for rank in job.members if not rank.ended)
+    pids = pids_of(rank for rank in job.members if not rank.ended)
     for rank in job.ranks:
         for child in rank.children:
             if child.role == "dataloader-worker" and child.gone_at is None:
-                found.setdefault(rank.node, []).append(child.pid)
-    return found
+                pids.setdefault(rank.node, []).append(child.pid)
+    return pids

@@ -139,11 +139,11 @@ def read(arguments: argparse.Namespace, replica: int | None) -> Loaded:
     """Read the named dumps, or those where torch writes them; show the progress."""
     with StatusLine() as line:
 
-        def told(finished: int, total: int) -> None:
+        def show_progress(finished: int, total: int) -> None:
             if total >= SLOW_FILES:
                 line.show(f"reading dumps: {finished} of {total}")
 
-        return load(places(arguments.path), arguments.prefix, told, replica)
+        return load(places(arguments.path), arguments.prefix, show_progress, replica)
 
 
 def look(picture: Picture, arguments: argparse.Namespace) -> None:
@@ -191,7 +191,7 @@ def nothing_found(paths: list[str], prefix: str | None, loaded: Loaded) -> str:
     where = clean(", ".join(paths), 200)
     if prefix is not None:
         return f"no file in {where} has {prefix!r} and a rank in its name"
-    others = len(loaded.problems)
+    unreadable = len(loaded.problems)
     return f"no dumps in {where}" + (
-        f": none of {others} files has a rank in its name" * bool(others)
+        f": none of {unreadable} files has a rank in its name" * bool(unreadable)
     )

@@ -110,8 +110,8 @@ def finished_in(runs: Sequence[str]) -> set[int]:
         return set()
     from hangtop_core.dumps.load import load
 
-    traces = load([str(Path(one, "flight")) for one in runs]).traces
-    return {one.rank for one in traces if one.ended == "finished"}
+    traces = load([str(Path(folder, "flight")) for folder in runs]).traces
+    return {trace.rank for trace in traces if trace.ended == "finished"}
 
 
 def chosen(arguments: argparse.Namespace) -> Choice:
@@ -124,24 +124,24 @@ def chosen(arguments: argparse.Namespace) -> Choice:
     return Choice(ranks, arguments.node, grep)
 
 
-def print_around(found: Sequence[Found], arguments: argparse.Namespace, choice: Choice) -> int:
+def print_around(logs: Sequence[Found], arguments: argparse.Namespace, choice: Choice) -> int:
     """Print the lines around a time."""
-    text, found = arguments.around, found[:MAX_FILES]
-    if any(one.path == "-" for one in found):
+    text, logs = arguments.around, logs[:MAX_FILES]
+    if any(log.path == "-" for log in logs):
         raise UsageError("--around needs files that can be searched, not standard input")
     kept = Kept()
     files = []
     try:
         # A time without a date is the last such time at which the logs were written.
-        last = max(ends_at(one.path) for one in found)
+        last = max(ends_at(log.path) for log in logs)
         at = stamp(f"{text} ", last + AROUND_S)
         if at is None:
             fix = "Write 11:17:50 or 2026-11-21 11:17:50."
             raise UsageError(f"--around: {text!r} is no time", fix)
-        for number, one in enumerate(found):
-            start, end = around(one.path, at, AROUND_S)
+        for number, log in enumerate(logs):
+            start, end = around(log.path, at, AROUND_S)
             near = timed_within(at, AROUND_S, at, partial(kept.add, number))
-            files.append(span(one, number, start, end, near))
+            files.append(span(log, number, start, end, near))
     except OSError as error:
         raise UsageError(f"cannot read {error.filename}: {error.strerror}") from error
     if print_lines(kept.shown(files, choice), renamer(arguments, files)):
@@ -178,20 +178,22 @@ def follow(arguments: argparse.Namespace, choice: Choice) -> int:
 def tell_error(record: Record, names_of: Renamer) -> None:
     """Report on stderr what an error means, as soon as it is complete."""
     if record.part in ERRORS:
-        whose = names([record.rank]) if record.rank is not None else "a process"
+        owner = names([record.rank]) if record.rank is not None else "a process"
         text = names_of.text(record.means or record.text)
-        print(f"hangtop: {whose}: {text}", file=sys.stderr)
+        print(f"hangtop: {owner}: {text}", file=sys.stderr)
 
 
 def tell_problems(files: Iterable[FileLog]) -> None:
     """Report on stderr what was not read."""
     files = list(files)
-    bad = [one for one in files if one.problem is not None]
-    for one in bad[:PROBLEMS]:
-        print(f"hangtop: {clean(one.path, 200)}: {clean(one.problem or '', 200)}", file=sys.stderr)
+    bad = [file for file in files if file.problem is not None]
+    for file in bad[:PROBLEMS]:
+        print(
+            f"hangtop: {clean(file.path, 200)}: {clean(file.problem or '', 200)}", file=sys.stderr
+        )
     if len(bad) > PROBLEMS:
         print(f"hangtop: and {plural(len(bad) - PROBLEMS, 'more file')} not read", file=sys.stderr)
-    for one in files:
-        for start, end in one.left:
-            what = f"{clean(one.path, 200)}: bytes {start} to {end} were not read (--all)"
+    for file in files:
+        for start, end in file.left:
+            what = f"{clean(file.path, 200)}: bytes {start} to {end} were not read (--all)"
             print(f"hangtop: {what}", file=sys.stderr)

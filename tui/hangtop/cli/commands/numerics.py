@@ -85,16 +85,20 @@ def live(arguments: argparse.Namespace) -> list[Numerics]:
         job = choose(update.snapshot, arguments.job_key)
         ask(session, job)
         tick = update.snapshot.tick
-        newest = session.wait(lambda other: other.snapshot.tick > tick + 1, ANSWER_S) or update
+        newest = (
+            session.wait(lambda candidate: candidate.snapshot.tick > tick + 1, ANSWER_S) or update
+        )
         job = follow(job, newest.snapshot) or job
-    found = [one.numerics for one in job.ranks if one.numerics is not None]
-    if not any(one.path for one in found):
-        why = next((one.failure for one in found if one.failure), "no rank has answered")
+    recorded = [rank.numerics for rank in job.ranks if rank.numerics is not None]
+    if not any(record.path for record in recorded):
+        why = next(
+            (record.failure for record in recorded if record.failure), "no rank has answered"
+        )
         raise NoLogError(
             f"no rank of this job looks for inf and nan: {clean(why, 200)}",
             "Start it with: hangtop run --detect-overflow -- COMMAND",
         )
-    return found
+    return recorded
 
 
 def is_whole(arguments: argparse.Namespace, update: Update) -> bool:

@@ -64,10 +64,10 @@ def _judged(path: str, capture: Capture) -> tuple[Capture, list[str]]:
     if capture.partial:
         if not newest.diagnoses:
             raise BadCaptureError(f"{clean(path, 200)} holds too little: {capture.cut}")
-        seen = sum(len(job.ranks) for job in newest.snapshot.jobs)
+        recorded = sum(len(job.ranks) for job in newest.snapshot.jobs)
         of = header.holds.get("ranks") or sum(j.world_size or 0 for j in newest.snapshot.jobs)
-        told = f"{seen} of {plural(of, 'rank')}" if of else plural(seen, "rank")
-        return capture, [f"{told} left, verdict as it was stored: {capture.cut}"]
+        ranks = f"{recorded} of {plural(of, 'rank')}" if of else plural(recorded, "rank")
+        return capture, [f"{ranks} left, verdict as it was stored: {capture.cut}"]
     try:
         pictures = rejudge(capture.pictures, header.hang_after)
     except Exception as error:  # captures come from anywhere: the recorded diagnosis remains
@@ -75,7 +75,9 @@ def _judged(path: str, capture: Capture) -> tuple[Capture, list[str]]:
             raise BadCaptureError(f"{clean(path, 200)} does not make sense: {error!r}") from None
         return capture, [*notices, f"it cannot be judged anew: {clean(repr(error), 200)}"]
     judged = pictures[-1]
-    changed = [key for key, one in judged.diagnoses.items() if _differs(newest, key, one)]
+    changed = [
+        key for key, diagnosis in judged.diagnoses.items() if _differs(newest, key, diagnosis)
+    ]
     if changed:
         notices.append(_differing(header, newest, judged, changed[0]))
     return replace(capture, pictures=pictures), notices
@@ -86,22 +88,23 @@ def _differs(update: Update, key: str, judged: Diagnosis) -> bool:
     return before is not None and _gist(before) != _gist(judged)
 
 
-def _gist(one: Diagnosis) -> tuple[object, ...]:
+def _gist(diagnosis: Diagnosis) -> tuple[object, ...]:
     """Return state, and causes with culprits: texts may improve without changing that."""
     blamed = tuple(
         (verdict.cause, tuple((c.node, c.rank, c.pid) for c in verdict.culprits))
-        for verdict in one.verdicts[:1]
+        for verdict in diagnosis.verdicts[:1]
     )
-    return one.state, blamed
+    return diagnosis.state, blamed
 
 
 def _differing(header: Header, then: Update, now: Update, key: str) -> str:
-    def said(update: Update) -> str:
-        one = update.diagnoses[key]
-        return f"{one.state}, {one.verdicts[0].cause}" if one.verdicts else one.state
+    def verdict_of(update: Update) -> str:
+        diagnosis = update.diagnoses[key]
+        return ", ".join([diagnosis.state, *(v.cause for v in diagnosis.verdicts[:1])])
 
     version = clean(header.hangtop, 20)
-    return f"hangtop {version} said {said(then)} when it was taken; this one says {said(now)}"
+    old, new = verdict_of(then), verdict_of(now)
+    return f"hangtop {version} said {old} when it was taken; this one says {new}"
 
 
 def tell(notices: list[str]) -> None:

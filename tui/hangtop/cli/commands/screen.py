@@ -68,8 +68,8 @@ def _look(
         nodes = launchers(arguments)
     job = slurm_target(arguments).job
     slurm = SlurmJobs(job.name if job else None, jobs) if shutil.which("squeue") else None
-    if arguments.pid and all(isinstance(one, LocalLauncher) for one in nodes):
-        there(arguments.pid)
+    if arguments.pid and all(isinstance(launcher, LocalLauncher) for launcher in nodes):
+        check_running(arguments.pid)
     prepare()  # before the session starts: without a terminal there is no reason to observe
     begin()
     with Session(session_options(arguments), diagnose, nodes) as session:
@@ -87,7 +87,7 @@ def _look(
         )
 
 
-def there(pids: Sequence[int]) -> None:
+def check_running(pids: Sequence[int]) -> None:
     """Check that one of these processes runs on this machine.
 
     Raises:

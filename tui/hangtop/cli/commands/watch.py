@@ -66,12 +66,12 @@ RECENT = 12
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     arguments = complete(arguments, sample_every=SAMPLE_EVERY_S, interval=INTERVAL_S)
-    rest = arguments.hang_after * REST_SHARE
+    rest_s = arguments.hang_after * REST_SHARE
     files = HangFiles(arguments.output, arguments.keep) if arguments.output is not None else None
     options = session_options(arguments)
-    every = min(options.sample_every, rest)
+    every = min(options.sample_every, rest_s)
     budget = BUDGET * max(INTERVAL_S / options.interval, 1.0)  # shorter intervals may cost more
-    options = replace(options, rest=rest, sample_every=every, budget=budget)
+    options = replace(options, rest=rest_s, sample_every=every, budget=budget)
     teller = Teller(redacting.of(arguments), json=arguments.json)
     watch = Watch(arguments, files, teller)
     status: int | None = None
@@ -92,19 +92,19 @@ def told_to_stop() -> Iterator[None]:
     """Make SIGTERM and SIGHUP end the command as Ctrl-C does; once, so that it ends in order."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        for one in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(one, signal.SIG_IGN)
+        for signal_number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(signal_number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     numbers = [signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
         numbers.append(signal.SIGHUP)
-    before = {one: signal.signal(one, stop) for one in numbers}
+    before = {code: signal.signal(code, stop) for code in numbers}
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for code, handler in before.items():
+            signal.signal(code, handler)
 
 
 class Watch:
@@ -164,18 +164,18 @@ class Watch:
     def take(self, update: Update) -> int | None:
         """Report the events of an update; return the exit status if the awaited event occurred."""
         self.teller.nodes(update.snapshot)
-        for one in self.hangs.fold(update, self.arguments.job_key):
+        for event in self.hangs.fold(update, self.arguments.job_key):
             self.renamer.learn(update.snapshot)
-            if one.kind == "hang" and one.diagnosis is not None:
-                self.hang(one, one.diagnosis)
+            if event.kind == "hang" and event.diagnosis is not None:
+                self.hang(event, event.diagnosis)
                 if self.arguments.once:
-                    return exit_status(one.diagnosis)
+                    return exit_status(event.diagnosis)
                 continue
-            self.teller.tell(one)
-            hung = self.hung.pop(one.job.key, 0)
-            if one.kind == "ended" and not self.hangs.running:
+            self.teller.tell(event)
+            hung = self.hung.pop(event.job.key, 0)
+            if event.kind == "ended" and not self.hangs.running:
                 if self.arguments.until_exit:
-                    return _status_at_end(one, hung)
+                    return _status_at_end(event, hung)
                 if self.arguments.once:
                     return 0
         return None
@@ -199,19 +199,19 @@ class Watch:
         error = no_job(self.seen.snapshot, None, self.arguments.pid)
         print(f"hangtop: {error}; waiting until there is a job", file=sys.stderr, flush=True)
 
-    def hang(self, one: Happened, diagnosis: Diagnosis) -> None:
+    def hang(self, event: Happened, diagnosis: Diagnosis) -> None:
         """Report a hang, save its files, and run the command."""
-        self.hung[one.job.key] = exit_status(diagnosis)
-        self.teller.tell(one)
-        written = self.write(self.files, one, diagnosis) if self.files is not None else None
+        self.hung[event.job.key] = exit_status(diagnosis)
+        self.teller.tell(event)
+        written = self.write(self.files, event, diagnosis) if self.files is not None else None
         if self.arguments.on_hang is not None:
             argv, limit = self.arguments.on_hang, self.arguments.on_hang_limit
-            told = variables(one.job, diagnosis, written)
-            self.teller.ran(argv, run_command(argv, told, limit, apart=self.arguments.json))
+            environment = variables(event.job, diagnosis, written)
+            self.teller.ran(argv, run_command(argv, environment, limit, apart=self.arguments.json))
 
-    def write(self, files: HangFiles, one: Happened, diagnosis: Diagnosis) -> Path | None:
+    def write(self, files: HangFiles, event: Happened, diagnosis: Diagnosis) -> Path | None:
         """Save the files of a hang; return the directory, None where that failed."""
-        stacks = self.stacks(one.job)  # asked for first, so that the capture has them, too
+        stacks = self.stacks(event.job)  # asked for first, so that the capture has them, too
         diagnosis = self.renamer.one(diagnosis)
         texts = {
             "diagnosis.json": to_json(diagnosis).decode() + "\n",
@@ -219,25 +219,25 @@ class Watch:
             "stacks.txt": stacks,
         }
         try:
-            written = files.write(texts, one.at, lambda folder: self.capture(folder, one))
+            written = files.write(texts, event.at, lambda folder: self.capture(folder, event))
         except OSError as error:
             self.teller.not_written(files.directory, error.strerror or str(error))
             return None
         self.teller.wrote(written)
         return written
 
-    def capture(self, folder: Path, one: Happened) -> None:
+    def capture(self, folder: Path, event: Happened) -> None:
         """Write the latest updates into one file, which `hangtop open` shows."""
         latest = self.session.latest
-        known = [*self.recent, *([latest] if latest and latest is not self.seen else [])]
+        updates = [*self.recent, *([latest] if latest and latest is not self.seen else [])]
         facts = Facts(
             by="hangtop watch",
-            targets=node_sets.fold(one.job.nodes),
-            job=one.job.key,
+            targets=node_sets.fold(event.job.nodes),
+            job=event.job.key,
             hang_after=self.arguments.hang_after,
         )
         try:
-            save(folder / CAPTURE, known, facts, self.renamer.for_file(), self.session.commands)
+            save(folder / CAPTURE, updates, facts, self.renamer.for_file(), self.session.commands)
         except CaptureWriteError as error:  # the texts are saved, and hold the most important facts
             self.teller.not_written(folder / CAPTURE, str(error))
 
@@ -260,11 +260,11 @@ class Watch:
         return merged_text(merge(snapshot, now), WIDTH, job=now, whole=True)
 
 
-def _status_at_end(one: Happened, hung: int) -> int:
+def _status_at_end(event: Happened, hung: int) -> int:
     """Return the exit status for an ended job: that of its hang, if it hung to the end.
 
     ``hung`` is the status of its hang, 0 once it made progress: it may have as it gave up.
     """
-    if one.diagnosis is not None and one.diagnosis.hung_until_end:
-        return exit_status(one.diagnosis)
-    return hung if one.after_s is not None else 0
+    if event.diagnosis is not None and event.diagnosis.hung_until_end:
+        return exit_status(event.diagnosis)
+    return hung if event.after_s is not None else 0

@@ -24,8 +24,11 @@ def as_data(snapshot: Snapshot, job: Job | None, *, all_threads: bool = False) -
         ]
         ranks.append({"rank": rank.rank, "node": rank.node, **entry, "children": children})
     controllers = [
-        {"node": one.node, **process_data(snapshot, one.process, one.sample, all_threads)}
-        for one in (job.controllers if job is not None else ())
+        {
+            "node": controller.node,
+            **process_data(snapshot, controller.process, controller.sample, all_threads),
+        }
+        for controller in (job.controllers if job is not None else ())
     ]
     return {
         "schema": "hangtop.dump/1",
@@ -53,8 +56,8 @@ def as_data(snapshot: Snapshot, job: Job | None, *, all_threads: bool = False) -
         "ranks": ranks,
         "controllers": controllers,
         "unnumbered": [
-            {"node": one.node, **process_data(snapshot, one, None, False)}
-            for one in (job.unnumbered if job is not None else ())
+            {"node": process.node, **process_data(snapshot, process, None, False)}
+            for process in (job.unnumbered if job is not None else ())
         ],
     }
 

@@ -34,10 +34,12 @@ def only(paths: Sequence[str]) -> str | None:
     Raises:
         UsageError: there are other files beside it.
     """
-    found = [path for path in paths if is_capture(path)]
-    if found and len(paths) > 1:
-        raise UsageError(f"{clean(found[0], 200)} is a capture, which is looked at by itself", "")
-    return found[0] if found else None
+    captures = [path for path in paths if is_capture(path)]
+    if captures and len(paths) > 1:
+        raise UsageError(
+            f"{clean(captures[0], 200)} is a capture, which is looked at by itself", ""
+        )
+    return captures[0] if captures else None
 
 
 def picture(path: str, job_key: str | None) -> tuple[Update, Job]:
@@ -75,13 +77,13 @@ def diagnosis_of(arguments: argparse.Namespace) -> tuple[Diagnosis, Snapshot]:
     """
     no_targets(arguments)
     update, job = picture(arguments.capture, arguments.job_key)
-    found = update.diagnoses.get(job.key)
-    if found is None:
+    diagnosis = update.diagnoses.get(job.key)
+    if diagnosis is None:
         raise BadCaptureError(
             f"what was concluded of {clean(job.key, 100)} is not among what is left of the capture",
             f"`{opening(arguments.capture)}` shows what is.",
         )
-    return found, update.snapshot
+    return diagnosis, update.snapshot
 
 
 def numerics(arguments: argparse.Namespace, path: str) -> list[Numerics]:
@@ -94,11 +96,15 @@ def numerics(arguments: argparse.Namespace, path: str) -> list[Numerics]:
     if arguments.batch:
         raise UsageError("--batch needs the folder of a run: only files hold traced batches")
     _, job = picture(path, complete(arguments).job_key)
-    found = [one.numerics for one in job.ranks if one.numerics is not None and one.numerics.path]
-    if not found:
-        asked = [one.numerics for one in job.ranks if one.numerics is not None]
-        if asked or any(VARIABLE in one.process.env for one in job.ranks):
-            why = next((clean(one.failure, 200) for one in asked if one.failure), "not read yet")
+    recorded = [
+        rank.numerics for rank in job.ranks if rank.numerics is not None and rank.numerics.path
+    ]
+    if not recorded:
+        asked = [rank.numerics for rank in job.ranks if rank.numerics is not None]
+        if asked or any(VARIABLE in rank.process.env for rank in job.ranks):
+            why = next(
+                (clean(record.failure, 200) for record in asked if record.failure), "not read yet"
+            )
             raise NoLogError(
                 f"ranks of this job look for inf and nan, but when the capture was made: {why}", ""
             )
@@ -106,7 +112,7 @@ def numerics(arguments: argparse.Namespace, path: str) -> list[Numerics]:
             "no rank of this capture's job looks for inf and nan",
             "Start it with: hangtop run --detect-overflow -- COMMAND",
         )
-    return found
+    return recorded
 
 
 def flight(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int:
@@ -118,7 +124,7 @@ def flight(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int:
     update, job = picture(arguments.path[0], getattr(arguments, "job_key", None))
     verdict = update.diagnoses.get(job.key)
     gets_on = verdict is not None and verdict.state in MAKES_PROGRESS
-    diagnosis, seen = flightlive.judged(update, job, gets_on, arguments)
+    diagnosis, recorded = flightlive.judged(update, job, gets_on, arguments)
     flightlive.keep(diagnosis, arguments)
-    flightlive.show(diagnosis, seen, arguments, ranks)
-    return flightlive.status_of(diagnosis, seen)
+    flightlive.show(diagnosis, recorded, arguments, ranks)
+    return flightlive.status_of(diagnosis, recorded)

@@ -80,13 +80,13 @@ class HangFiles:
     def _prune(self, newest: Path) -> None:
         """Remove the oldest hangs beyond those to keep; only directories that this class named."""
         ours = [
-            one
-            for one in self.directory.iterdir()
-            if NAME.fullmatch(one.name) and one.is_dir() and not one.is_symlink()
+            folder
+            for folder in self.directory.iterdir()
+            if NAME.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink()
         ]
-        ours.sort(key=lambda one: (one != newest, -_written(one), one.name))
-        for one in ours[self.keep :]:
-            shutil.rmtree(one, ignore_errors=True)
+        ours.sort(key=lambda folder: (folder != newest, -_written(folder), folder.name))
+        for folder in ours[self.keep :]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _written(directory: Path) -> float:

@@ -32,8 +32,8 @@ def applies(targets: Targets, command: str | None) -> bool:
     """Return whether a command's options leave the target open, and Slurm is installed."""
     places = targets.nodes or targets.cluster or targets.hostfiles or targets.exclude
     processes = targets.pids or own_job() is not None
-    way = targets.via in ("auto", "ssh") and targets.command is None and targets.kube is None
-    free = way and targets.job is None and not places and not processes
+    is_plain = targets.via in ("auto", "ssh") and targets.command is None and targets.kube is None
+    free = is_plain and targets.job is None and not places and not processes
     return free and command not in _OF_NODES and shutil.which("squeue") is not None
 
 

@@ -31,10 +31,10 @@ _DIGITS = re.compile(r"(\d{1,9})")
 
 def renamer(arguments: argparse.Namespace, files: Sequence[FileLog]) -> Renamer:
     """Return a renamer for the requested names, also for the nodes that these logs mention."""
-    found = redacting.of(arguments)
-    found.learn_hosts(one.place.node for one in files)
-    found.learn_hosts(s.origin.node for one in files for s in one.streams)
-    return found
+    names = redacting.of(arguments)
+    names.learn_hosts(file.place.node for file in files)
+    names.learn_hosts(s.origin.node for file in files for s in file.streams)
+    return names
 
 
 def report(
@@ -57,7 +57,7 @@ def report(
         print(coloured(logs_text(judged, verdicts, files, min(width(), 120), more)), end="")
     if judged.first is None:
         return 0
-    return 10 if any(one.cause != "unknown" for one in verdicts) else 11
+    return 10 if any(verdict.cause != "unknown" for verdict in verdicts) else 11
 
 
 def print_kept(kept: Kept, files: Sequence[FileLog], choice: Choice, names_of: Renamer) -> int:
@@ -65,11 +65,13 @@ def print_kept(kept: Kept, files: Sequence[FileLog], choice: Choice, names_of: R
     if print_lines(kept.shown(files, choice), names_of):
         return 0
     print("hangtop: no such line", file=sys.stderr)
-    some = kept.shown(files, Choice()) if choice.ranks is not None or choice.node else ()
-    known = sorted({_label(one, names_of) for one in some if one.who != "-"}, key=_by_number)
-    if known:
-        more = f" and {len(known) - SHOWN_LABELS} more" if len(known) > SHOWN_LABELS else ""
-        text = ", ".join(known[:SHOWN_LABELS])
+    available = kept.shown(files, Choice()) if choice.ranks is not None or choice.node else ()
+    labels = sorted(
+        {_label(shown, names_of) for shown in available if shown.who != "-"}, key=_by_number
+    )
+    if labels:
+        more = f" and {len(labels) - SHOWN_LABELS} more" if len(labels) > SHOWN_LABELS else ""
+        text = ", ".join(labels[:SHOWN_LABELS])
         print(f"    Lines are of {text}{more}", file=sys.stderr)
     return NO_MATCH
 
@@ -80,12 +82,12 @@ def _by_number(label: str) -> list[tuple[int, str]]:
 
 def print_lines(lines: Iterable[Shown], names_of: Renamer) -> int:
     """Print lines, each with its rank and node; return their number."""
-    some = list(lines)
-    for one, text in zip(some, names_of.lines([one.text for one in some]), strict=True):
-        print(f"[{_label(one, names_of)}] {text}")
-    return len(some)
+    shown = list(lines)
+    for entry, text in zip(shown, names_of.lines([entry.text for entry in shown]), strict=True):
+        print(f"[{_label(entry, names_of)}] {text}")
+    return len(shown)
 
 
-def _label(one: Shown, names_of: Renamer) -> str:
+def _label(shown: Shown, names_of: Renamer) -> str:
     """Return the label of a line: `node-1:3`, `node-1:local 1`, or `-` for no rank."""
-    return f"{clean(names_of.text(one.node), 40)}:{one.who}" if one.node else one.who
+    return f"{clean(names_of.text(shown.node), 40)}:{shown.who}" if shown.node else shown.who

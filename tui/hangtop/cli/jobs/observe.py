@@ -78,12 +78,14 @@ def wait_for_job(session: Session, key: str | None, *, named: bool) -> Update | 
     A ``named`` job may just be starting.
     """
     look = SETTLE_S if named else max(LOOK_S - session.age_s, LEAST_LOOK_S)
-    met = session.wait(lambda update: has_job(update, key), look)
-    if met is None and not named and _has_programs(session):
-        met = session.wait(lambda update: has_job(update, key), PROGRAMS_S - session.age_s)
-    if met is None and named:
-        met = _grown(session, key)
-    if met is None:
+    update_with_job = session.wait(lambda update: has_job(update, key), look)
+    if update_with_job is None and not named and _has_programs(session):
+        update_with_job = session.wait(
+            lambda update: has_job(update, key), PROGRAMS_S - session.age_s
+        )
+    if update_with_job is None and named:
+        update_with_job = _grown(session, key)
+    if update_with_job is None:
         return None
     return session.wait(lambda update: has_job(update, key, whole=True), SETTLE_S)
 
@@ -94,8 +96,10 @@ def _grown(session: Session, key: str | None) -> Update | None:
     def is_known(update: Update) -> bool:
         return has_job(update, key) or not is_young(update.snapshot)
 
-    met = session.wait(is_known, YOUNG_S)
-    return met if met is not None and has_job(met, key) else None
+    update_with_job = session.wait(is_known, YOUNG_S)
+    return (
+        update_with_job if update_with_job is not None and has_job(update_with_job, key) else None
+    )
 
 
 def _has_programs(session: Session) -> bool:
@@ -110,22 +114,22 @@ def wait_for_nodes(session: Session, status: StatusLine) -> bool:
     Return whether Ctrl-C ended the wait: then only the nodes that answered are used.
     """
 
-    def told(update: Update) -> bool:
+    def have_answered(update: Update) -> bool:
         nodes = update.snapshot.nodes
-        seen = sum(node.last_seen is not None for node in nodes)
+        reached = sum(node.last_seen is not None for node in nodes)
         failed = sum(node.state in FAILED for node in nodes)
         if len(nodes) > 1:
             more = f", {failed} cannot be observed" if failed else ""
             status.show(
-                f"{seen} of {len(nodes)} nodes answered{more} ... (Ctrl-C: go on with them)"
+                f"{reached} of {len(nodes)} nodes answered{more} ... (Ctrl-C: go on with them)"
             )
         return answered(update)
 
     try:
         first = session.wait(lambda update: True, CONNECT_S)
         if first is not None:
-            one = len(first.snapshot.nodes) == 1
-            session.wait(told, CONNECT_S if one else CONNECT_ALL_S)
+            is_single = len(first.snapshot.nodes) == 1
+            session.wait(have_answered, CONNECT_S if is_single else CONNECT_ALL_S)
     except KeyboardInterrupt:
         return True
     return False
@@ -167,10 +171,12 @@ def choose(snapshot: Snapshot, key: str | None) -> Job:
         keys = ", ".join(spelt_or_why((job.key,)) for job in jobs)
         raise UsageError(f"several jobs go by {clean(key)!r}; choose one by its key: {keys}")
     if len(jobs) > 1:
-        others = ", ".join(f"{spelt_or_why((job.key,))} ({ranks_of(job)})" for job in jobs[1:])
+        alternatives = ", ".join(
+            f"{spelt_or_why((job.key,))} ({ranks_of(job)})" for job in jobs[1:]
+        )
         print(
             f"{len(jobs)} jobs found; this is {clean(jobs[0].key)}. "
-            f"Others, for --job-key: {others}",
+            f"Others, for --job-key: {alternatives}",
             file=sys.stderr,
         )
     return jobs[0]
@@ -208,9 +214,13 @@ def chosen_ranks(session: Session, arguments: argparse.Namespace, text: str) -> 
 
 def _lacks(job: Job, missing: Collection[int], *, by_pid: bool) -> NoJobError:
     """Return the error for named ranks that do not exist, by numbers or by pids."""
-    unread = [one for one in job.unnumbered if by_pid and one.pid in missing and one.denied]
+    unread = [
+        process
+        for process in job.unnumbered
+        if by_pid and process.pid in missing and process.denied
+    ]
     if unread:
-        pids = name_pids([one.pid for one in unread])
+        pids = name_pids([process.pid for process in unread])
         return NoJobError(f"{pids} cannot be read", clean(unread[0].denied or ""))
     names = f"rank of {name_pids(sorted(missing))}" if by_pid else rank_sets.names(missing)
     members = rank_sets.fold(rank.rank for rank in job.members)
@@ -261,11 +271,11 @@ def _no_node(count: int, silent: Sequence[str]) -> NoNodeError:
 
 def _no_such_job(jobs: Sequence[Job], key: str) -> NoJobError:
     keys = ", ".join(spelt_or_why((job.key,)) for job in jobs)
-    there = f"There is: {keys}"
+    available = f"There is: {keys}"
     if any(process.denied for job in jobs for process in job.unnumbered):
-        there += "\nOf ranks that may not be read neither port nor run id is known: "
-        there += f"{AS_ROOT}, or --sudo for other nodes"
-    return NoJobError(f"no job goes by {key!r}", there)
+        available += "\nOf ranks that may not be read neither port nor run id is known: "
+        available += f"{AS_ROOT}, or --sudo for other nodes"
+    return NoJobError(f"no job goes by {key!r}", available)
 
 
 def _processes_seen(node: Node) -> Iterator[str]:
@@ -283,15 +293,15 @@ def _processes_seen(node: Node) -> Iterator[str]:
 def _no_ranks(snapshot: Snapshot, pids: Sequence[int]) -> NoJobError:
     """Return the error that describes the named processes, none of which is a rank."""
     given = ", ".join(str(pid) for pid in pids)
-    found = [one for job in snapshot.jobs if only_named(job) for one in job.unnumbered]
-    if not found:
+    unnumbered = [process for job in snapshot.jobs if only_named(job) for process in job.unnumbered]
+    if not unnumbered:
         what = "no process has this id" if len(pids) == 1 else "no process has one of these ids"
         return NoJobError(f"{what}: {given}", "`hangtop` without --pid looks for all jobs.")
     lines = []
-    for one in found:
-        on = f" on {clean(one.node)}" if len(snapshot.nodes) > 1 else ""
-        line = clean(" ".join(one.cmdline) or one.comm, 120)
-        lines.append(f"pid {one.pid}{on}, of user {clean(one.user)}: {line}")
+    for process in unnumbered:
+        on = f" on {clean(process.node)}" if len(snapshot.nodes) > 1 else ""
+        line = clean(" ".join(process.cmdline) or process.comm, 120)
+        lines.append(f"pid {process.pid}{on}, of user {clean(process.user)}: {line}")
     lines.append(
         f"A rank has {LOOKED_FOR} in its environment, or\n"
         "is in a process group of torch: who was started a moment ago may not be yet.\n"
@@ -315,5 +325,5 @@ def _silence(node: Node) -> list[str]:
 def exit_status(diagnosis: Diagnosis) -> int:
     """Return the exit status of a diagnosis; `unknown` explains nothing."""
     if diagnosis.state == "hung" or diagnosis.hung_until_end:
-        return 10 if any(one.cause != "unknown" for one in diagnosis.verdicts) else 11
+        return 10 if any(verdict.cause != "unknown" for verdict in diagnosis.verdicts) else 11
     return 13 if diagnosis.state == "unknown" else 0

@@ -101,7 +101,7 @@ def _paths(written: Path | None) -> dict[str, Path | str]:
 
 
 def run_command(
-    argv: Sequence[str], told: Mapping[str, str], limit_s: float, *, apart: bool
+    argv: Sequence[str], environment: Mapping[str, str], limit_s: float, *, apart: bool
 ) -> str | None:
     """Run the command; return why it failed, or None if it succeeded.
 
@@ -115,7 +115,7 @@ def run_command(
         with _held_back() as came:
             process = subprocess.Popen(
                 argv,
-                env={**os.environ, **told},
+                env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr if apart else None,
                 start_new_session=True,

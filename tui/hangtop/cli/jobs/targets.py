@@ -39,15 +39,17 @@ def launchers(arguments: argparse.Namespace, watch: bool = True) -> list[Launche
     with StatusLine() as status:
         if targets.kube is not None:
             status.show("asking Kubernetes ...")
-        found = ways.launchers(targets, job, asked)
-    redacting.of(arguments).learn_hosts(one.node for one in found)
-    pods = [one for one in found if isinstance(one, KubeLauncher)]
-    redacting.of(arguments).learn_hosts(dict.fromkeys(one.pod.spec.node_name for one in pods))
+        chosen = ways.launchers(targets, job, asked)
+    redacting.of(arguments).learn_hosts(launcher.node for launcher in chosen)
+    pods = [launcher for launcher in chosen if isinstance(launcher, KubeLauncher)]
+    redacting.of(arguments).learn_hosts(
+        dict.fromkeys(launcher.pod.spec.node_name for launcher in pods)
+    )
     if pods:
         print(f"hangtop: looking at {summary(pods)}", file=sys.stderr)
-    if any(isinstance(one, PdshLauncher) for one in found):
+    if any(isinstance(launcher, PdshLauncher) for launcher in chosen):
         print(f"hangtop: {NOTE}", file=sys.stderr)
-    return found
+    return chosen
 
 
 def slurm_target(arguments: argparse.Namespace) -> SlurmTarget:
@@ -68,8 +70,8 @@ def slurm_target(arguments: argparse.Namespace) -> SlurmTarget:
             )
         for text in arguments.slurm.notices:
             print(f"hangtop: {text}", file=sys.stderr)
-    found: SlurmTarget = arguments.slurm
-    return found
+    target: SlurmTarget = arguments.slurm
+    return target
 
 
 def _ray_nodes(arguments: argparse.Namespace) -> tuple[str, ...]:

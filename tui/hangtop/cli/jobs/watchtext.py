@@ -44,23 +44,23 @@ class Teller:
         self._lost = 0
         """Number of lines lost since the last successful one, because the disk was full."""
 
-    def tell(self, one: Happened) -> None:
+    def tell(self, event: Happened) -> None:
         """Report what happened to a job."""
-        self._hangs += one.kind == "hang"
+        self._hangs += event.kind == "hang"
         if self._json:
             self._line(
-                one.kind,
-                one.at,
-                job=job_data(one.job),
-                diagnosis=one.diagnosis if tells_why(one) else None,
-                after_s=None if one.after_s is None else round(one.after_s, 1),
+                event.kind,
+                event.at,
+                job=job_data(event.job),
+                diagnosis=event.diagnosis if tells_why(event) else None,
+                after_s=None if event.after_s is None else round(event.after_s, 1),
             )
             return
-        self._say(one.at, f"job {clean(one.job.name)} {sentence(one)}")
-        if why := why_ended(one):
-            self._say(one.at, f"    {why}")
-        if one.kind == "hang" and one.diagnosis is not None:
-            diagnosis = self._renamer.one(one.diagnosis)
+        self._say(event.at, f"job {clean(event.job.name)} {sentence(event)}")
+        if why := why_ended(event):
+            self._say(event.at, f"    {why}")
+        if event.kind == "hang" and event.diagnosis is not None:
+            diagnosis = self._renamer.one(event.diagnosis)
             self._print(coloured(diagnosis_text(diagnosis, min(width(), 120))))
 
     def nodes(self, snapshot: Snapshot) -> None:
@@ -125,8 +125,8 @@ class Teller:
         self._print(f"{stamp}  {self._renamer.text(text)}")
 
     def _line(self, event: str, at: float, **data: Any) -> None:
-        told = self._renamer.data(data)
-        whole = {"schema": SCHEMA, "event": event, "at": utc(at), **told}
+        renamed = self._renamer.data(data)
+        whole = {"schema": SCHEMA, "event": event, "at": utc(at), **renamed}
         self._print(to_json(whole, indent=None).decode())
 
     def _print(self, text: str) -> None:
@@ -181,28 +181,28 @@ def _watched(job: Job) -> str:
     return f"is watched: {count} on {nodesets.fold(job.nodes)}{launcher}"
 
 
-def tells_why(one: Happened) -> bool:
+def tells_why(event: Happened) -> bool:
     """Return whether the diagnosis of a job belongs to an event."""
-    if one.kind == "restarted":
-        return one.diagnosis is not None and bool(one.diagnosis.past_attempts)
-    return one.kind == "hang" or why_ended(one) is not None
+    if event.kind == "restarted":
+        return event.diagnosis is not None and bool(event.diagnosis.past_attempts)
+    return event.kind == "hang" or why_ended(event) is not None
 
 
-def why_ended(one: Happened) -> str | None:
+def why_ended(event: Happened) -> str | None:
     """Return why a job ended or restarted, if the reason was observed and it did not finish well.
 
     Guesses are left out: a process killed for lack of memory on the node need not belong to this
     job, and the first rank to exit need not be the one that failed.
     """
-    if one.kind == "restarted" and one.diagnosis is not None and one.diagnosis.past_attempts:
-        return why_before(one.diagnosis.past_attempts[-1])
-    if one.kind != "ended" or one.diagnosis is None:
+    if event.kind == "restarted" and event.diagnosis is not None and event.diagnosis.past_attempts:
+        return why_before(event.diagnosis.past_attempts[-1])
+    if event.kind != "ended" or event.diagnosis is None:
         return None
-    if one.diagnosis.hung_until_end:
-        return clean(f"{end_text(one.diagnosis)}{_first_of(one.diagnosis.verdicts)}", 1000)
-    if one.diagnosis.state != "exited":
+    if event.diagnosis.hung_until_end:
+        return clean(f"{end_text(event.diagnosis)}{_first_of(event.diagnosis.verdicts)}", 1000)
+    if event.diagnosis.state != "exited":
         return None
-    for verdict in (one.diagnosis.verdicts or ())[:1]:
+    for verdict in (event.diagnosis.verdicts or ())[:1]:
         if verdict.confidence >= SURE:
             return clean(f"{verdict.cause}: {verdict.summary}")
     return None
@@ -214,7 +214,7 @@ def why_before(past: PastAttempt) -> str:
 
 
 def _first_of(verdicts: Sequence[Verdict]) -> str:
-    return next((f" {one.cause}: {one.summary}" for one in verdicts), "")
+    return next((f" {verdict.cause}: {verdict.summary}" for verdict in verdicts), "")
 
 
 def job_data(job: Job) -> dict[str, Any]:

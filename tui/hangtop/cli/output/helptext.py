@@ -24,15 +24,15 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
         """Return wrapped paragraphs, and examples unchanged if they fit; never split commands."""
         width = min(width, MAX_WIDTH)
         lines: list[str] = []
-        for is_text, some in groupby(text.splitlines(), lambda one: one[:1].strip() != ""):
+        for is_text, lines_of_kind in groupby(text.splitlines(), lambda row: row[:1].strip() != ""):
             if is_text:
                 # A path is not split either.
                 lines += textwrap.wrap(
-                    " ".join(some), width, break_long_words=False, break_on_hyphens=False
+                    " ".join(lines_of_kind), width, break_long_words=False, break_on_hyphens=False
                 )
             else:
-                lines += [part for one in some for part in _fitted(one, width)]
-        return "\n".join(indent + one for one in lines)
+                lines += [part for row in lines_of_kind for part in _fitted(row, width)]
+        return "\n".join(indent + row for row in lines)
 
 
 def _fitted(text: str, width: int) -> list[str]:
@@ -43,10 +43,10 @@ def _fitted(text: str, width: int) -> list[str]:
     if example is None:
         start = text[: len(text) - len(text.lstrip())]
         return textwrap.wrap(text, width, subsequent_indent=start)
-    command, told = example.groups()
+    command, note = example.groups()
     column = example.start(2)
     if width - column >= MIN_TOLD:
         return textwrap.wrap(
-            told, width, initial_indent=text[:column], subsequent_indent=" " * column
+            note, width, initial_indent=text[:column], subsequent_indent=" " * column
         )
-    return [command, *textwrap.wrap(told, width, initial_indent=BELOW, subsequent_indent=BELOW)]
+    return [command, *textwrap.wrap(note, width, initial_indent=BELOW, subsequent_indent=BELOW)]

@@ -98,8 +98,8 @@ def _coloured_line(line: str) -> str:
     body = line.rstrip("\n")
     state = STATES.get(body.partition(" ")[0].rstrip(":"))
     if state:
-        head, colon, rest = body.partition(":" if ": " in body else "\n")
-        return f"\x1b[{state}m{head}\x1b[0m{colon}{rest}\n"
+        head, colon, remainder = body.partition(":" if ": " in body else "\n")
+        return f"\x1b[{state}m{head}\x1b[0m{colon}{remainder}\n"
     if HEADINGS.fullmatch(body):
         return f"\x1b[{BOLD}m{body}\x1b[0m\n"
     return line

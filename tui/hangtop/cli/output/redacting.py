@@ -77,13 +77,13 @@ class Renamer:
         """Redact values of one type together, so that folders in any of them are recognised."""
         raw = msgspec.to_builtins(values, builtin_types=_PLAIN)
         self._redactor.learn_paths(raw)
-        found = self._redactor.data(raw)
-        return cast("list[T]", msgspec.convert(found, list[kind], builtin_types=_PLAIN))  # type: ignore[valid-type]
+        redacted = self._redactor.data(raw)
+        return cast("list[T]", msgspec.convert(redacted, list[kind], builtin_types=_PLAIN))  # type: ignore[valid-type]
 
     def data(self, raw: T) -> T:
         """Redact a document for programs."""
-        found: T = self._redactor.data(msgspec.to_builtins(raw))
-        return found
+        redacted: T = self._redactor.data(msgspec.to_builtins(raw))
+        return redacted
 
     def text(self, text: str) -> str:
         """Redact lines for people."""

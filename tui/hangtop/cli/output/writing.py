@@ -24,11 +24,11 @@ def check_file(path: str, option: str = "--output") -> None:
     """
     _check_name(path, option)
     try:
-        there = os.stat(path)
-        if stat.S_ISREG(there.st_mode):
+        status = os.stat(path)
+        if stat.S_ISREG(status.st_mode):
             with open(path, "ab"):
                 return
-        if not stat.S_ISDIR(there.st_mode):
+        if not stat.S_ISDIR(status.st_mode):
             return  # a pipe, whose reader may start later, or a device
         why = "it is a folder"
     except FileNotFoundError:

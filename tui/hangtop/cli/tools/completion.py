@@ -29,11 +29,11 @@ def _prepare(parser: argparse.ArgumentParser) -> None:
 
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for told in action._choices_actions:
+            for entry in action._choices_actions:
                 # Shells list it beside the name, where the full description is too long.
-                action.choices[told.dest].description = told.help
-            for one in action.choices.values():
-                _prepare(one)
+                action.choices[entry.dest].description = entry.help
+            for command in action.choices.values():
+                _prepare(command)
         elif action.dest == "scenario":
             action.choices = list(BY_NAME)  # only here: the command itself points to --list
         elif action.metavar in FILES:

@@ -100,8 +100,8 @@ def document() -> str:
         "# Take away the # of what you change.",
     ]
     for name, option in in_file().items():
-        told = (option.help or "").replace("%%", "%")
-        lines += ["", *textwrap.wrap(told, 96, initial_indent="# ", subsequent_indent="# ")]
+        description = (option.help or "").replace("%%", "%")
+        lines += ["", *textwrap.wrap(description, 96, initial_indent="# ", subsequent_indent="# ")]
         lines.append(f"#{name} = {_toml(_value(name))}")
     lines += [
         "",
@@ -111,10 +111,10 @@ def document() -> str:
     ]
     for group in GROUPS:
         lines += ["", f"# {group}"]
-        for action in (one for one in ACTIONS if one.group == group):
+        for action in (candidate for candidate in ACTIONS if candidate.group == group):
             where = f" ({', '.join(action.screens)})" if action.screens else ""
-            told = f"{action.help}{where}"
-            lines += textwrap.wrap(told, 96, initial_indent="# ", subsequent_indent="# ")
+            description = f"{action.help}{where}"
+            lines += textwrap.wrap(description, 96, initial_indent="# ", subsequent_indent="# ")
             lines.append(f"#{action.id} = {_toml([key_name(key) for key in action.keys])}")
     return "\n".join(lines) + "\n"
 
@@ -125,7 +125,7 @@ def _value(name: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    return [str(one) for one in value] if isinstance(value, list) else value
+    return [str(element) for element in value] if isinstance(value, list) else value
 
 
 def _own_keys(keymap: Keymap) -> dict[str, tuple[str, ...]]:
@@ -138,7 +138,7 @@ def _toml(value: Any) -> str:
     import json
 
     if isinstance(value, list):
-        return f"[{', '.join(_toml(one) for one in value)}]"
+        return f"[{', '.join(_toml(element) for element in value)}]"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):

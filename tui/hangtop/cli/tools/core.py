@@ -56,9 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     renamer = redacting.of(arguments)
     renamer.learn_hosts(core.node for core in cores)
     cores = renamer.several(cores, Core)
-    failed = [Failed(*map(renamer.text, one)) for one in failed]
-    for one in failed:
-        print(f"hangtop: {clean(one.path, 300)} {clean(one.why, 400)}", file=sys.stderr)
+    failed = [Failed(*map(renamer.text, failure)) for failure in failed]
+    for failure in failed:
+        print(f"hangtop: {clean(failure.path, 300)} {clean(failure.why, 400)}", file=sys.stderr)
     if arguments.json:
         print(to_json(as_data(cores, failed, all_threads=arguments.all_threads)).decode())
     else:
@@ -77,10 +77,10 @@ def sort_out(paths: Sequence[str]) -> Given:
     programs: list[str] = []
     for path in paths:
         if os.path.isdir(path):
-            found = find.in_directory(path)
-            if not found:
+            cores_inside = find.in_directory(path)
+            if not cores_inside:
                 raise NoCoreError(f"no core in {clean(path, 300)}", nothing_there([path]))
-            cores += found
+            cores += cores_inside
         elif is_capture(path):
             hint = f"`{opening(path)}` looks through it."
             raise UsageError(f"{clean(path, 300)} is a capture, and no core", hint)
@@ -125,8 +125,8 @@ def newest() -> Given:
     if not cores:
         raise NoCoreError(f"no core found: this machine writes cores {place.told}", help_for(place))
     if len(cores) > 1:
-        others = f"{plural(len(cores) - 1, 'older one')}: {clean(cores[1], 300)}"
-        print(f"the newest of {len(cores)} cores; {others} …", file=sys.stderr)
+        older = f"{plural(len(cores) - 1, 'older one')}: {clean(cores[1], 300)}"
+        print(f"the newest of {len(cores)} cores; {older} …", file=sys.stderr)
     return Given(cores[:1])
 
 
@@ -146,8 +146,9 @@ def help_for(place: Place) -> str:
 
 def nothing_there(directories: Sequence[str]) -> str:
     """Return why there may be no core."""
+    places = ", ".join(clean(directory, 200) for directory in directories)
     return (
-        f"Looked in {', '.join(clean(one, 200) for one in directories)}. A core is only written "
+        f"Looked in {places}. A core is only written "
         "where the job was started with\n`ulimit -c unlimited` (Slurm: srun --propagate=CORE), the "
         "directory can be written to and the disk has room.\n`hangtop doctor` says where cores of "
         "running ranks would go."
@@ -251,5 +252,5 @@ def as_data(
             }
             for core in cores
         ],
-        "unread": [{"path": one.path, "why": one.why} for one in failed],
+        "unread": [{"path": failure.path, "why": failure.why} for failure in failed],
     }

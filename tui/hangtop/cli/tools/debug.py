@@ -37,15 +37,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.readonly:
         raise UsageError("a prompt stops a rank, and --readonly forbids that")
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
-        found, _ = find_job(session, arguments.job_key, arguments.pid)
-        job = choose(found.snapshot, arguments.job_key)
+        update, _ = find_job(session, arguments.job_key, arguments.pid)
+        job = choose(update.snapshot, arguments.job_key)
         rank = chosen(job, arguments.rank, arguments.pid)
         plan = planned(session, job, rank)
-    who = rank.place
+    place = rank.place
     if plan.why is not None:
-        say(f"no prompt in {who}: {plan.why}. Now {plan.doing}", *plan.steps)
+        say(f"no prompt in {place}: {plan.why}. Now {plan.doing}", *plan.steps)
         return NO_PROMPT
-    say(f"a prompt in {who}. {COST}", f"now {plan.doing}")
+    say(f"a prompt in {place}. {COST}", f"now {plan.doing}")
     if plan.warning is not None:
         say(plan.warning)
     return prompt(plan)
@@ -76,14 +76,23 @@ def planned(session: Session, job: Job, rank: Rank) -> Debugging:
     if update is None:
         raise RequestError("the session has ended")
     now = follow(job, update.snapshot) or job
-    rank = next((one for one in now.ranks if one.process.identity == rank.process.identity), rank)
-    node = next((one for one in update.snapshot.nodes if one.name == rank.node), None)
+    rank = next(
+        (
+            candidate
+            for candidate in now.ranks
+            if candidate.process.identity == rank.process.identity
+        ),
+        rank,
+    )
+    node = next(
+        (candidate for candidate in update.snapshot.nodes if candidate.name == rank.node), None
+    )
     return debugging(update.snapshot, rank, node, terminal=sys.stdin.isatty())
 
 
 def has_sample(update: Update, sampled: Sampled) -> bool:
     """Return whether an update contains a sample, or one that says the same."""
-    found = (
+    samples = (
         rank.sample
         for job in update.snapshot.jobs
         for rank in job.ranks
@@ -91,7 +100,7 @@ def has_sample(update: Update, sampled: Sampled) -> bool:
     )
     new = sampled.sample
     return any(
-        old is not None and (old.at >= new.at or old.threads == new.threads) for old in found
+        old is not None and (old.at >= new.at or old.threads == new.threads) for old in samples
     )
 
 

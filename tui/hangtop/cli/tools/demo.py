@@ -73,14 +73,14 @@ def document() -> dict[str, Any]:
     """Return all scenarios, for programs (schema `hangtop.scenarios/1`)."""
     rows = [
         {
-            "name": one.name,
-            "description": one.description,
-            "cause": one.cause,
-            "culprits": one.culprits,
-            "ranks": one.ranks,
-            "needs": one.needs,
+            "name": scenario.name,
+            "description": scenario.description,
+            "cause": scenario.cause,
+            "culprits": scenario.culprits,
+            "ranks": scenario.ranks,
+            "needs": scenario.needs,
         }
-        for one in GALLERY
+        for scenario in GALLERY
     ]
     return {"schema": "hangtop.scenarios/1", "hangtop": __version__, "scenarios": rows}
 

@@ -46,22 +46,22 @@ def run(arguments: argparse.Namespace) -> int:
     renamer = redacting.of(arguments)
     options = Options(interval=0.5, watch=False)
 
-    def told(waiting: Sequence[str]) -> None:
+    def show_progress(waiting: Sequence[str]) -> None:
         if text := progress(len(targets), waiting):
             line.show(text)
 
     with StatusLine() as line, Session(options, diagnose, targets) as session:
         if arguments.clean:
-            cleaned, failed = clean_all(session, told)
+            cleaned, failed = clean_all(session, show_progress)
             line.clear()
-            cleaned = {renamer.text(name): renamer.one(one) for name, one in cleaned.items()}
+            cleaned = {renamer.text(name): renamer.one(result) for name, result in cleaned.items()}
             return tell_cleaned(cleaned, renamer.data(failed), arguments.json)
         names = [target.node for target in targets if target.via == "ssh"]
-        ways = explore(names, arguments.user, arguments.connect_timeout)
-        seen = examine(session, targets, ways, told)
+        routes = explore(names, arguments.user, arguments.connect_timeout)
+        results = examine(session, targets, routes, show_progress)
         line.clear()
         # Before the session ends, which waits a moment for nodes that do not respond.
-        ladders = [climb(one) for one in seen]
+        ladders = [climb(result) for result in results]
         if renamer.names:
             ladders = renamer.several(ladders, Ladder)
         return tell(ladders, arguments.json)
@@ -195,20 +195,20 @@ def _mark(line: str) -> str:
 
 def tell_cleaned(cleaned: dict[str, Cleaned], failed: dict[str, str], as_json: bool) -> int:
     """Print what was removed; return the exit status."""
-    left = any(one.left for one in cleaned.values())
+    left = any(result.left for result in cleaned.values())
     status = UNSEEN if failed else HIDDEN if left else 0
     if as_json:
         nodes = [
-            {"node": name, "removed_bytes": one.bytes, **_cleaned_data(one), "failed": None}
-            for name, one in cleaned.items()
+            {"node": name, "removed_bytes": result.bytes, **_cleaned_data(result), "failed": None}
+            for name, result in cleaned.items()
         ]
         nodes += [{"node": name, "failed": why} for name, why in failed.items()]
         data = {"schema": "hangtop.doctor.clean/1", "exit_status": status, "nodes": nodes}
         print(to_json(data).decode())
         return status
     texts: dict[str, list[str]] = {}
-    for name, one in cleaned.items():
-        texts.setdefault(cleaned_text(one), []).append(name)
+    for name, result in cleaned.items():
+        texts.setdefault(cleaned_text(result), []).append(name)
     for name, why in failed.items():
         texts.setdefault(f"not reached: {clean(why)}", []).append(name)
     for text, names in texts.items():
@@ -216,24 +216,23 @@ def tell_cleaned(cleaned: dict[str, Cleaned], failed: dict[str, str], as_json: b
     return status
 
 
-def _cleaned_data(one: Cleaned) -> dict[str, Any]:
+def _cleaned_data(cleaned: Cleaned) -> dict[str, Any]:
     names = ("path", "removed", "left", "why", "rooms")
-    return {name: getattr(one, name) for name in names}
+    return {name: getattr(cleaned, name) for name in names}
 
 
-def cleaned_text(one: Cleaned) -> str:
+def cleaned_text(cleaned: Cleaned) -> str:
     """Return what was removed on one node, in words."""
-    path = clean(one.path or "", 200)
-    text = f"removed {size(one.bytes)} from {path}" if one.removed else "nothing to remove"
-    if one.left:
-        left = ", ".join(clean(path, 200) for path in one.left)
-        text += f"; left {left}: {clean(one.why or 'not removed', 200)}"
-    elif one.why and not one.removed:
-        text += f": {clean(one.why, 200)}"
-    if one.rooms:
-        text += (
-            f"; removed {plural(one.rooms, 'directory', 'directories')} of killed steps from /tmp"
-        )
+    path = clean(cleaned.path or "", 200)
+    text = f"removed {size(cleaned.bytes)} from {path}" if cleaned.removed else "nothing to remove"
+    if cleaned.left:
+        left = ", ".join(clean(path, 200) for path in cleaned.left)
+        text += f"; left {left}: {clean(cleaned.why or 'not removed', 200)}"
+    elif cleaned.why and not cleaned.removed:
+        text += f": {clean(cleaned.why, 200)}"
+    if cleaned.rooms:
+        rooms = plural(cleaned.rooms, "directory", "directories")
+        text += f"; removed {rooms} of killed steps from /tmp"
     return text
 
 

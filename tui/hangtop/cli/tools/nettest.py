@@ -83,15 +83,15 @@ def _test(targets: Sequence[Launcher], wanted: Wanted, arguments: argparse.Names
             status.clear()
     if not facts.looked and not facts.interrupted:
         raise _silent(facts.missing)
-    found = judge.findings(facts)
-    code = judge.status(facts, found, wanted.job)
+    findings = judge.findings(facts)
+    code = judge.status(facts, findings, wanted.job)
     renamer = redacting.of(arguments)
     renamer.learn_hosts(facts.nodes)
     if arguments.json:
-        document = renamer.data(report.document(facts, found, code))
+        document = renamer.data(report.document(facts, findings, code))
         print(to_json(document).decode(), flush=True)
     else:
-        text = renamer.text(report.text(facts, found, code, report_width()))
+        text = renamer.text(report.text(facts, findings, code, report_width()))
         print(coloured(text), end="", flush=True)
     return code
 

@@ -38,7 +38,7 @@ MAX_OUTPUT = 64 << 10
 """Limit in bytes of a program's version output."""
 
 
-def told(verbose: bool, *, as_json: bool) -> str:
+def version_text(verbose: bool, *, as_json: bool) -> str:
     """Return the version or all facts, as text or for programs (schema `hangtop.version/1`)."""
     from hangtop_core.version import __version__
 

@@ -44,18 +44,18 @@ def node_items(row: NodeRow, shell: Sequence[str] | None) -> list[Item]:
     if node.fix:
         items.append(_item("fix", line((node.fix, "code")), copy=node.fix))
     if len(row.nodes) > 1:
-        names = node_sets.fold(one.name for one in row.nodes)
+        names = node_sets.fold(node.name for node in row.nodes)
         items.append(_item("equal", f"{len(row.nodes)} nodes: {names}", copy=names))
         items.append(_item("", line(("below: the first of them, ", "dim"), node.name)))
     if row.ranks:
-        told = line(fold(row.ranks), ("  " + row.trouble, row.trouble_role))
-        items.append(_item("ranks", told))
+        described = line(fold(row.ranks), ("  " + row.trouble, row.trouble_role))
+        items.append(_item("ranks", described))
     if node.via:
         items.append(_item("via", node.via))
     if shell is not None:
         command = spelt_or_why(shell)
         items.append(_item("shell", line((command, "code"), ("  !", "key")), copy=command))
-    items += [*_hello(node), *_resources(node), *_capabilities(node), *_other(node)]
+    items += [*_hello(node), *_resources(node), *_capabilities(node), *_processes(node)]
     return numbered(items)
 
 
@@ -98,19 +98,19 @@ def _resources(node: Node) -> list[Item]:
         shm = f"{size(node.shm_free)} of {size(node.shm_total)}" if node.shm_total else "?"
         items.append(_item("memory", line(text, ("  /dev/shm ", "label"), shm)))
     short = [("memory", node.memory_full), ("a disk", node.io_full)]
-    told = [f"in {share:.0f}% for want of {what}" for what, share in short if share]
-    if told:
-        items.append(_item("pressure", f"nothing ran {', '.join(told)}, of the last 10 s"))
+    shortages = [f"in {share:.0f}% for want of {what}" for what, share in short if share]
+    if shortages:
+        items.append(_item("pressure", f"nothing ran {', '.join(shortages)}, of the last 10 s"))
     for mount in node.full_mounts[:MOUNTS_SHOWN]:
         full = line((f"no space or inodes are left on {mount}", "warn"))
         items.append(_item("full", full, copy=mount))
-    for one in node.full_quotas[:MOUNTS_SHOWN]:
-        used_up = disk_space.describe(one, f"{one.uid}")
-        items.append(_item("full", line((used_up, "warn")), copy=one.mount))
+    for quota in node.full_quotas[:MOUNTS_SHOWN]:
+        used_up = disk_space.describe(quota, f"{quota.uid}")
+        items.append(_item("full", line((used_up, "warn")), copy=quota.mount))
     items += _groups(node)
     items += [
-        _item("kernel", line((clock(one.at), "info"), f"  {one.text}"), copy=one.text)
-        for one in node.kernel_lines[-LINES_SHOWN:]
+        _item("kernel", line((clock(entry.at), "info"), f"  {entry.text}"), copy=entry.text)
+        for entry in node.kernel_lines[-LINES_SHOWN:]
     ]
     return items
 
@@ -118,11 +118,13 @@ def _resources(node: Node) -> list[Item]:
 def _groups(node: Node) -> list[Item]:
     """Return the cgroups of its ranks that limit memory or run short of it, the latter first."""
     bad = list(cgroups.telling(node.cgroups))
-    limits = [one for one in node.cgroups if one.limit is not None and one not in bad]
+    limits = [group for group in node.cgroups if group.limit is not None and group not in bad]
     items = []
-    for one in (*bad, *limits)[:GROUPS_SHOWN]:
-        text = cgroups.describe(one).removeprefix("cgroup ")
-        items.append(_item("cgroup", line((text, "warn" if one in bad else "")), copy=one.folder))
+    for group in (*bad, *limits)[:GROUPS_SHOWN]:
+        text = cgroups.describe(group).removeprefix("cgroup ")
+        items.append(
+            _item("cgroup", line((text, "warn" if group in bad else "")), copy=group.folder)
+        )
     return items
 
 
@@ -133,8 +135,8 @@ def _capabilities(node: Node) -> list[Item]:
     for name, fact in _facts(node):
         if not fact.ok:
             fix = line("  ", (fact.fix, "code")) if fact.fix else ""
-            told = line((fact.why or "not usable", "warn"), fix)
-            items.append(_item(name, told, copy=fact.fix))
+            described = line((fact.why or "not usable", "warn"), fix)
+            items.append(_item(name, described, copy=fact.fix))
     core = node.capabilities.get("core")
     if core is not None and core.ok:
         place = understand(core.path or "", uses_pid=core.version == "pid")
@@ -146,7 +148,7 @@ def _facts(node: Node) -> list[tuple[str, Fact]]:
     return sorted((name, fact) for name, fact in node.capabilities.items() if name != "core")
 
 
-def _other(node: Node) -> list[Item]:
+def _processes(node: Node) -> list[Item]:
     items = []
     if node.processes is not None:
         items.append(_item("seen", plural(node.processes, "process", "processes")))
@@ -156,8 +158,8 @@ def _other(node: Node) -> list[Item]:
     items += [_item("python", line((cmd, "dim"))) for cmd in node.python_processes]
     if node.noise_lines:
         count = plural(node.noise_lines, "line")
-        told = f"{count} that are not hangtop's, skipped; the last of them:"
-        items.append(_item("noise", told))
+        summary = f"{count} that are not hangtop's, skipped; the last of them:"
+        items.append(_item("noise", summary))
         items += [_item("", line((text, "dim")), copy=text) for text in node.noise]
     return items
 

@@ -183,8 +183,8 @@ def _trouble(
 
 def _absent(ranks: Sequence[Rank]) -> int:
     """Return how many ranks are missing on a node, by the launcher's LOCAL_WORLD_SIZE."""
-    told = {rank.process.env.get("LOCAL_WORLD_SIZE", "") for rank in ranks}
-    sizes = [int(text) for text in told if text.isdecimal() and len(text) < 6]
+    variables = {rank.process.env.get("LOCAL_WORLD_SIZE", "") for rank in ranks}
+    sizes = [int(text) for text in variables if text.isdecimal() and len(text) < 6]
     return max(max(sizes, default=0) - len(ranks), 0)
 
 
@@ -240,7 +240,7 @@ def _load(row: NodeRow) -> Line:
     loads = [node for node in row.nodes if node.load1 is not None]
     if not loads:
         return line(("-", "dim"))
-    node = max(loads, key=lambda one: (one.load1 or 0.0) / (one.cpus or 1))
+    node = max(loads, key=lambda candidate: (candidate.load1 or 0.0) / (candidate.cpus or 1))
     high = (node.load1 or 0.0) > 2 * (node.cpus or 1)
     return line((f"{node.load1:.1f}/{node.cpus or '?'}", "warn" if high else _old(row)))
 

@@ -30,12 +30,12 @@ class Program:
 def programs(snapshot: Snapshot) -> list[Program]:
     """Return the Python programs of the connected nodes, as far as the nodes list them."""
     several = len(snapshot.nodes) > 1
-    found = []
+    rows = []
     for node in snapshot.nodes:
         listed = map(_LISTED.fullmatch, node.python_processes if node.state in OBSERVED else ())
         for match in filter(None, listed):
             pid, command = int(match[1]), match[2]
             where = line(f"{node.name}  ") if several else ()
             heading = line((f"{pid:>7}", "bold"), "  ", where, command)
-            found.append(Program(f"program:{node.name}:{pid}", node.name, pid, heading))
-    return found
+            rows.append(Program(f"program:{node.name}:{pid}", node.name, pid, heading))
+    return rows

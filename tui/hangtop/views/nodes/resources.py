@@ -18,15 +18,15 @@ def group_lines(snapshot: Snapshot, rank: Rank) -> list[Line]:
     process, lines = rank.process, []
     if process.cpu_quota is not None:
         held = process.cpu_throttled
-        told = f"{process.cpu_quota:g} cores, by {process.cpu_quota_of}"
-        told += f"; used up early in {held:.0%} of the periods" if held else ""
-        lines.append(labelled("quota", line((told, "warn" if (held or 0) >= 0.5 else ""))))
+        quota = f"{process.cpu_quota:g} cores, by {process.cpu_quota_of}"
+        quota += f"; used up early in {held:.0%} of the periods" if held else ""
+        lines.append(labelled("quota", line((quota, "warn" if (held or 0) >= 0.5 else ""))))
     groups = cgroups.of(node_of(snapshot, rank.node), process)
-    bad = {one.folder for one in cgroups.telling(groups)}
-    for one in groups:
-        if one.limit is not None or one.counts.oom_kills or one.folder in bad:
-            text = cgroups.describe(one).removeprefix("cgroup ")
-            lines.append(labelled("limits", line((text, "warn" if one.folder in bad else ""))))
+    bad = {group.folder for group in cgroups.telling(groups)}
+    for group in groups:
+        if group.limit is not None or group.counts.oom_kills or group.folder in bad:
+            text = cgroups.describe(group).removeprefix("cgroup ")
+            lines.append(labelled("limits", line((text, "warn" if group.folder in bad else ""))))
     return lines
 
 

@@ -32,14 +32,14 @@ def dump_lines(ranks: Iterable[Rank]) -> tuple[bool, list[Line]]:
             can.append(rank)
         else:
             cannot[why].append(rank.rank)
-    refused = [part for why, some in cannot.items() for part in _refused(why, some)]
+    refused = [part for why, refusing in cannot.items() for part in _refused(why, refusing)]
     if not can:
         lead = "A rank dumps when a byte is written to its dump pipe. No rank has one:"
         lines = [line(lead), EMPTY, *refused]
         return False, lines
-    who = f"{plural(len(can), 'rank')} ({clean(fold(rank.rank for rank in can), 200)})"
+    subject = f"{plural(len(can), 'rank')} ({clean(fold(rank.rank for rank in can), 200)})"
     return True, [
-        line(f"Writes one byte to torch's dump pipe of {who}."),
+        line(f"Writes one byte to torch's dump pipe of {subject}."),
         line(
             "A thread of the rank then writes its recorder to a file on its node, over the one "
             "that was there; the rank goes on as before. The file is read and left where it is."
@@ -59,11 +59,13 @@ def _why_not(rank: Rank) -> tuple[str, str] | None:
     """Return why a rank cannot be asked, and the fix; None where it can, or that is unknown."""
     if rank.ended:
         return "it has exited", ""
-    ways = rank.recorder.ways if rank.recorder is not None else ()
-    pipe = next((way for way in ways if way.way == "pipe"), None)
+    access = rank.recorder.ways if rank.recorder is not None else ()
+    pipe = next((path for path in access if path.way == "pipe"), None)
     if pipe is None or pipe.code in USABLE:
         return None
-    told = [explain(way) for way in ways if way.way in ("recorder", "pipe")]
-    why, fix = next((one for one in told if one[0]), ("its recorder is off", ""))
+    explanations = [explain(path) for path in access if path.way in ("recorder", "pipe")]
+    why, fix = next(
+        (explanation for explanation in explanations if explanation[0]), ("its recorder is off", "")
+    )
     read = rank.recorder is not None and rank.recorder.trace is not None
     return why, "not needed: it is read another way, by r again" if read else fix

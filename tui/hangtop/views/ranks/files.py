@@ -149,12 +149,12 @@ def _target(row: FileRow) -> Line:
     return line((item.target, "bold" if row.used else ""), (server, "warn"))
 
 
-def _others(row: FileRow) -> str:
+def _far_ends(row: FileRow) -> str:
     item = row.item
-    told = [row.holders] if row.holders else []
+    ends = [row.holders] if row.holders else []
     if item.socket is not None and item.socket.peer_pid is not None:
-        told.append(f"{item.socket.peer_name or 'pid'} {item.socket.peer_pid}")
-    return ", ".join(told)
+        ends.append(f"{item.socket.peer_name or 'pid'} {item.socket.peer_pid}")
+    return ", ".join(ends)
 
 
 # 120 columns fit the longest state and the shortest useful target side by side.
@@ -201,8 +201,8 @@ FILE_COLUMNS: tuple[Column[FileRow], ...] = (
     Column(
         "others",
         "OTHER END",
-        lambda row: line((_others(row), "info")),
-        _others,
+        lambda row: line((_far_ends(row), "info")),
+        _far_ends,
         minimum=14,
         maximum=36,
         flex=True,

@@ -14,9 +14,9 @@ from hangtop.views.common import (
     call_text,
     idle_seconds,
     last_ran,
+    last_seen_text,
     main_frames,
     node_of,
-    seen,
     silence,
     span,
     waits_lines,
@@ -53,7 +53,7 @@ def stack_title(snapshot: Snapshot, rank: Rank, now: float) -> tuple[Line, Line]
     how = "" if sample.mode == "nonblocking" else f", {sample.mode}"
     note = line(("sampled ", "label"), f"{ago(sample.at, now)}{how}")
     if node is not None and quiet is not None:
-        return title, line((f"{node.name} {seen(node.state, quiet)}  ", "bad"), note)
+        return title, line((f"{node.name} {last_seen_text(node.state, quiet)}  ", "bad"), note)
     if sample.same_since is not None and sample.count > 1:
         note = line(note, ("  same for ", "label"), span(sample.at - sample.same_since))
     return title, note
@@ -145,8 +145,8 @@ def _condition(rank: Rank, now: float, quiet: float) -> list[Line]:
     idle = idle_seconds(rank, now - quiet)
     state = line((rank.state, STATE_ROLES[rank.state] or "bold"))
     if idle is not None and not gone:
-        told = last_ran(idle, then=bool(quiet))
-        state = line(state, ("  main thread last ran ", "label"), told)
+        last_run = last_ran(idle, then=bool(quiet))
+        state = line(state, ("  main thread last ran ", "label"), last_run)
     lines = [labelled("state", state)]
     if gone and process.exit_code is not None:
         lines.append(labelled("ended", how_ended(process.exit_code)))
@@ -165,12 +165,12 @@ def _identity(rank: Rank, now: float) -> list[Line]:
     """Return the identity of a rank: pid, number, command, output, parent."""
     process = rank.process
     up = span(now - process.started_at)
-    who = line(str(process.pid), ("  user ", "label"), process.user, ("  up ", "label"), up)
+    identity = line(str(process.pid), ("  user ", "label"), process.user, ("  up ", "label"), up)
     versions = process.versions
     software = "  ".join(f"{NAMES[key]} {versions[key]}" for key in SOFTWARE if key in versions)
     launcher = f"{process.launcher} (pid {process.launcher_pid or '?'})" if process.launcher else ""
     return [
-        labelled("pid", who),
+        labelled("pid", identity),
         labelled("rank", _number(rank)),
         *_if_known("groups", "  ".join(f"{name} {at}" for name, at in process.axes.items())),
         labelled("cmd", " ".join(process.cmdline) or process.comm),
@@ -223,7 +223,7 @@ def thread_rows(rank: Rank) -> list[ThreadRow]:
     """Return all threads of a rank, the main thread first."""
     table = rank.descriptors.descriptors if rank.descriptors else ()
     targets = {item.fd: item.target for item in table}
-    names = {one.tid: one.name for one in rank.sample.threads} if rank.sample else {}
+    names = {thread.tid: thread.name for thread in rank.sample.threads} if rank.sample else {}
     return [
         ThreadRow(
             key=str(thread.tid),

@@ -13,8 +13,8 @@ from hangtop.views.common import (
     ODD_STATES,
     STATE_ROLES,
     idle_seconds,
+    last_seen_text,
     rank_key,
-    seen,
     span,
     unheard,
 )
@@ -154,12 +154,12 @@ class RankRows:
         """
         blamed, quiet = culprits(diagnosis), unheard(snapshot.nodes, now)
         best = diagnosis.verdicts[0] if diagnosis and diagnosis.verdicts else None
-        others = {key for key, _ in blamed.items() ^ self._blamed.items()}
-        self._turned |= (quiet.keys() ^ self.quiet.keys()) | {node for node, _ in others}
+        changed = {key for key, _ in blamed.items() ^ self._blamed.items()}
+        self._turned |= (quiet.keys() ^ self.quiet.keys()) | {node for node, _ in changed}
         self.now, self.quiet, self._stacks = now, quiet, snapshot.stacks
         self._blamed, self._victims = blamed, frozenset(best.victims) if best else frozenset()
         ranks = job.members if job is not None else ()
-        by_number = any(where == "rank" for where, _ in others)
+        by_number = any(where == "rank" for where, _ in changed)
         if by_number or len(ranks) != len(self._rows):
             self._begin(ranks)
         else:
@@ -182,7 +182,7 @@ class RankRows:
         changed = set(compress(range(len(ranks)), map(is_not, ranks, self._ranks)))
         yield
         if turned:
-            changed.update(i for i, one in enumerate(ranks) if one.node in turned)
+            changed.update(i for i, member in enumerate(ranks) if member.node in turned)
         for count, index in enumerate(changed, 1):
             if count % PART == 0:
                 yield
@@ -233,15 +233,15 @@ class RankRows:
 
     def judged(self, rank: Rank) -> tuple[str, str, int]:
         """Return what is unusual about a rank, its role, and how suspicious that makes it."""
-        why, role, level = self._said(rank)
+        why, role, level = self._condition(rank)
         if (number := _number(rank)) and level in (0, CALM):
             why, role, level = (
                 (f"{why}, {number}", role, level) if why else (f"saw {number}", "bad", 2)
             )
         old = self.quiet.get(rank.node)
-        return (seen(*old), "bad", 1) if old is not None and level else (why, role, level)
+        return (last_seen_text(*old), "bad", 1) if old is not None and level else (why, role, level)
 
-    def _said(self, rank: Rank) -> tuple[str, str, int]:
+    def _condition(self, rank: Rank) -> tuple[str, str, int]:
         if self._blamed and (cause := cause_of(self._blamed, rank)) is not None:
             return f"◀ {cause}", "culprit", 0
         sample = rank.sample
@@ -264,12 +264,12 @@ class RankRows:
     def doing(self, rank: Rank) -> tuple[str, str]:
         """Return the user's innermost frame of a rank and what it called; cached per stack."""
         key, frames = class_of(rank), self._frames(rank)
-        known = self._doing.get(key)
-        if known is None or known[0] is not frames:
+        cached = self._doing.get(key)
+        if cached is None or cached[0] is not frames:
             if len(self._doing) > MAX_PLACES:
                 self._doing.clear()
-            known = self._doing[key] = (frames, doing(frames))
-        return known[1]
+            cached = self._doing[key] = (frames, doing(frames))
+        return cached[1]
 
 
 def class_of(rank: Rank) -> str:

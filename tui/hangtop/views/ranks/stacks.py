@@ -9,9 +9,9 @@ from hangtop.terminal.columns import Column
 from hangtop.terminal.spans import EMPTY, Line, labelled, line
 from hangtop.views.common import (
     ago,
+    last_seen_text,
     main_thread,
     node_of,
-    seen,
     silence,
     span,
     unheard,
@@ -151,9 +151,9 @@ def _rank_heading(
     sample = rank.sample
     since = sample.same_since if sample else None
     failure = sample.failure if sample else None
-    told = "  not sampled yet" if sample is None else ""
+    absence = "  not sampled yet" if sample is None else ""
     if failure is not None:
-        told = f"  no stack: {failure.text}"
+        absence = f"  no stack: {failure.text}"
     return TreeRow(
         key=key,
         count=1,
@@ -163,8 +163,8 @@ def _rank_heading(
             "▾ " if is_open else "▸ ",
             (rank.name, "bold"),
             f"  {rank.node}",
-            (f"  {seen(*old)}" if old else "", "bad"),
-            (told, "warn"),
+            (f"  {last_seen_text(*old)}" if old else "", "bad"),
+            (absence, "warn"),
         ),
         place=EMPTY,
         ranks=(rank.rank,),
@@ -241,15 +241,15 @@ def stacks_title(
         "all threads" if threads else "main thread",
         f"  {sampled} of {plural(merged.total, 'rank')}, {count}",
     )
-    newest = max((one.sampled_at for one in merged.classes), default=None)
+    newest = max((stack_class.sampled_at for stack_class in merged.classes), default=None)
     hint = line(("library frames ", "label"), "cut" if cut else "shown")
     note = line(("sampled ", "label"), ago(newest, now))
     quiet = unheard(snapshot.nodes, now)
     old = {rank.rank: quiet[rank.node][1] for rank in job.ranks if rank.node in quiet}
     if old:
         # Silent ranks first, since a narrow screen cuts the rest.
-        who = shorten(fold(old), 12)
-        note = line((f"{who} seen {span(max(old.values()))} ago  ", "bad"), note)
+        silent = shorten(fold(old), 12)
+        note = line((f"{silent} seen {span(max(old.values()))} ago  ", "bad"), note)
     return title, note, hint
 
 
@@ -301,10 +301,10 @@ def class_lines(
     if sample is not None:
         times = "" if sample.count < 2 else f", the same in {sample.count} samples"
         lines.append(labelled("sampled", f"{ago(sample.at, now)}{times}"))
-        others = [t.name or f"tid {t.tid}" for t in sample.threads[1:]]
-        if others:
+        threads = [t.name or f"tid {t.tid}" for t in sample.threads[1:]]
+        if threads:
             lines.append(
-                labelled("threads", line(f"{len(others)} more: ", (", ".join(others), "dim")))
+                labelled("threads", line(f"{len(threads)} more: ", (", ".join(threads), "dim")))
             )
     thread = main_thread(sample)
     frames = snapshot.stacks.get(thread.stack, ()) if thread else ()
@@ -317,7 +317,7 @@ def last_seen(snapshot: Snapshot, rank: Rank, now: float) -> list[Line]:
     quiet = silence(node, now)
     if node is None or quiet is None:
         return []
-    return [labelled("node", line((f"{node.name} {seen(node.state, quiet)}", "bad")))]
+    return [labelled("node", line((f"{node.name} {last_seen_text(node.state, quiet)}", "bad")))]
 
 
 def _kernel(rank: Rank) -> list[Line]:
@@ -331,7 +331,7 @@ def representative(job: Job, row: TreeRow | None, wanted: Iterable[int]) -> Rank
     if row is None or not row.ranks:
         return None
     among = frozenset(row.ranks)
-    number = next((one for one in wanted if one in among), min(among))
+    number = next((candidate for candidate in wanted if candidate in among), min(among))
     return next((rank for rank in job.members if rank.rank == number), None)
 
 

@@ -60,7 +60,9 @@ def trace_lines(
     end = [line((trace.ended, "bold"))] if trace.ended is not None else none
     if form == "lines":
         return [*trace.drawn(names), *end]
-    threads = {one.tid: one.name for one in rank.process.threads} if rank is not None else {}
+    threads = (
+        {thread.tid: thread.name for thread in rank.process.threads} if rank is not None else {}
+    )
     return [*end, *_table(trace, form, names, threads)]
 
 
@@ -76,7 +78,7 @@ def _table(
             thread = row.tid
             lines.append(line((thread_title(thread, trace.pid, threads), "title")))
         lines.append(_row(row, names))
-    lines += [line((one.text(names), "dim")) for one in waiting]
+    lines += [line((group.text(names), "dim")) for group in waiting]
     if not rows and not waiting and trace.lines:
         lines.append(line(("No such call; ", "dim"), ("f", "key"), (" shows others.", "dim")))
     return lines

@@ -102,18 +102,20 @@ class MemberRow:
         return doing(main_frames(self.running.snapshot, self.live.sample))
 
 
-def member_rows(seen: Seen, index: int, number: NumberLine, running: Live) -> list[MemberRow]:
+def member_rows(recorded: Seen, index: int, number: NumberLine, running: Live) -> list[MemberRow]:
     """Return all members, those that others wait for first."""
-    world = seen.picture.world
+    world = recorded.picture.world
     rows = []
-    found = attendees(world, index, number.seq, number.operation)
-    for place, one in enumerate(sorted(found, key=lambda one: (ORDER[one.how], one.rank))):
+    members = attendees(world, index, number.seq, number.operation)
+    for place, member in enumerate(
+        sorted(members, key=lambda member: (ORDER[member.how], member.rank))
+    ):
         last = 0
-        told = one.how in ("not", "differs") and place < TIMED
-        if told and one.newest and one.rank in world.traces:
-            entry = world.find(one.rank, index, one.newest)
+        timed = member.how in ("not", "differs") and place < TIMED
+        if timed and member.newest and member.rank in world.traces:
+            entry = world.find(member.rank, index, member.newest)
             last = entry.created_ns if entry is not None else 0
-        rows.append(MemberRow(one, last, running))
+        rows.append(MemberRow(member, last, running))
     return rows
 
 
@@ -132,8 +134,8 @@ def _now(row: MemberRow) -> Line:
     if row.live is None:
         return EMPTY
     where, call = row.doing
-    odd = row.live.state not in ("running", "sleeping")
-    state = (f"{row.live.state}  ", STATE_ROLES[row.live.state]) if odd else ("", "")
+    unusual = row.live.state not in ("running", "sleeping")
+    state = (f"{row.live.state}  ", STATE_ROLES[row.live.state]) if unusual else ("", "")
     return line(state, (where, "bold" if row.attendee.how == "not" else ""), f"  {call}")
 
 

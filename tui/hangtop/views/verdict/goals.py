@@ -42,10 +42,10 @@ class Goal(NamedTuple):
     pane: str | None = None
     node: str | None = None
 
-    def told(self, keys: Mapping[str, str]) -> str:
+    def label(self, keys: Mapping[str, str]) -> str:
         """Return `→ 3 Rank`, with the key that opens it; `keys` as `Keymap.names` has them."""
-        there = keys.get(ENVIRONMENT) if self.pane == ENVIRONMENT else None
-        words = (keys.get(self.screen), page_names((self.screen,)), there)
+        environment_key = keys.get(ENVIRONMENT) if self.pane == ENVIRONMENT else None
+        words = (keys.get(self.screen), page_names((self.screen,)), environment_key)
         return f"→ {' '.join(filter(None, words))}"
 
 
@@ -55,59 +55,65 @@ def goal_of_need(need: Need) -> Goal:
     return Goal(screen, need.rank, pane, need.node if screen == "nodes" else None)
 
 
-def _controller(seen: Evidence, verdict: Verdict) -> int | None:
+def _controller(evidence: Evidence, verdict: Verdict) -> int | None:
     """Return the culprit controller that a piece of evidence is about, as `Rank.rank` has it."""
-    if seen.rank is not None or seen.source != "stacks":
+    if evidence.rank is not None or evidence.source != "stacks":
         return None
-    some = [one for one in verdict.culprits if one.rank is None and one.pid and one.role]
-    named = (one for one in some if f"pid {one.pid})" in seen.text)
-    return next((rank_key(one.node, one.pid or 0) for one in named), None)
+    controllers = [
+        culprit
+        for culprit in verdict.culprits
+        if culprit.rank is None and culprit.pid and culprit.role
+    ]
+    named = (culprit for culprit in controllers if f"pid {culprit.pid})" in evidence.text)
+    return next((rank_key(culprit.node, culprit.pid or 0) for culprit in named), None)
 
 
-def goal_of(seen: Evidence, verdict: Verdict, nodes: Collection[str]) -> Goal:
+def goal_of(evidence: Evidence, verdict: Verdict, nodes: Collection[str]) -> Goal:
     """Return the pane that shows what a piece of evidence says.
 
     Args:
-        seen: the evidence.
+        evidence: the evidence.
         verdict: the verdict it belongs to.
         nodes: names of the nodes of the job.
     """
-    control = _controller(seen, verdict)
+    control = _controller(evidence, verdict)
     if control is not None:
         return Goal("rank", control, "stack")
-    rank = _first_rank(seen)
-    screen = _SCREENS.get(seen.source)
-    if rank is not None and seen.text.startswith(_CHILDREN):
+    rank = _first_rank(evidence)
+    screen = _SCREENS.get(evidence.source)
+    if rank is not None and evidence.text.startswith(_CHILDREN):
         return Goal("rank", rank, "children")
     if screen is not None:
         return Goal(screen, rank)
-    if seen.source == "network" and verdict.cause in _PORTS:
+    if evidence.source == "network" and verdict.cause in _PORTS:
         return Goal("gpus", rank, "ports")
-    if seen.source == "environment" and rank is not None:
+    if evidence.source == "environment" and rank is not None:
         # The rank with the unusual environment comes first.
-        return Goal("rank", rank, ENVIRONMENT if _VARIABLE.search(seen.text) else "process")
-    node = _first_node(seen, nodes)
-    if rank is None or _is_of_node(seen, node):
+        return Goal("rank", rank, ENVIRONMENT if _VARIABLE.search(evidence.text) else "process")
+    node = _first_node(evidence, nodes)
+    if rank is None or _is_of_node(evidence, node):
         return Goal("nodes", rank, "node", node or _node_of(rank, verdict))
-    pane = "files" if seen.text.startswith("fd ") else _RANK_PANES.get(seen.source)
+    pane = "files" if evidence.text.startswith("fd ") else _RANK_PANES.get(evidence.source)
     return Goal("rank", rank, pane)
 
 
-def _first_rank(seen: Evidence) -> int | None:
+def _first_rank(evidence: Evidence) -> int | None:
     """Return the rank of a piece of evidence; the first in its text if there are several."""
-    if seen.rank is not None:
-        return seen.rank
-    match = _RANK.search(seen.text)
+    if evidence.rank is not None:
+        return evidence.rank
+    match = _RANK.search(evidence.text)
     return int(match[1]) if match else None
 
 
-def _first_node(seen: Evidence, nodes: Collection[str]) -> str | None:
-    words = (word.strip(_AROUND_NAMES) for word in seen.text.split(" "))
+def _first_node(evidence: Evidence, nodes: Collection[str]) -> str | None:
+    words = (word.strip(_AROUND_NAMES) for word in evidence.text.split(" "))
     return next((word for word in words if word in nodes), None)
 
 
-def _is_of_node(seen: Evidence, node: str | None) -> bool:
-    return seen.source == "kernel" or (node is not None and seen.text.startswith(f"{node}: "))
+def _is_of_node(evidence: Evidence, node: str | None) -> bool:
+    return evidence.source == "kernel" or (
+        node is not None and evidence.text.startswith(f"{node}: ")
+    )
 
 
 def _node_of(rank: int | None, verdict: Verdict) -> str | None:

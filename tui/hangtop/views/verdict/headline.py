@@ -104,8 +104,8 @@ def _job(job: Job | None, snapshot: Snapshot) -> list[Piece]:
 
 def _dumps(job: Job, diagnosis: Diagnosis | None) -> list[Piece]:
     """Return the pieces for a job that is known from dump files only."""
-    seen = len(diagnosis.job.ranks_seen) if diagnosis is not None and diagnosis.job else 0
-    count = f"dumps of {seen} of {plural(job.world_size or 0, 'rank')}"
+    dumped = len(diagnosis.job.ranks_seen) if diagnosis is not None and diagnosis.job else 0
+    count = f"dumps of {dumped} of {plural(job.world_size or 0, 'rank')}"
     return [(3, line((shorten_path(job.name, NAMES_CELLS), "bold"))), (1, line(count))]
 
 
@@ -141,12 +141,12 @@ def _failing(nodes: Sequence[Node]) -> Line:
             states.setdefault(node.state, []).append(node.name)
     worst = sorted(states, key=lambda state: (state == "connecting", state == "slow"))
     names = states[worst[0]]
-    told = node_sets.fold(names)
-    if len(told) > NAMES_CELLS:
-        told = f"{len(names)} nodes"
-    others = sum(len(states[state]) for state in worst[1:])
-    more = (f" and {others} more", "dim") if others else ("", "")
-    return line((f"{told} {worst[0]}", node_role(worst[0])), more)
+    listed = node_sets.fold(names)
+    if len(listed) > NAMES_CELLS:
+        listed = f"{len(names)} nodes"
+    remaining = sum(len(states[state]) for state in worst[1:])
+    more = (f" and {remaining} more", "dim") if remaining else ("", "")
+    return line((f"{listed} {worst[0]}", node_role(worst[0])), more)
 
 
 def _fitted(left: list[Piece], right: list[Piece], width: int) -> Line:

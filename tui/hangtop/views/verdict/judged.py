@@ -60,15 +60,15 @@ def culprits(diagnosis: Diagnosis | None) -> dict[tuple[str, int | None], str]:
 
     Culprits of verdicts below `SUSPECTED` are left out.
     """
-    found: dict[tuple[str, int | None], str] = {}
+    causes: dict[tuple[str, int | None], str] = {}
     for verdict in diagnosis.verdicts if diagnosis else ():
         if verdict.confidence < SUSPECTED:
             continue
         for culprit in verdict.culprits:
-            found.setdefault((culprit.node, culprit.pid), verdict.cause)
+            causes.setdefault((culprit.node, culprit.pid), verdict.cause)
             if culprit.pid is None:
-                found.setdefault(("rank", culprit.rank), verdict.cause)
-    return found
+                causes.setdefault(("rank", culprit.rank), verdict.cause)
+    return causes
 
 
 def cause_of(blamed: Mapping[tuple[str, int | None], str], rank: Rank) -> str | None:

@@ -35,9 +35,9 @@ def verdict_key(verdict: Verdict) -> str:
 def chosen(diagnosis: Diagnosis | None, key: str | None) -> Verdict | None:
     """Return the verdict with this key, or the first one."""
     verdicts = diagnosis.verdicts if diagnosis is not None else ()
-    found = (one for one in verdicts if verdict_key(one) == key)
-    past = (one for name, one in past_verdicts(diagnosis) if name == key)
-    return next(found, next(past, verdicts[0] if verdicts else None))
+    matching = (verdict for verdict in verdicts if verdict_key(verdict) == key)
+    past = (verdict for name, verdict in past_verdicts(diagnosis) if name == key)
+    return next(matching, next(past, verdicts[0] if verdicts else None))
 
 
 def past_verdicts(diagnosis: Diagnosis | None) -> Iterator[tuple[str, Verdict]]:
@@ -85,7 +85,7 @@ def _separate_faults(verdicts: Sequence[Verdict], best: Verdict) -> list[Line]:
 
 def _culprit_lines(verdict: Verdict) -> list[Line]:
     label = "culprit" if verdict.confidence >= SUSPECTED else "suspect"
-    lines = [labelled(label, _culprit(who)) for who in verdict.culprits[:SHOWN_CULPRITS]]
+    lines = [labelled(label, _culprit(named)) for named in verdict.culprits[:SHOWN_CULPRITS]]
     hidden = verdict.culprits[SHOWN_CULPRITS:]
     if hidden:
         ranks = [culprit.rank for culprit in hidden if culprit.rank is not None]
@@ -128,14 +128,14 @@ def evidence_items(
     items = []
     ranks = diagnosis.job is None or diagnosis.job.ranks_seen
     nodes = frozenset(diagnosis.job.nodes if diagnosis.job is not None else ())
-    for place, seen in enumerate(best.evidence):
-        rank = "" if seen.rank is None else rank_name(seen.rank)
-        says = line((f"{seen.source:<12}", "info"), f"{rank:<10}", seen.text)
-        goal = goal_of(seen, best, nodes)
-        leads = line("  ", unbroken(goal.told(keys), "dim")) if ranks else EMPTY
+    for place, evidence in enumerate(best.evidence):
+        rank = "" if evidence.rank is None else rank_name(evidence.rank)
+        says = line((f"{evidence.source:<12}", "info"), f"{rank:<10}", evidence.text)
+        goal = goal_of(evidence, best, nodes)
+        leads = line("  ", unbroken(goal.label(keys), "dim")) if ranks else EMPTY
         items.append(
             Item(
-                key=f"{place}:{seen.source}",
+                key=f"{place}:{evidence.source}",
                 lines=(line(("✔ ", "good"), says, leads),),
                 indent=24,
                 copy=says,
@@ -188,7 +188,9 @@ def other_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
             lines.append(line(("  ↳ ", "dim"), (verdict.weaker, "warn")))
         name = verdict_key(verdict)
         items.append(Item(name, tuple(lines), 4, target=name))
-    attempts = {id(one): past for past in diagnosis.past_attempts for one in past.verdicts}
+    attempts = {
+        id(explanation): past for past in diagnosis.past_attempts for explanation in past.verdicts
+    }
     for name, verdict in past_verdicts(diagnosis):
         if verdict is not shown:
             head = line((verdict.cause, "bold"), "  ", confidence(verdict), ("  over", "dim"))
@@ -204,15 +206,15 @@ def timeline_items(diagnosis: Diagnosis | None, now: float) -> list[Item]:
     """Return the events in local time, each with the time since the first."""
     moments = diagnosis.timeline if diagnosis is not None else ()
     items = []
-    for place, one in enumerate(moments):
-        after = f"+{duration(one.at - moments[0].at)}"
-        text = one.text
-        if one.at > now:
-            text += f" (in {duration(one.at - now)})"
+    for place, event in enumerate(moments):
+        after = f"+{duration(event.at - moments[0].at)}"
+        text = event.text
+        if event.at > now:
+            text += f" (in {duration(event.at - now)})"
         head = line(
-            (clock(one.at), "info"), (f" {after:>8}  ", "dim"), (text, _ROLES.get(one.kind, ""))
+            (clock(event.at), "info"), (f" {after:>8}  ", "dim"), (text, _ROLES.get(event.kind, ""))
         )
-        items.append(Item(f"{place}:{one.kind}", (head,), 19))
+        items.append(Item(f"{place}:{event.kind}", (head,), 19))
     return items
 
 
@@ -232,10 +234,12 @@ def step_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
             lines = [line(lines[0], "   ", copies)]
         elif command:
             lines.append(line("   ", copies, "  ", shown))
-        here = key_for(command)
-        goal = _rank_of(best, command) if best is not None and here else None
-        if goal is not None and here is not None:
-            lines[-1] = line(lines[-1], ("  or here: ", "dim"), ("Enter ", "key"), (here, "key"))
+        local_key = key_for(command)
+        goal = _rank_of(best, command) if best is not None and local_key else None
+        if goal is not None and local_key is not None:
+            lines[-1] = line(
+                lines[-1], ("  or here: ", "dim"), ("Enter ", "key"), (local_key, "key")
+            )
         items.append(Item(str(place), tuple(lines), 3, shown if command else line(text), goal))
     return items
 
@@ -258,9 +262,13 @@ def key_for(command: str) -> str | None:
 
 def _rank_of(verdict: Verdict, command: str) -> Goal | None:
     """Return the page of the rank whose process a command is about; None for a child process."""
-    found = re.search(r"(?:--pid|-p) (\d+)", command)
-    pid = int(found[1]) if found else None
-    ranks = (one.rank for one in verdict.culprits if one.pid == pid and one.rank is not None)
+    match = re.search(r"(?:--pid|-p) (\d+)", command)
+    pid = int(match[1]) if match else None
+    ranks = (
+        culprit.rank
+        for culprit in verdict.culprits
+        if culprit.pid == pid and culprit.rank is not None
+    )
     return next((Goal("rank", rank, "stack") for rank in ranks), None)
 
 
@@ -268,8 +276,10 @@ def blind_items(diagnosis: Diagnosis | None) -> list[Item]:
     """Return the blind spots, with the reason and the fix of each."""
     items = []
     for place, spot in enumerate(diagnosis.blind_spots if diagnosis else ()):
-        who = name_ranks(spot.ranks) if spot.ranks else ", ".join(spot.nodes)
-        head = line(("? ", "warn"), (spot.what, "bold"), f"  {who}" if who else "", f": {spot.why}")
+        subject = name_ranks(spot.ranks) if spot.ranks else ", ".join(spot.nodes)
+        head = line(
+            ("? ", "warn"), (spot.what, "bold"), f"  {subject}" if subject else "", f": {spot.why}"
+        )
         lines = [head]
         fix = line((spot.fix, "code"))
         if spot.fix:
