@@ -190,10 +190,10 @@ def spread(left: Line, right: Line, width: int) -> Line:
     """Put left and right text on one line; the right one stays whole as long as possible."""
     right = crop(right, width)
     gap = 2 if left and right else 0
-    room = width - cells(right) - gap
-    if room <= 0:
+    left_width = width - cells(right) - gap
+    if left_width <= 0:
         return fit(right, width)
-    return (*fit(left, room), *((Span(" " * gap),) if gap else ()), *right)
+    return (*fit(left, left_width), *((Span(" " * gap),) if gap else ()), *right)
 
 
 def wrap(spans: Line, width: int, indent: int = 0) -> list[Line]:
@@ -251,14 +251,14 @@ def _words(spans: Line) -> Iterable[Span]:
 def _pieces(word: Span, first: int, width: int) -> Iterable[Span]:
     """Yield a word that is wider than the line in parts; the first part fills the current line."""
     text = word.text
-    room = max(first, 1)
-    while cell_len(text.rstrip(" ")) > room:
-        cut = min(len(text), room)
-        while cut > 1 and cell_len(text[:cut]) > room:
+    available = max(first, 1)
+    while cell_len(text.rstrip(" ")) > available:
+        cut = min(len(text), available)
+        while cut > 1 and cell_len(text[:cut]) > available:
             cut -= 1
         yield Span(text[:cut], word.role)
         text = text[cut:]
-        room = max(width, 1)
+        available = max(width, 1)
     yield Span(text, word.role)
 
 
@@ -274,8 +274,8 @@ def labelled(label: str, value: Part, size: int = 8) -> Line:
 
 def second_in_view(lines: list[Line], width: int, rows: int) -> list[Line]:
     """Shorten the first line, where needed, so that the second one begins within `rows` rows."""
-    first, room = wrap(lines[0], width), max(rows - 1, 1)
-    if len(lines) < 2 or len(first) <= room:
+    first, available = wrap(lines[0], width), max(rows - 1, 1)
+    if len(lines) < 2 or len(first) <= available:
         return lines
-    last = (*_head(first[room - 1], width - 2), Span(f" {ELLIPSIS}", first[0][-1].role))
-    return [*first[: room - 1], last, *lines[1:]]
+    last = (*_head(first[available - 1], width - 2), Span(f" {ELLIPSIS}", first[0][-1].role))
+    return [*first[: available - 1], last, *lines[1:]]

@@ -391,10 +391,10 @@ def _severity(stream: Stream) -> tuple[bool, int]:
     return not stream.first, _ORDER.index(stream.part) if stream.part else len(_ORDER)
 
 
-def title_of(stream: Stream, lines: int, room: int) -> tuple[Line, Line]:
+def title_of(stream: Stream, lines: int, width: int) -> tuple[Line, Line]:
     """Return title and note, in so many cells, of the pane with the lines."""
     owner = rank_name(stream.rank) if stream.rank is not None else "no rank's"
     heading = line(("OUTPUT  ", "title"), owner, "  ")
     note = line((plural(lines, "line"), "dim"))
-    left = max(min(room - cells(heading) - cells(note), PATH_CELLS), 12)
+    left = max(min(width - cells(heading) - cells(note), PATH_CELLS), 12)
     return line(heading, (shorten_path(stream.path, left), "dim")), note

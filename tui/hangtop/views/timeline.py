@@ -40,13 +40,13 @@ def slider(history: History, shown: Update | None, width: int, *, incomplete: bo
     caption = f"  {place} of {count}{before}"
     # The same width for every snapshot, so that the timeline does not move.
     reserved = len(f"  {count} of {count}, {duration(last - first)} before the last") + 2
-    room = width - len(start) - len(end) - reserved - 5
-    if room < LEAST:
+    track = width - len(start) - len(end) - reserved - 5
+    if track < LEAST:
         caption, reserved = f"  {place}/{count}", 2 * len(str(count)) + 3
-        room = max(width - len(start) - len(end) - reserved - 5, LEAST)
+        track = max(width - len(start) - len(end) - reserved - 5, LEAST)
     part = (at_shown - first) / (last - first) if last > first else 1.0
-    at = min(max(round(part * (room - 1)), 0), room - 1)
+    at = min(max(round(part * (track - 1)), 0), track - 1)
     return line(
         (" [", "key"), (start, "dim"), ("─" * at, "dim"), ("●", "title"),
-        ("─" * (room - 1 - at), "dim"), (end, "dim"), ("]", "key"), (caption, ""),
+        ("─" * (track - 1 - at), "dim"), (end, "dim"), ("]", "key"), (caption, ""),
     )  # fmt: skip

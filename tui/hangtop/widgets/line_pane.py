@@ -183,11 +183,11 @@ class LinePane(Widget, can_focus=True):
         self, start: str, edge: str, end: str, left: Line, right: Line, width: int, role: str
     ) -> Line:
         """Return one horizontal edge with a text at each end."""
-        room = width - 4
-        if room <= 0:
+        text_width = width - 4
+        if text_width <= 0:
             return (Span((start + edge * max(width - 2, 0) + end)[:width], role),)
-        left = crop(self._twin(left), room - 2)
-        right = crop(self._twin(right), room - cells(left) - 5) if right else EMPTY
+        left = crop(self._twin(left), text_width - 2)
+        right = crop(self._twin(right), text_width - cells(left) - 5) if right else EMPTY
         spans = [Span(start + edge, role)]
         used = 2
         if left:
