@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_NODES = 3
 """Nodes to try while none can be asked; no further one is tried after a rank was asked."""
 FOLD_S = 5.0
-"""Seconds in which a report has been merged into the update."""
+"""Seconds to wait until a report is merged into the update."""
 
 
 def ask_ras(session: Session, job: Job, *, anyway: bool) -> None:

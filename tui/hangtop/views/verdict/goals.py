@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ENVIRONMENT = "environment"
 """The target that the environment key opens; not a pane of Rank."""
 _SCREENS = {"stacks": "stacks", "flight": "recorder", "gpu": "gpus", "log": "logs"}
-"""The screen for each source of evidence that concerns several ranks."""
+"""The screen for each source of evidence, whichever rank it is about."""
 _RANK_PANES = {"network": "files", "process": "process", "numerics": "numerics"}
 """The pane of the Rank screen for each source of evidence."""
 _PORTS = frozenset({"ib-port-down", "nccl-ib-error"})
