@@ -27,7 +27,7 @@ class Answered(Message, bubble=False):
         self.about = about
         """Key of the rank it was about."""
         self.kind = kind
-        self.told = label
+        self.label = label
         """What was asked for, for people."""
         self.result = result
         self.error = error

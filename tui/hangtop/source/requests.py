@@ -169,14 +169,14 @@ class Requests:
         if answer.kind in ("quiet", "descriptors"):
             self._state.unread[answer.about] = _why(answer.error) if answer.error else ""
         if answer.error is not None and answer.kind not in ("quiet", "peers", "quiet logs"):
-            self._tell(f"{answer.told}: {_why(answer.error)}", "warn")
+            self._tell(f"{answer.label}: {_why(answer.error)}", "warn")
         elif answer.kind == "sample":
             self._tell(*_sampled(answer))
         elif answer.kind == "core":
             taken: Taken = answer.result
-            self._tell(f"{answer.told}: {taken.told}", "good" if taken.running_again else "warn")
+            self._tell(f"{answer.label}: {taken.told}", "good" if taken.running_again else "warn")
         elif answer.kind == "logs" or answer.kind == "descriptors":
-            self._tell(f"{answer.told}: read", "good")
+            self._tell(f"{answer.label}: read", "good")
 
     def _end_trace(self, answer: Answered) -> None:
         trace = self._state.trace
@@ -207,7 +207,7 @@ class Requests:
 class Reading:
     """Flight recorders that were requested, node by node."""
 
-    told: str
+    label: str
     nodes: int
     ranks: int
     trigger: bool
@@ -239,9 +239,9 @@ class Reading:
         if not self.over:
             action = "asking for" if self.trigger else "reading"
             return (
-                f"{action} {self.told}: {self.answered} of {plural(self.nodes, 'node')} answered…"
+                f"{action} {self.label}: {self.answered} of {plural(self.nodes, 'node')} answered…"
             )
-        end = f"{self.told}: {self.read} of {plural(self.ranks, 'rank')} read"
+        end = f"{self.label}: {self.read} of {plural(self.ranks, 'rank')} read"
         return f"{end}; {self.refused}" if self.refused else end
 
 
@@ -259,6 +259,6 @@ def _sampled(answer: Answered) -> tuple[str, str]:
     results: Sequence[Any] = answer.result or ()
     failures = [result.sample.failure for result in results if result.sample.failure is not None]
     if not failures:
-        return f"{answer.told}: {plural(len(results), 'stack')} taken", "good"
+        return f"{answer.label}: {plural(len(results), 'stack')} taken", "good"
     good = len(results) - len(failures)
-    return f"{answer.told}: {good} of {len(results)}; {failures[0].text}", "warn"
+    return f"{answer.label}: {good} of {len(results)}; {failures[0].text}", "warn"

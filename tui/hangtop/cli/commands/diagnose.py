@@ -143,10 +143,10 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
     late.
     """
     started = time.monotonic()
-    told = False
+    is_reported = False
 
     def lack_of(update: Update) -> Lack | None:
-        nonlocal told
+        nonlocal is_reported
         lack = lacking(update, job, time.monotonic() - started, at_least)
         diagnosis = conclusion(update, job)
         if lack == "time":
@@ -156,9 +156,9 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
         if lack == "certainty" and diagnosis is not None:
             text = why_longer(diagnosis.stalled_for_s, hang_after)
             status.show(text)
-            if not status.shown and not told:
+            if not status.shown and not is_reported:
                 print(text, file=sys.stderr, flush=True)
-            told = True
+            is_reported = True
         return lack
 
     with StatusLine() as status:
@@ -167,15 +167,15 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
 
 def wait_for_needs(session: Session, job: Job) -> None:
     """Wait for what rules have asked for, and report that on stderr."""
-    told: set[str] = set()
+    reported: set[str] = set()
 
     def come(update: Update) -> bool:
         diagnosis = conclusion(update, job)
         for need in missing(diagnosis):
             text = f"asking for {need_text(need)} ..."
-            if text not in told:
+            if text not in reported:
                 print(text, file=sys.stderr, flush=True)
-            told.add(text)
+            reported.add(text)
         return not missing(diagnosis)
 
     session.wait(come, needs_limit_s(session))

@@ -54,14 +54,14 @@ def difference(
         return what, [line((f"There is nothing to compare {left.name} with: {what}.", "warn"))]
     half = (width - 3) // 2
     quiet = unheard(snapshot.nodes, now)
-    heads = [_head(rank, quiet, now) for rank in (left, right)]
+    heads = [_head(side, quiet, now) for side in (left, right)]
     lines = [_both(a, b, "same", half) for a, b in zip(*heads, strict=True)]
     lines.append(EMPTY)
-    one, two = (_steps(snapshot, one, cut) for one in (left, right))
-    if not one or not two:
-        none = ", ".join(r.name for r, s in ((left, one), (right, two)) if not s)
+    left_steps, right_steps = (_steps(snapshot, side, cut) for side in (left, right))
+    if not left_steps or not right_steps:
+        none = ", ".join(r.name for r, s in ((left, left_steps), (right, right_steps)) if not s)
         return what, [*lines, line((f"no stack of {none}", "warn"))]
-    return what, [*lines, *_stacks(one, two, half)]
+    return what, [*lines, *_stacks(left_steps, right_steps, half)]
 
 
 def _pair(
