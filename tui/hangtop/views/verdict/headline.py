@@ -164,10 +164,10 @@ def _fitted(left: list[Piece], right: list[Piece], width: int) -> Line:
             break
         (left if going in left else right).remove(going)
     start, end = joined(left), joined(right)
-    gap = width - cells(start) - cells(end) - 1
-    if gap < 1:
+    blanks = width - cells(start) - cells(end) - 1
+    if blanks < 1:
         return crop(start, width)
-    return (*start, *line(" " * gap), *end, *line(" "))
+    return (*start, *line(" " * blanks), *end, *line(" "))
 
 
 def tabs(current: str, keymap: Keymap, width: int, *, files: bool) -> Line:
