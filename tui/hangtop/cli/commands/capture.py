@@ -168,7 +168,7 @@ def look(session: Session, job: Job, arguments: argparse.Namespace) -> None:
             status.show(f"stacks, descriptors, recorders, logs: {done} of {total} answers ...")
 
         pids = pids_by_node(now)
-        missing = take(session, now, pids, want_locals=arguments.locals, told=show_progress)
+        missing = take(session, now, pids, want_locals=arguments.locals, progress=show_progress)
     for text in missing[:MISSING_SHOWN]:
         print(f"hangtop: {clean(text, 300)}", file=sys.stderr)
     if len(missing) > MISSING_SHOWN:

@@ -67,7 +67,7 @@ def print_kept(kept: Kept, files: Sequence[FileLog], choice: Choice, names_of: R
     print("hangtop: no such line", file=sys.stderr)
     available = kept.shown(files, Choice()) if choice.ranks is not None or choice.node else ()
     labels = sorted(
-        {_label(shown, names_of) for shown in available if shown.who != "-"}, key=_by_number
+        {_label(shown, names_of) for shown in available if shown.owner != "-"}, key=_by_number
     )
     if labels:
         more = f" and {len(labels) - SHOWN_LABELS} more" if len(labels) > SHOWN_LABELS else ""
@@ -90,4 +90,4 @@ def print_lines(lines: Iterable[Shown], names_of: Renamer) -> int:
 
 def _label(shown: Shown, names_of: Renamer) -> str:
     """Return the label of a line: `node-1:3`, `node-1:local 1`, or `-` for no rank."""
-    return f"{clean(names_of.text(shown.node), 40)}:{shown.who}" if shown.node else shown.who
+    return f"{clean(names_of.text(shown.node), 40)}:{shown.owner}" if shown.node else shown.owner
