@@ -1,4 +1,4 @@
-"""What actions do that belong to no single page."""
+"""Actions that belong to no single page."""
 
 from __future__ import annotations
 
@@ -30,42 +30,42 @@ class Handlers(Stopping):
     # Go
 
     def do_overview(self) -> None:
-        """Screen 1."""
+        """Show screen 1."""
         self.go("overview")
 
     def do_stacks(self) -> None:
-        """Screen 2."""
+        """Show screen 2."""
         self.go("stacks")
 
     def do_rank(self) -> None:
-        """Screen 3."""
+        """Show screen 3."""
         self.go("rank")
 
     def do_recorder(self) -> None:
-        """Screen 4."""
+        """Show screen 4."""
         self.go("recorder")
 
     def do_verdict(self) -> None:
-        """Screen 5."""
+        """Show screen 5."""
         self.go("verdict")
 
     def do_gpus(self) -> None:
-        """Screen 6."""
+        """Show screen 6."""
         self.go("gpus")
 
     def do_logs(self) -> None:
-        """Screen 8."""
+        """Show screen 8."""
         self.go("logs")
 
     def do_nodes(self) -> None:
-        """Screen 9, with the cursor on the node that was looked at."""
+        """Show screen 9, with the cursor on the current node."""
         node = self.state.node_on(self._page.NAME)
         if node is not None:
             self.state.node_name = node.name
         self.go("nodes")
 
     def do_jobs(self) -> None:
-        """Choose a job; where there is Slurm, also one of its."""
+        """Choose a job; with Slurm, also one of Slurm's jobs."""
         if self.slurm is None:
             self.list_jobs()
             return
@@ -106,7 +106,7 @@ class Handlers(Stopping):
             self.show()
 
     def do_palette(self) -> None:
-        """The `:` line."""
+        """Open the `:` line."""
         state, page = self.state, self._page
         now, actions = state.situation(page.NAME), self.keymap.actions
         self.push_screen(
@@ -140,7 +140,7 @@ class Handlers(Stopping):
         self.tell(f"{rank_name(number)} is not there", "warn")
 
     def _go_node(self, name: str) -> None:
-        """A node with ranks leads to them, another one to Nodes."""
+        """Go to a node: to its ranks if it has any, else to Nodes."""
         job, snapshot = self.state.job, self.state.snapshot
         if job is not None and any(rank.node == name for rank in job.ranks):
             self.show_node(name)
@@ -151,7 +151,7 @@ class Handlers(Stopping):
             self.tell(f"there is no node {name!r}", "warn")
 
     def show_node(self, name: str) -> None:
-        """The ranks of one node, on Overview."""
+        """Show the ranks of one node, on Overview."""
         self.go("overview")
         self.call_later(self._filter_node, name)
 
@@ -176,7 +176,7 @@ class Handlers(Stopping):
     # Arrange
 
     def do_pause(self) -> None:
-        """Hold the picture, or back to live."""
+        """Pause the screen, or follow live again."""
         state = self.state
         state.paused = not state.paused
         if not state.paused:
@@ -185,11 +185,11 @@ class Handlers(Stopping):
         self.show()
 
     def do_step_back(self) -> None:
-        """The picture before."""
+        """Show the previous snapshot."""
         self._step(-1)
 
     def do_step_forward(self) -> None:
-        """The next picture, or live."""
+        """Show the next snapshot, or follow live."""
         self._step(1)
 
     def _step(self, count: int) -> None:
@@ -200,12 +200,12 @@ class Handlers(Stopping):
         self._stepped()
 
     def do_oldest(self) -> None:
-        """The first picture that is kept."""
+        """Show the oldest kept snapshot."""
         self.state.step_to_end(-1)
         self._stepped()
 
     def do_newest(self) -> None:
-        """The newest picture; live again, where there is a job."""
+        """Show the newest snapshot; follow live again, where there is a job."""
         self.state.step_to_end(1)
         self._stepped()
 
@@ -222,7 +222,7 @@ class Handlers(Stopping):
     # Look
 
     def do_diff(self) -> None:
-        """Two stacks side by side."""
+        """Show two stacks side by side."""
         state = self.state
         if state.snapshot is None or state.job is None or state.rank is None:
             return
@@ -234,13 +234,13 @@ class Handlers(Stopping):
         self.push_screen(Reader("DIFF", lines, title, wide=True))
 
     def do_environment(self) -> None:
-        """Environment and command line."""
+        """Show environment and command line."""
         rank = self.state.rank
         if rank is not None:
             self.read("ENVIRONMENT", texts.environment_lines(rank), rank.name)
 
     def do_information(self) -> None:
-        """Everything of a rank."""
+        """Show everything about a rank."""
         state = self.state
         if state.snapshot is not None and state.job is not None and state.rank is not None:
             lines = texts.rank_text(
@@ -249,13 +249,13 @@ class Handlers(Stopping):
             self.read("EVERYTHING KNOWN", lines, state.rank.name)
 
     def do_help(self) -> None:
-        """All keys."""
+        """Show all keys."""
         page = self._page
         now = self.state.situation(page.NAME)
         self.read("KEYS", texts.help_lines(now, self.keymap.actions), page_names([page.NAME]))
 
     def do_commands(self) -> None:
-        """What ran on nodes."""
+        """Show the commands that ran on nodes."""
         lines = texts.command_lines(self.source.commands)
         self.read("COMMANDS", lines, "everything beyond reading /proc, newest first")
 
@@ -278,14 +278,14 @@ class Handlers(Stopping):
             self.copy_text(plain_lines(pane.text_lines()), pane)
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Copy what is selected in a line that is typed in: Textual's own way goes through ours."""
-        self._clipboard = text  # which Textual pastes
+        """Copy the selection of an input line: replaces Textual's own way."""
+        self._clipboard = text  # Textual pastes from here
         self.copy_text(text, read=True)
 
     def copy_text(self, text: str, pane: LinePane | None = None, *, read: bool = False) -> None:
-        """Copy a text in the characters that a screen shows, and show it where no pane does.
+        """Copy a text in the characters on the screen, and show it where no pane does.
 
-        The pane may hold it whole; with ``read`` it is all there for whoever scrolls.
+        The pane may hold all of it; with ``read`` all of it can be scrolled to.
         """
         lines = [twin(line(one), flat=self.ascii) for one in text.split("\n")]
         text = plain_lines(lines)
@@ -295,7 +295,7 @@ class Handlers(Stopping):
             self.read("COPIED", lines, f"{count}, which the screen did not show whole")
 
     def _to_clipboard(self, text: str) -> None:
-        """Copy on a thread: tmux may take its time."""
+        """Copy on a thread: tmux may be slow."""
         lines = text.count("\n") + 1
         driver: Any = self._driver
 
@@ -307,13 +307,13 @@ class Handlers(Stopping):
         self.run_worker(work, thread=True, exclusive=True, group="copy")
 
     def do_capture(self) -> None:
-        """Everything that is known, and the history, into a file: on a thread."""
-        from hangtop.handlers.keep import capture  # no first screen waits for how that is done
+        """Write everything that is known, and the history, to a file, on a thread."""
+        from hangtop.handlers.keep import capture  # imported late to keep the start fast
 
         capture(self)
 
     def do_pager(self) -> None:
-        """The pane in the pager."""
+        """Show the pane in the pager."""
         pane = self._page.active_pane
         if pane is not None:
             self.page_text(plain_lines(pane.text_lines()))
@@ -333,7 +333,7 @@ class Handlers(Stopping):
     # App
 
     def do_redraw(self) -> None:
-        """Draw everything again, after something else wrote on the terminal."""
+        """Draw everything again, after another program wrote on the terminal."""
         self.screen.refresh(layout=True)
 
     def do_mouse(self) -> None:
@@ -351,7 +351,7 @@ class Handlers(Stopping):
         )
 
     def do_suspend(self) -> None:
-        """Back to the shell, if there is one."""
+        """Suspend to the shell, if there is one."""
         if has_shell():
             self.action_suspend_process()
         else:

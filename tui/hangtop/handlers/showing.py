@@ -48,16 +48,16 @@ class Showing(BaseApp):
     # Keys
 
     def reason(self, name: str, screen: str) -> str | None:
-        """Why an action is not possible on a screen now."""
+        """Return why an action is not possible on a screen now."""
         return self.keymap.by_id[name].possible(self.state.situation(screen))
 
     def action_press(self, key: str) -> None:
-        """Do what a key stands for on this page, or say why not."""
+        """Do the action of a key on this page, or show why not."""
         page = self.screen
         if not isinstance(page, Page) or not page.is_mounted:
             return
         if self.told[0]:
-            self.tell("")  # it was about the key before
+            self.tell("")  # the message was about the key before
         action = self.keymap.find(key, page.NAME)
         if action is not None:
             self.perform(action.id)
@@ -69,7 +69,7 @@ class Showing(BaseApp):
             self.tell(never or where, "dim")
 
     def perform(self, name: str) -> None:
-        """Do an action, or say why it is not possible."""
+        """Do an action, or show why it is not possible."""
         page = self.screen
         if not isinstance(page, Page):
             return

@@ -49,7 +49,7 @@ class BaseApp(App[None], inherit_bindings=False):
         keymap: Keymap | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """With `files` what dump files show, with `capture` its pictures: then `live` is false."""
+        """Create it; with `files` for dump files, with `capture` for a capture, both not `live`."""
         super().__init__(ansi_color=True, driver_class=Terminal)
         self.stylesheet = KeptStylesheet(variables=self.get_css_variables())
         self.theme = "ansi-dark"
@@ -72,20 +72,20 @@ class BaseApp(App[None], inherit_bindings=False):
         self.slurm: SlurmJobs | None = None
         """This user's jobs, where Slurm is on this machine."""
         self.programs: Programs | None = None
-        """Where the program is noted that is to be opened after this."""
+        """Where the program is recorded that is to be opened next."""
         self.told: tuple[str, str] = ("", "")
         self.trail: list[str] = []
-        """Pages that led to this one, which Esc goes back."""
+        """Pages that led to this one, which Esc goes back through."""
         self.lead: int | None = None
         """The rank that the next page is opened for."""
         self.lead_pane: str | None = None
-        """The pane of it."""
+        """The pane that the next page is opened on."""
         self.bridge = Bridge(source, self.post_message)
         self.recordings = Recordings(lambda: self.post_message(Calculated()), files)
         self.requests = Requests(source, self.bridge, self.state, self.tell)
 
     def now(self) -> float:
-        """The moment ages are counted from: that of the picture, while it is held or recorded."""
+        """Return the time ages are counted from: that of the snapshot, while paused or recorded."""
         if self.state.snapshot is not None and (self.state.paused or not self.state.live):
             return self.state.snapshot.at
         return self.real_now()
@@ -93,7 +93,7 @@ class BaseApp(App[None], inherit_bindings=False):
     def go(self, name: str, rank: int | None = None, pane: str | None = None) -> None:
         """Show another page; Stacks puts its cursor on a rank's frame, Recorder on its group.
 
-        With ``pane``, one that the page has, the cursor is there.
+        With ``pane``, if the page has it, the cursor is there.
         """
         if self.recordings.from_files and name not in SCREENS:
             self.tell(NOTHING_RUNS, "warn")
@@ -112,7 +112,7 @@ class BaseApp(App[None], inherit_bindings=False):
             self.trail = trail
 
     def open_program(self, pid: int) -> None:
-        """Leave, for the app to be opened on a Python program that is no rank."""
+        """Leave, so that the app is opened on a Python program that is not a rank."""
         if self.programs is None:
             self.tell("programs can be opened while they are observed", "warn")
             return

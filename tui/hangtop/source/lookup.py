@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def rank_key(rank: Rank) -> str:
-    """Identity of a rank's process: two processes may claim the same rank."""
+    """Return the identity of a rank's process: two processes may claim the same rank."""
     return f"{rank.node}:{rank.process.pid}:{rank.process.start}"
 
 
 def find_rank(job: Job | None, key: str | None, number: int | None = None) -> Rank | None:
-    """The rank with this key; it is found sooner where its rank number is known."""
+    """Return the rank with this key; the lookup is faster where its rank number is known."""
     if job is None or key is None:
         return None
     if number is not None:
@@ -24,12 +24,12 @@ def find_rank(job: Job | None, key: str | None, number: int | None = None) -> Ra
         if place < len(job.ranks) and rank_key(job.ranks[place]) == key:
             return job.ranks[place]
     pid = key.rpartition(":")[0].rpartition(":")[2]
-    # Numbers first: thousands of keys would be made for every one that is looked for.
+    # Compare numbers first: making a key for each of thousands of ranks is slow.
     number = int(pid) if pid.isdecimal() else -1
-    some = (rank for rank in job.members if rank.process.pid == number)
-    return next((rank for rank in some if rank_key(rank) == key), None)
+    candidates = (rank for rank in job.members if rank.process.pid == number)
+    return next((rank for rank in candidates if rank_key(rank) == key), None)
 
 
 def node_of(snapshot: Snapshot, name: str) -> Node | None:
-    """The node with this name."""
+    """Return the node with this name."""
     return next((node for node in snapshot.nodes if node.name == name), None)

@@ -1,4 +1,4 @@
-"""What opens over a page: help, command log, environment, everything of a rank, jobs."""
+"""What opens over a page: help, command log, environment, everything about a rank, jobs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 PLAIN_MOVES = frozenset({"line_up", "line_down"})
-"""Told with the arrow keys."""
+"""Actions that help describes together with the arrow keys."""
 
 WIDEST_NODES = 40
 """Characters for the nodes of a job, in the list of jobs."""
@@ -43,9 +43,9 @@ NOT_READ = line(("  not read", "dim"))
 
 
 def help_lines(now: Situation, actions: Sequence[Action]) -> list[Line]:
-    """Keys of this screen first, then all others, with why one is not possible now.
+    """Return the keys of this screen, then all others, each with why it is not possible now.
 
-    What is of running jobs alone is only named where none is looked at.
+    Keys for running jobs are only listed by name where no running job is observed.
     """
     never = [action for action in actions if not action.offered(now)]
     offered = [action for action in actions if action.offered(now)]
@@ -101,7 +101,7 @@ def _help_line(action: Action, now: Situation | None) -> Line:
 
 
 def command_lines(records: Iterable[CommandRecord], *, named: bool = True) -> list[Line]:
-    """What ran on nodes, newest first; `named` tells on which."""
+    """Return the commands that ran on nodes, newest first; with `named` each with its node."""
     lines = []
     for record in reversed(list(records)):
         pids = ",".join(str(pid) for pid in record.pids[:4]) + (
@@ -123,7 +123,7 @@ def command_lines(records: Iterable[CommandRecord], *, named: bool = True) -> li
 
 
 def environment_lines(rank: Rank) -> list[Line]:
-    """Command line and environment of a rank."""
+    """Return the command line and the environment of a rank."""
     process = rank.process
     lines = [line(("Command line", "title"))]
     lines += [line(f"  {part}") for part in process.cmdline or (process.comm,)]
@@ -147,7 +147,7 @@ def environment_lines(rank: Rank) -> list[Line]:
 def rank_text(
     snapshot: Snapshot, job: Job, diagnosis: Diagnosis | None, rank: Rank, now: float
 ) -> list[Line]:
-    """Everything known of a rank, to read, copy or send."""
+    """Return everything known about a rank, to read, copy or send."""
     title = line(
         (rank.name, "title"),
         f" of {job.name or job.key} on {rank.node}, {clock(snapshot.at)}",
@@ -179,7 +179,7 @@ def _row(columns: Any, item: Any) -> Line:
 
 
 def job_items(snapshot: Snapshot, diagnoses: Any) -> list[Item]:
-    """Jobs to choose from, with the state of each."""
+    """Return the jobs to choose from, with the state of each."""
     jobs = worst_first(snapshot.jobs, diagnoses)
     states = [state_line(diagnoses.get(job.key), job) for job in jobs]
     widest = max((cells(state) for state in states), default=0)
@@ -191,8 +191,8 @@ def job_items(snapshot: Snapshot, diagnoses: Any) -> list[Item]:
 
 
 def _job_line(job: Job, state: Line, names: int, now: float) -> Line:
-    some = (*job.launchers, *(rank.process for rank in job.ranks), *job.unnumbered)
-    first = min(some, key=lambda process: process.started_at)
+    processes = (*job.launchers, *(rank.process for rank in job.ranks), *job.unnumbered)
+    first = min(processes, key=lambda process: process.started_at)
     gone = max((rank.process.gone_at or 0.0 for rank in job.ranks), default=0.0)
     living = any(rank.process.gone_at is None for rank in job.ranks) or not job.ranks
     when = f"up {span(now - first.started_at)}" if living else f"ended {ago(gone, now)}"

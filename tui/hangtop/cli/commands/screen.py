@@ -34,7 +34,7 @@ _FLAGS = ("sudo", "fast_kex")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Open the app; returns when the user leaves it."""
+    """Open the app; return when the user leaves it."""
     arguments = complete(arguments, sample_early=1.0)
     keymap = config.keymap(config.config_path())
     while True:
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def on_job(arguments: argparse.Namespace, job: str) -> argparse.Namespace:
-    """Return these arguments with another Slurm job in place of where they led to."""
+    """Return these arguments with another Slurm job in place of their target."""
     values = {key: value for key, value in vars(arguments).items() if key != "slurm"}
     places = {key: DEFAULTS[key] for key in (*config.WHERE, "exclude", "pid", "job_key")}
     given = arguments.given - places.keys() | {"job"}
@@ -65,7 +65,7 @@ def on_program(arguments: argparse.Namespace, pid: int) -> argparse.Namespace:
 def _look(
     arguments: argparse.Namespace, keymap: Keymap, programs: Programs
 ) -> tuple[SlurmJobs | None, int]:
-    """Open the app once; return the exit status, and what was chosen to be opened next."""
+    """Open the app once; return the exit status, and the job or program to open next."""
     jobs: Sequence[ListedJob] = ()
     try:
         nodes = launchers(arguments)
@@ -74,9 +74,9 @@ def _look(
         nodes = launchers(arguments)
     job = slurm_target(arguments).job
     slurm = SlurmJobs(job.name if job else None, jobs) if shutil.which("squeue") else None
-    if arguments.pid and all(isinstance(one, LocalLauncher) for one in nodes):
-        there(arguments.pid)
-    prepare()  # before the session starts: without a terminal there is nothing to observe for
+    if arguments.pid and all(isinstance(launcher, LocalLauncher) for launcher in nodes):
+        check_running(arguments.pid)
+    prepare()  # before the session starts: without a terminal there is no reason to observe
     begin()
     with Session(session_options(arguments), diagnose, nodes) as session:
         return slurm, run_app(
@@ -93,7 +93,7 @@ def _look(
         )
 
 
-def there(pids: Sequence[int]) -> None:
+def check_running(pids: Sequence[int]) -> None:
     """Check that one of these processes runs on this machine.
 
     Raises:
@@ -108,10 +108,10 @@ def there(pids: Sequence[int]) -> None:
 
 
 def again(arguments: argparse.Namespace, command: str) -> tuple[str, ...]:
-    """Return what runs ``command`` on the nodes of these (complete) arguments.
+    """Return the words that run ``command`` on the nodes of these (complete) arguments.
 
-    What the config file says the command reads there by itself, so all that was given is said,
-    even what is the default: it may take back something in the file.
+    The command reads the config file again, so every option of the command line is included, even
+    defaults: they may override something in the file.
     """
     words = [sys.executable, "-m", "hangtop", command]
     given = {key: value for key, value in vars(arguments).items() if key in arguments.given}
