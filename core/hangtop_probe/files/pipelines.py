@@ -70,23 +70,25 @@ def _search(above: List[int], pipe: str) -> Iterator[Behind]:
     sessions = {_session(pid) for pid in above} - {None}
     # A program that reads what it has started itself prints something else.
     near = set(procfs.numbers(procfs.PROC)) - set(above)
-    near = {one for one in near if _session(one) in sessions}
-    tables = {pid: _links(pid) for pid in sorted(near)}
+    tables = {pid: _links(pid) for pid in sorted(near) if _session(pid) in sessions}
     pipes: List[str] = [pipe]
     for target in pipes:
         for pid, links in tables.items():
-            if not any(link == target and _mode(pid, fd) == os.O_RDONLY for fd, link in links):
-                continue
-            stat = procfs.read_stat(pid)
-            tee = stat is not None and stat.comm == "tee"
-            for fd, link in links:
-                if fd == 0 or (fd > 2 and not tee) or _mode(pid, fd) == os.O_RDONLY:
-                    continue
-                if link.startswith("pipe:") and link not in pipes and len(pipes) < PIPES:
-                    pipes.append(link)
-                opened = "/proc/%d/fd/%d" % (pid, fd)
-                if link.startswith("/") and _is_file(opened):
-                    yield Behind(link, opened)
+            if any(link == target and _mode(pid, fd) == os.O_RDONLY for fd, link in links):
+                for link, opened in _outputs(pid, links):
+                    if link.startswith("pipe:") and link not in pipes and len(pipes) < PIPES:
+                        pipes.append(link)
+                    if link.startswith("/") and _is_file(opened):
+                        yield Behind(link, opened)
+
+
+def _outputs(pid: int, links: List[Tuple[int, str]]) -> Iterator[Behind]:
+    """Give what a process writes its output to: of tee all that it has open."""
+    stat = procfs.read_stat(pid)
+    tee = stat is not None and stat.comm == "tee"
+    for fd, link in links:
+        if fd > 0 and (fd <= 2 or tee) and _mode(pid, fd) != os.O_RDONLY:
+            yield Behind(link, "/proc/%d/fd/%d" % (pid, fd))
 
 
 def _links(pid: int) -> List[Tuple[int, str]]:

@@ -24,6 +24,8 @@ from .sockets import inode_of
 if TYPE_CHECKING:
     from ..proc.activity import ThreadRow
 
+Flow = Tuple[int, int, int]
+"""Direction (`_IN` or `_OUT`), bytes, and milliseconds since the last of them."""
 LOOK_S = 3.0
 RATE, LOOP_RATE = 400.0, 2048.0
 """Bytes a second that are more than a heartbeat: of a thread that does nothing but wait for them,
@@ -90,51 +92,67 @@ class Flows:
         now = self._clock()
         if now >= self._due:
             self._due = now + LOOK_S
-            gloo = {row.tid for row in rows if row.name == _GLOO}
-            rests = self._rest(gloo)
-            some = [r for r in rows if r.tid not in rests and not r.name.startswith(_OF_JOB)]
-            waits = [(row.tid, *wait) for row in some for wait in self._waits(row)][:MAX_SOCKETS]
-            if len(self._questions) > 4 * MAX_SOCKETS:
-                self._questions, self._had = {}, {}
-            inodes = [inode for _, inode, _, _ in waits]
-            new = set(inodes).difference(self._questions)
-            if new:
-                self._questions.update(questions(self._base, new, store))
-            before, self._counted = self._counted, {}
-            for tid, inode, way, alone in waits:
-                question = self._questions.get(inode)
-                found = question and counts(question)
-                if found:
-                    if (
-                        not alone
-                        and tid not in gloo
-                        and any(
-                            one[0] == way & _IN and one[1] and one[2] < LOOK_S * 1000
-                            for one in found
-                        )
-                    ):
-                        self._told[-tid] = self._told.get(-tid, 0) + 1
-                    key = tid, 0 if alone else inode
-                    # An answer comes after all of its question, unless others send there.
-                    also = _OUT if alone and inodes.count(inode) == 1 else 0
-                    came = {
-                        one[0]: self._came(one, inode, key in before, tid in gloo)
-                        for one in found
-                        if one[0] & (way | also)
-                    }
-                    count = sum(n for one, n in came.items() if one & way)
-                    if not count and key in before:
-                        count = came.get(also, 0)
-                    self._counted[key] = self._count(key, *before.get(key, (now, 0)), count)
-            # Who is caught at work comes back to its connection; who sleeps does something else.
-            busy = {row.tid for row in some if row.state in "RD"}
-            for key, counted in before.items():
-                if key[0] in busy:
-                    self._counted.setdefault(key, counted)
+            self._measure(rows, store, now)
             if len(self._told) > MAX_TOLD:
                 tids = {row.tid for row in rows}
                 self._told = {tid: n for tid, n in self._told.items() if abs(tid) in tids}
-        return [list(one) for one in self._told.items()]
+        return [list(pair) for pair in self._told.items()]
+
+    def _measure(self, rows: Sequence[ThreadRow], store: str, now: float) -> None:
+        """Count what has come and gone on the connections that these threads wait on."""
+        gloo = {row.tid for row in rows if row.name == _GLOO}
+        awake = self._awake(rows, gloo)
+        waits = [(row.tid, *wait) for row in awake for wait in self._waits(row)][:MAX_SOCKETS]
+        inodes = [inode for _, inode, _, _ in waits]
+        self._ask(set(inodes), store)
+        before, self._counted = self._counted, {}
+        for tid, inode, way, alone in waits:
+            question = self._questions.get(inode)
+            flows = question and counts(question)
+            if flows:
+                if not alone and tid not in gloo and _just_received(flows, way):
+                    self._told[-tid] = self._told.get(-tid, 0) + 1
+                key = tid, 0 if alone else inode
+                # An answer comes after all of its question, unless others send there.
+                also = _OUT * (alone and inodes.count(inode) == 1)
+                count = self._moved(flows, inode, (way, also), key in before, tid in gloo)
+                self._counted[key] = self._count(key, *before.get(key, (now, 0)), count)
+        self._keep(before, awake)
+
+    def _keep(
+        self, before: Dict[Tuple[int, int], Tuple[float, int]], rows: List[ThreadRow]
+    ) -> None:
+        """Keep what was counted of threads that are caught at work: they come back to it."""
+        busy = {row.tid for row in rows if row.state in "RD"}
+        for key in before.keys() - self._counted.keys():
+            if key[0] in busy:
+                self._counted[key] = before[key]
+
+    def _awake(self, rows: Sequence[ThreadRow], gloo: "set[int]") -> List[ThreadRow]:
+        """Return the threads to look at: not of the job itself, and of gloo's what has run."""
+        rests = self._rest(gloo)
+        return [r for r in rows if r.tid not in rests and not r.name.startswith(_OF_JOB)]
+
+    def _ask(self, inodes: "set[int]", store: str) -> None:
+        """Prepare the questions about sockets that are new."""
+        if len(self._questions) > 4 * MAX_SOCKETS:
+            self._questions, self._had = {}, {}
+        new = inodes.difference(self._questions)
+        if new:
+            self._questions.update(questions(self._base, new, store))
+
+    def _moved(
+        self, flows: Sequence[Flow], inode: int, ways: Tuple[int, int], stayed: bool, gloo: bool
+    ) -> int:
+        """Return the bytes of a wait: those it is for, else, where it stayed, of its question."""
+        way, also = ways
+        came = {
+            flow[0]: self._came(flow, inode, stayed, gloo)
+            for flow in flows
+            if flow[0] & (way | also)
+        }
+        count = sum(n for direction, n in came.items() if direction & way)
+        return count if count or not stayed else came.get(also, 0)
 
     def _rest(self, gloo: "set[int]") -> "set[int]":
         """Return gloo's threads that have not run since the last look: nothing has come."""
@@ -142,7 +160,7 @@ class Flows:
         self._ran = {tid: procfs.read(name) for tid, name in names.items()}
         return {tid for tid, ran in self._ran.items() if tid in before and before[tid] == ran}
 
-    def _came(self, told: Tuple[int, int, int], inode: int, stayed: bool, gloo: bool) -> int:
+    def _came(self, told: Flow, inode: int, stayed: bool, gloo: bool) -> int:
         """Return what has come on a socket, or gone, while a thread has stayed with such waits.
 
         Of a socket that is new: all, where it was opened meanwhile. And much may have come before
@@ -251,7 +269,15 @@ def _end(field: bytes) -> Tuple[bytes, int]:
     return struct.pack("=%dI" % len(raw), *raw), int(port[:4], 16)
 
 
-def counts(question: bytes) -> Optional[Sequence[Tuple[int, int, int]]]:
+def _just_received(flows: Sequence[Flow], way: int) -> bool:
+    """Return whether anything has come since the last look, where that is waited for."""
+    return any(
+        direction == way & _IN and count and ago_ms < LOOK_S * 1000
+        for direction, count, ago_ms in flows
+    )
+
+
+def counts(question: bytes) -> Optional[Sequence[Flow]]:
     """Return the bytes that went out and were acknowledged, and those that came: way, count, and
     milliseconds since the last."""
     info = _info(question)

@@ -41,6 +41,10 @@ SECONDS = 3.0
 """Time in which a file must be read."""
 
 
+_Output = Tuple[int, Optional[int], int]
+"""A process, its start, and a descriptor of it."""
+
+
 class Window(NamedTuple):
     """One piece of a file."""
 
@@ -67,7 +71,7 @@ class Logs:
         """What was last said of a file by a descriptor of a process, without its text."""
         self._marks: Dict[str, Tuple[int, bytes]] = {}
         """By inode, how long a file was when it was read last, and what stood before its end."""
-        self._led: Dict[Tuple[int, Optional[int], int], Dict[str, str]] = {}
+        self._led: Dict[_Output, Dict[str, str]] = {}
         """Which files a descriptor of a process led to, path by inode."""
 
     def handle(self, request: Request) -> Message:
@@ -85,17 +89,31 @@ class Logs:
             stat = procfs.read_stat(pid)
             start = stat.start if stat else None
             for fd in (2, 1):
-                some = [
-                    (self._piece(one.link, one.path, window, since, told, True), one.path)
-                    for one in _files(pid, fd)
-                ]
-                for inode, path in self._left(some, (pid, start, fd)):
-                    if inode in since and inode not in told:
-                        rest = self._renamed(pid, inode, path, window, since, told)
-                        self._give(request, rest, pid, fd, start)
-                for piece, _ in some:
-                    self._give(request, piece, pid, fd, start)
-        paths = message.get("paths") or []
+                self._handle_output(request, (pid, start, fd), window, since, told)
+        self._handle_paths(request, window, since, told)
+        return {"files": len(told)}
+
+    def _handle_output(
+        self, request: Request, key: _Output, window: int, since: Dict[str, Any], told: Set[str]
+    ) -> None:
+        """Send what a descriptor of a process leads to, and before it what that was renamed to."""
+        pid, start, fd = key
+        pieces = [
+            (self._piece(one.link, one.path, window, since, told, True), one.path)
+            for one in _files(pid, fd)
+        ]
+        for inode, path in self._left(pieces, key):
+            if inode in since and inode not in told:
+                rest = self._renamed(pid, inode, path, window, since, told)
+                self._give(request, rest, pid, fd, start)
+        for piece, _ in pieces:
+            self._give(request, piece, pid, fd, start)
+
+    def _handle_paths(
+        self, request: Request, window: int, since: Dict[str, Any], told: Set[str]
+    ) -> None:
+        """Send the named files that are, but for numbers, outputs of processes of the table."""
+        paths = request.message.get("paths") or []
         # A copy, made at once: the table goes on meanwhile.
         known = tuple(self._table.outputs.items()) if paths else ()
         owners = {_NUMBER.sub("", one): uid for one, uid in known}
@@ -104,10 +122,9 @@ class Logs:
             if uid is not None and self._rights.uid in (0, uid):
                 piece = self._piece(path, path, window, since, told, False, uid)
                 self._give(request, piece, None, None, None)
-        return {"files": len(told)}
 
     def _left(
-        self, some: List[Tuple[Optional[Message], str]], key: Tuple[int, Optional[int], int]
+        self, some: List[Tuple[Optional[Message], str]], key: _Output
     ) -> List[Tuple[str, str]]:
         """Return inode and path of the files that a descriptor led to before, and now does not."""
         led = {piece["inode"]: path for piece, path in some if piece and "inode" in piece}
@@ -255,19 +272,27 @@ def read(
         if first and len(told) >= MAX_FILES:
             return None
         told.add(inode)
-        before = since.get(inode)
-        before = before if isinstance(before, int) and before >= 0 else None
         size, mark = (marks or {}).get(inode, (0, b""))
-        cut = before is not None and info.st_size < before
-        if mark and before == size < info.st_size:
-            cut = _bytes(handle, before - len(mark), before) != mark
-        start = max(info.st_size - window, 0 if before is None or cut else before)
+        start, cut = _news(handle, info.st_size, since.get(inode), (size, mark), window)
         data = _bytes(handle, start, info.st_size) if first else None
     finally:
         os.close(handle)
     goes_on = not cut and start == size
     mark = ((mark if goes_on else b"") + data)[-MARK:] if data is not None else b""
     return Window(inode, info.st_size, round(info.st_mtime, 2), start, data, cut, mark)
+
+
+def _news(
+    handle: int, end: int, before: object, known: Tuple[int, bytes], window: int
+) -> Tuple[int, bool]:
+    """Return where to read on in a file of which ``before`` bytes were read, and whether it is
+    shorter than that, or was meanwhile."""
+    read_to = before if isinstance(before, int) and before >= 0 else None
+    size, mark = known
+    cut = read_to is not None and end < read_to
+    if mark and read_to == size < end:
+        cut = _bytes(handle, size - len(mark), size) != mark
+    return max(end - window, 0 if read_to is None or cut else read_to), cut
 
 
 def _is_opened(path: str, handle: int) -> bool:

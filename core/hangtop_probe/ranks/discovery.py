@@ -153,19 +153,24 @@ class _Discovery:
         numbers, starters = inherited.apart(numbers, below, joined)
         for pid in starters:
             self.launchers.setdefault(pid, launchers.MULTIPROCESSING)
-        ranks: Dict[int, numbering.Numbered] = {}
-        for pid, number in numbers.items():
-            mine = (number, identity(self.table[pid].environ or {}))
-            above = (
-                (numbers[a.pid], identity(a.environ or {}))
-                for a in self._ancestors(pid)
-                if a.pid in numbers
-            )
-            own = self.table[pid]  # what spawned it may be process 1, in a container
-            orphan = own.ppid <= 1 and self._spawn_parent(own) is None
-            if mine not in above and not (orphan and commands.is_spawned(own.cmdline)):
-                ranks[self._unwrapped(pid, numbers)] = number
-        return ranks
+        return {
+            self._unwrapped(pid, numbers): number
+            for pid, number in numbers.items()
+            if self._is_topmost(pid, numbers)
+        }
+
+    def _is_topmost(self, pid: int, numbers: Mapping[int, Tuple[int, str]]) -> bool:
+        """Whether no process above it is the same rank of the same job, nor was one that left."""
+        own = self.table[pid]
+        mine = (numbers[pid], identity(own.environ or {}))
+        above = (
+            (numbers[a.pid], identity(a.environ or {}))
+            for a in self._ancestors(pid)
+            if a.pid in numbers
+        )
+        # What spawned it may be process 1, in a container.
+        orphan = own.ppid <= 1 and self._spawn_parent(own) is None
+        return mine not in above and not (orphan and commands.is_spawned(own.cmdline))
 
     def _unwrapped(self, pid: int, numbers: Mapping[int, Tuple[int, str]]) -> int:
         """Step down from a Python wrapper to the Python process that is in a process group."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..proc import procfs
 from . import naming
@@ -82,28 +82,44 @@ def _learn(result: Sample) -> Optional[Learned]:
         for row, variables in zip(rows, thread["locals"]):
             values = {v["name"]: v["value"] for v in variables}
             if thread is result.threads[0] and "/torch/" not in row[1]:
-                named = (procfs.decimal(values.get(name, "")) for name in _RANK_NAMES)
-                local_rank = next((rank for rank in named if rank is not None), local_rank)
-            index = procfs.decimal(values.get("i", "")) if _is(row, WRAP) else None
-            if index is not None:
-                return Learned(wrap_rank=index, told=told)
-            if not told and variables and any(_is(row, one) for one in _TOLD):
+                local_rank = _own_rank(values, local_rank)
+            settled = _settled(row, rows, values)
+            if settled is not None:
+                return settled if settled.wrap_rank is None else settled._replace(told=told)
+            if not told and variables and _is_any(row, _TOLD):
                 names = ("rank", "world_size", "port")
                 told = tuple(procfs.decimal(values.get(name, "")) for name in names)
-            if _is(row, _WORKER):
-                number = procfs.decimal(values.get("worker_id", ""))
-                return Learned(is_worker=True, worker_id=number)
-            if row[0] == "main" and row[1].endswith(_DEBUG_SERVER):
-                return Learned(is_debug_server=True)
-            if _MEETING in row[1]:
-                return Learned(is_agent=True)
-            if any(_is(row, one) for one in _EXITS) or _waits_for_threads(row, rows):
-                return Learned(is_exiting=True)
             if first is None and _is(row, _TARGET):
-                first = next((procfs.decimal(v["value"]) for v in inner if v["argument"]), None)
+                first = _first_argument(inner)
             inner = variables
     found = Learned(told=told, local_rank=local_rank, first_argument=first)
     return found if found != Learned() else None
+
+
+def _own_rank(values: Mapping[str, str], outer: Optional[int]) -> Optional[int]:
+    """Return what the variables of a frame call its rank, else what the frame inside does."""
+    numbers = (procfs.decimal(values.get(name, "")) for name in _RANK_NAMES)
+    return next((rank for rank in numbers if rank is not None), outer)
+
+
+def _first_argument(variables: Sequence[Message]) -> Optional[int]:
+    return next((procfs.decimal(v["value"]) for v in variables if v["argument"]), None)
+
+
+def _settled(row: Row, rows: Sequence[Row], values: Mapping[str, str]) -> Optional[Learned]:
+    """Return what a process is where one frame says it all."""
+    index = procfs.decimal(values.get("i", "")) if _is(row, WRAP) else None
+    if index is not None:
+        return Learned(wrap_rank=index)
+    if _is(row, _WORKER):
+        return Learned(is_worker=True, worker_id=procfs.decimal(values.get("worker_id", "")))
+    if row[0] == "main" and row[1].endswith(_DEBUG_SERVER):
+        return Learned(is_debug_server=True)
+    if _MEETING in row[1]:
+        return Learned(is_agent=True)
+    if _is_any(row, _EXITS) or _waits_for_threads(row, rows):
+        return Learned(is_exiting=True)
+    return None
 
 
 def _waits_for_threads(row: Row, rows: Sequence[Row]) -> bool:
@@ -114,6 +130,10 @@ def joins(rows: Sequence[Row]) -> bool:
     """Whether a stack waits in init_process_group, where what it was called with stands."""
     inner = rows[0][1] if rows else ""
     return inner.endswith((_C10D, _RENDEZVOUS)) and any(_is(row, _TOLD[1]) for row in rows)
+
+
+def _is_any(row: Row, frames: Sequence[Tuple[str, str]]) -> bool:
+    return any(_is(row, frame) for frame in frames)
 
 
 def _is(row: Row, frame: Tuple[str, str]) -> bool:

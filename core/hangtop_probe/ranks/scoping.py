@@ -63,12 +63,7 @@ def restrict(
     A rank alone would look as if its peers had left. A named process that has no part in a job is
     what started one (`hangtop run`, a script), else taken for a rank without a number.
     """
-    kept_before = (pid for pid in before if pid in roles)
-    orphans = (pid for pid in kept_before if roles[pid].role == "rank")
-    pids = pids.union(pid for pid in orphans if roles[pid].launcher_pid is None)
-    starters = {pid: _below(pid, roles, table) for pid in pids if pid not in roles}
-    pids = frozenset(pid for pid in pids if not starters.get(pid)).union(*starters.values())
-
+    pids = _widened(roles, table, pids, before)
     starting = {role.launcher_pid for role in roles.values()}
 
     def jobs(pid: int) -> Set[object]:
@@ -76,9 +71,9 @@ def restrict(
         rank = table.get(role.rank_pid or pid)
         told = identity(rank.environ or {}) if rank is not None else ()
         launcher = pid if pid in starting else role.launcher_pid
-        return {one for one in (launcher, told if any(told) else None) if one is not None}
+        return {launcher, told if any(told) else None} - {None}
 
-    named: Set[object] = set().union(*(jobs(pid) for pid in pids if pid in roles))
+    named: Set[object] = set().union(*map(jobs, pids & roles.keys()))
     kept = {
         pid: role
         for pid, role in roles.items()
@@ -88,7 +83,18 @@ def restrict(
     }
     for above in [_launchers_of(pid, roles) for pid in kept]:
         kept.update((pid, roles[pid]) for pid in above)
-    for pid in pids:
-        if pid in table and pid not in kept:
-            kept[pid] = Attribution("rank", "pid %d" % pid, rank_pid=pid)
+    for pid in sorted(pids & table.keys() - kept.keys()):
+        kept[pid] = Attribution("rank", "pid %d" % pid, rank_pid=pid)
     return kept
+
+
+def _widened(
+    roles: Mapping[int, Attribution], table: Table, pids: FrozenSet[int], before: Iterable[int]
+) -> FrozenSet[int]:
+    """Return the named pids with ranks whose launcher is gone, and instead of what started a job
+    the processes of that."""
+    kept_before = (pid for pid in before if pid in roles)
+    orphans = (pid for pid in kept_before if roles[pid].role == "rank")
+    pids = pids.union(pid for pid in orphans if roles[pid].launcher_pid is None)
+    starters = {pid: _below(pid, roles, table) for pid in pids if pid not in roles}
+    return frozenset(pid for pid in pids if not starters.get(pid)).union(*starters.values())

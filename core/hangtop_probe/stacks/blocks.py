@@ -8,7 +8,7 @@ a user has in a file must not end the probe.
 from __future__ import annotations
 
 import re
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 MAX_FILE = 512 << 10
 """Bytes of a file that is looked at: some 15,000 lines."""
@@ -35,7 +35,11 @@ _OPENING = b"[({"
 _FIRST = re.compile(rb"\s*(?:async\s+)?(@?\w*)")
 _LOOPS = (b"for", b"while")
 _BRANCHES = (b"if", b"elif")
-_HELD = (b"with", b"except", b"finally")
+_HEADS: Dict[bytes, Optional[int]] = {
+    **dict.fromkeys(_BRANCHES + _LOOPS, 0),
+    **dict.fromkeys((b"with", b"except", b"finally"), None),
+}
+"""First words of blocks that are told, and as what (see `Block`)."""
 _LEAVES = (b"return", b"continue", b"break")
 
 
@@ -87,28 +91,41 @@ def around(lines: List[Statement], number: int) -> List[Block]:
     end = at + inside
     for i in reversed(range(end)):
         one = lines[i]
-        if one.indent == indent and one.word == b"try":
-            found.append((lines[i + 1].first, lines[i + 1].last, None))
-        elif one.indent == indent and sought:  # the branch before an `elif` or `else`
-            if one.word in _BRANCHES:
-                found.append((one.first, one.last, 1))
-            sought = one.word == b"elif"
-        elif one.indent == indent and one.word in _BRANCHES and _leaves(lines[i:end]):
-            found.append((one.first, lines[end - 1 if end < i + 3 else i].last, 2))
+        if one.indent == indent:
+            found += _before(lines, i, end, sought)
+            sought = sought and one.word in (b"try", b"elif")
         elif one.indent < indent:
             indent, sought = one.indent, one.word in (b"else", b"elif")
             if one.word in (b"def", b"class"):
-                while i and lines[i - 1].word[:1] == b"@":
-                    i -= 1
-                    found.append((lines[i].first, lines[i].last, 3))
+                found += _decorators(lines, i)
                 break
-            if one.word in _BRANCHES + _LOOPS:
-                found.append((one.first, one.last, 0))
-            elif one.word in _HELD:
-                found.append((one.first, one.last, None))
+            if one.word in _HEADS:
+                found.append((one.first, one.last, _HEADS[one.word]))
         if one.indent <= indent:
             end = i
     return found[::-1][-MAX_BLOCKS:]
+
+
+def _before(lines: List[Statement], i: int, end: int, sought: bool) -> List[Block]:
+    """Return what statement ``i`` means for what follows it in the same block, up to ``end``.
+
+    With ``sought`` the branch before an `elif` or `else` is.
+    """
+    one = lines[i]
+    if one.word == b"try":
+        return [(lines[i + 1].first, lines[i + 1].last, None)]
+    if one.word in _BRANCHES:
+        if sought:
+            return [(one.first, one.last, 1)]
+        if _leaves(lines[i:end]):
+            return [(one.first, lines[end - 1 if end < i + 3 else i].last, 2)]
+    return []
+
+
+def _decorators(lines: List[Statement], i: int) -> Iterator[Block]:
+    while i and lines[i - 1].word[:1] == b"@":
+        i -= 1
+        yield lines[i].first, lines[i].last, 3
 
 
 def _leaves(block: List[Statement]) -> bool:

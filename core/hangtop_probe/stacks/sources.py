@@ -11,6 +11,7 @@ import re
 import stat
 import threading
 import time
+from functools import lru_cache
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ..files import localpath
@@ -72,22 +73,24 @@ def add(pid: int, rows: Sequence[List[Any]]) -> None:
     And into the two own ones outside of that, where one call is in another one. Own frames are told
     the loops and conditions that they stand in, too.
     """
-    python = [row for row in rows if not row[4]]
-    own = [row for row in python if not is_library(row[1])][:_MAX_OWN]
-    chosen = python[:1] + own[:1] + [row for row in own if row[0].endswith(_INLINE)]
-    callers = [row for row in own[1:3] if row not in chosen]
-    mounts: Optional[List[procfs.Mount]] = None
-    for row in chosen + callers:
+    own = [row for row in rows if not row[4] and not is_library(row[1])][:_MAX_OWN]
+    mounts = lru_cache(1)(procfs.mounts)
+    for row, is_caller in _chosen(rows, own):
         if row[5] is None and row[1].startswith("/"):
-            if mounts is None:
-                mounts = procfs.mounts(str(pid))
-            row[5] = line(pid, row[1], row[3], mounts)
-            if row in callers and str(row[5]).count("(") < 2:
+            row[5] = line(pid, row[1], row[3], mounts(str(pid)))
+            if is_caller and str(row[5]).count("(") < 2:
                 row[5] = None
     for row in own:
         if row[1].startswith("/"):
-            mounts = procfs.mounts(str(pid)) if mounts is None else mounts
-            row[6:] = around(pid, row[1], row[3], mounts) or (None, None)
+            row[6:] = around(pid, row[1], row[3], mounts(str(pid))) or (None, None)
+
+
+def _chosen(rows: Sequence[List[Any]], own: List[List[Any]]) -> List[Tuple[List[Any], bool]]:
+    """Return the frames whose line is wanted, and whether only as one that calls another."""
+    chosen = [row for row in rows if not row[4]][:1] + own[:1]
+    chosen += [row for row in own if row[0].endswith(_INLINE)]
+    callers = [(row, True) for row in own[1:3] if row not in chosen]
+    return [(row, False) for row in chosen] + callers
 
 
 def around(
@@ -106,26 +109,40 @@ def around(
     found = _of_file(path_here, blocks.MAX_FILE, _files, (), _statements) if path_here else None
     if found is None or found[1] > _began(pid, found[1]) + 1.0:
         return None
-    statements, lines, flags = found[0]
+    return _around(found[0], number)
+
+
+def _around(parsed: _Parsed, number: int) -> Tuple[List[Tuple[int, str]], List[Tuple[int, str]]]:
+    statements, lines, flags = parsed
     both: Tuple[List[Tuple[int, str]], List[Tuple[int, str]]] = [], []
     own = [one[:2] for one in statements if one.first <= number <= one.last]
     for first, last, how in blocks.around(statements, number) + [(*one, 4) for one in own[:1]]:
-        text = _head(lines[first - 1 : last])
-        if (text[:2] in ("if", "el") or how == 4) and not _OF_RANK.search(text):
-            names = re.findall(r"[\w.]+", text)
-            keys = [key for one in names for key in (rankflags.EXACT + one, one.rpartition(".")[2])]
-            text += next(("  # " + flags[key] for key in keys if key in flags), "")
+        text = _flagged(_head(lines[first - 1 : last]), how, flags)
         if text[:6] == "while " and worklists.ends(statements, lines, first):
             text += "  # ends"
         if (how or 0) < 3 or (_OF_RANK.search(text) and (how != 4 or _SHORT.search(text))):
             both[how is None].append((first, _HOW[how or 0] + text))
-    head = _function(statements, number)
-    text = _head(lines[head.first - 1 : head.last]) if head else ""
-    if head and _HANDLER.search(text):
-        both[0].insert(0, (head.first, text))
     if b".wait(" in b"".join(lines[number - 1 : number]):
         both[0].extend(_made(statements, lines, number))
-    return both
+    return _handler(statements, lines, number) + both[0], both[1]
+
+
+def _handler(
+    statements: List[blocks.Statement], lines: List[bytes], number: int
+) -> List[Tuple[int, str]]:
+    """Return the head of the function that a line is in, where that handles signals."""
+    head = _function(statements, number)
+    text = _head(lines[head.first - 1 : head.last]) if head else ""
+    return [(head.first, text)] if head and _HANDLER.search(text) else []
+
+
+def _flagged(text: str, how: Optional[int], flags: Dict[str, str]) -> str:
+    """Put behind a condition on a name what makes that one on the rank."""
+    if (text[:2] not in ("if", "el") and how != 4) or _OF_RANK.search(text):
+        return text
+    names = re.findall(r"[\w.]+", text)
+    keys = (key for one in names for key in (rankflags.EXACT + one, one.rpartition(".")[2]))
+    return text + next(("  # " + flags[key] for key in keys if key in flags), "")
 
 
 def _made(

@@ -148,18 +148,10 @@ def explain(pid: int, done: Done, seconds: float) -> Message:
     if stat is not None and stat.threads > MAX_THREADS:
         told = "it has %d threads; py-spy reads no process that has more than %d of Python"
         too_many = failure("unsupported", told % (stat.threads, MAX_THREADS))
-    if done.overdue:
-        why = "py-spy was ended: it had stopped the process for %g s, the most that is allowed; "
-        return failure("timeout", (why + "its node may be busy") % tracing.MAX_PAUSE_S)
-    if done.timed_out:
-        late = failure("timeout", "py-spy gave no answer in %g s and was ended" % seconds)
-        return too_many or late
-    if done.flooded:
-        return failure("error", "py-spy wrote more than %d MiB and was ended" % (MAX_OUTPUT >> 20))
-    if done.cancelled:
-        return failure("error", "cancelled")
+    stopped = _why_ended(done, seconds)
+    if stopped is not None:
+        return too_many if too_many and done.timed_out and not done.overdue else stopped
     said = procfs.text(done.err[: 1 << 16]).strip().split("\nStack backtrace")[0]
-    line = " ".join(said.split())[:300] or "py-spy %s and said nothing" % ended(done.code)
     if not os.path.exists("/proc/%d" % pid) or "No such process" in said:
         return failure("gone", "the process is gone")
     if stat is not None and stat.state == "Z":
@@ -167,10 +159,26 @@ def explain(pid: int, done: Done, seconds: float) -> Message:
     if re.search(r"permission denied|operation not permitted", said, re.IGNORECASE):
         why, fix = permission.why_denied(pid, permission.rights())
         return failure("denied", why, fix)
-    if too_many is not None:
-        return too_many
+    return too_many or _complaint(said, done.code)
+
+
+def _why_ended(done: Done, seconds: float) -> Optional[Message]:
+    """Return why py-spy was ended before it had given an answer."""
+    if done.overdue:
+        why = "py-spy was ended: it had stopped the process for %g s, the most that is allowed; "
+        return failure("timeout", (why + "its node may be busy") % tracing.MAX_PAUSE_S)
+    if done.timed_out:
+        return failure("timeout", "py-spy gave no answer in %g s and was ended" % seconds)
+    if done.flooded:
+        return failure("error", "py-spy wrote more than %d MiB and was ended" % (MAX_OUTPUT >> 20))
+    return failure("error", "cancelled") if done.cancelled else None
+
+
+def _complaint(said: str, code: Optional[int]) -> Message:
+    """Return what py-spy itself complains about."""
     if "find python version" in said or "find a python" in said.lower():
         return failure("not-python", "py-spy finds no Python interpreter in it")
+    line = " ".join(said.split())[:300] or "py-spy %s and said nothing" % ended(code)
     if "nsupported" in said or "not supported" in said:
         return failure("unsupported", line, fixes.PY_SPY_NEWER)
     return failure("error", line)

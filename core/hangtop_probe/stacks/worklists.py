@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from itertools import takewhile
-from typing import TYPE_CHECKING, List
+from typing import TYPE_CHECKING, List, Optional
 
 if TYPE_CHECKING:
     from .blocks import Statement
@@ -31,24 +31,21 @@ def ends(some: List[Statement], lines: List[bytes], first: int) -> bool:
     What is put back has to be new: asked for by an `if`, noted, and not what was taken.
     """
     at = next((i for i, one in enumerate(some) if one.first == first), 0)
-    head = _HEAD.match(lines[first - 1])
     body = list(takewhile(lambda one: one.indent > some[at].indent, some[at + 1 :]))
+    head = _HEAD.match(lines[first - 1])
     if head is None or not 0 < len(body) <= MAX_BODY:
         return False
     code = [b" ".join(lines[one.first - 1 : one.last]).partition(b" #")[0] for one in body]
-    if any(len(text) > MAX_STATEMENT for text in code):
+    if max(map(len, code)) > MAX_STATEMENT:
         return False
     two = _ENDS.match(lines[first - 1])
-    if two and _nearer(body, code, *two.groups()):
-        return True
-    name = re.escape(head[1])
-    step = rb"\s*%s\s*%s=\s*[1-9]\d*\s*$" % (name, rb"\+" if head[2] == b"<" else b"-")
-    taking = re.compile(
-        rb"(?:.*[=\s])?(?:%s\.pop\w*\(|\w*\.?heappop\(%s\b)|%s" % (name, name, step)
-    )
-    taken = (i for i, text in enumerate(code) if taking.match(text))
-    take = next((i for i in taken if body[i].indent == body[0].indent and not body[i].whole), None)
-    if take is None or any(b"continue" in (one.word, one.whole) for one in body[:take]):
+    return bool(two and _nearer(body, code, *two.groups())) or _empties(head, body, code)
+
+
+def _empties(head: "re.Match[bytes]", body: List[Statement], code: List[bytes]) -> bool:
+    """Whether each turn takes from what the head names, and puts back only what is new."""
+    take = _taking(head, body, code)
+    if take is None or _goes_back(body[:take]):
         return False
     left = _LEFT.match(code[take])
     targets = re.findall(rb"\w+", left[1]) if left and head[1] != left[1].strip() else []
@@ -64,6 +61,17 @@ def ends(some: List[Statement], lines: List[bytes], first: int) -> bool:
             if again and not (one == head[1] and _new(code, i, text[again.end() :], targets)):
                 return False
     return True
+
+
+def _taking(head: "re.Match[bytes]", body: List[Statement], code: List[bytes]) -> Optional[int]:
+    """Return which statement takes something away in each turn."""
+    name = re.escape(head[1])
+    step = rb"\s*%s\s*%s=\s*[1-9]\d*\s*$" % (name, rb"\+" if head[2] == b"<" else b"-")
+    taking = re.compile(
+        rb"(?:.*[=\s])?(?:%s\.pop\w*\(|\w*\.?heappop\(%s\b)|%s" % (name, name, step)
+    )
+    taken = (i for i, text in enumerate(code) if taking.match(text))
+    return next((i for i in taken if body[i].indent == body[0].indent and not body[i].whole), None)
 
 
 def _new(code: List[bytes], at: int, what: bytes, taken: List[bytes]) -> bool:
@@ -88,15 +96,19 @@ def _each_way(body: List[Statement], steps: List[bool]) -> bool:
     heads = [i for i, one in enumerate(body) if one.indent == body[0].indent]
     whole = False
     for at, end in zip(heads, [*heads[1:], len(body)]):
-        one = body[at]
-        if steps[at] or one.word in _LEAVES:
+        word = body[at].word
+        if steps[at] or word in _LEAVES:
             return True
         inside = at + 1 < end and _each_way(body[at + 1 : end], steps[at + 1 : end])
-        back = any(b"continue" in (each.word, each.whole) for each in body[at:end])
-        if back and not (inside and one.word in (b"if", b"elif", b"else")):
+        if _goes_back(body[at:end]) and not (inside and word in (b"if", b"elif", b"else")):
             return False
         # Of `if`, `elif` and `else` all have to.
-        whole = inside and (one.word == b"if" or (whole and one.word in (b"elif", b"else")))
-        if whole and one.word == b"else":
+        whole = inside and (word == b"if" or (whole and word in (b"elif", b"else")))
+        if whole and word == b"else":
             return True
     return False
+
+
+def _goes_back(body: List[Statement]) -> bool:
+    """Whether a block begins the next turn."""
+    return any(b"continue" in (one.word, one.whole) for one in body)

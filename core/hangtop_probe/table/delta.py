@@ -94,11 +94,7 @@ class Differ:
         since a main thread ran is never told by itself: the other end has a clock.
         """
         changed: Dict[str, Dict[str, Any]] = {}
-        gone: Dict[str, Dict[str, Any]] = {}
-        for pid, old in self._sent.items():
-            if pid not in now or now[pid]["start"] != old["start"]:
-                code = old.get("exit_code")
-                gone[str(pid)] = {} if code is None else {"exit_code": code}
+        gone = self._gone(now)
         for pid, fields in now.items():
             known = not self.whole and str(pid) not in gone
             old = self._sent.get(pid, {}) if known else {}
@@ -111,6 +107,15 @@ class Differ:
                 changed[str(pid)] = new
         self._sent, self.whole = now, False
         return Delta(changed, gone)
+
+    def _gone(self, now: Dict[int, Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
+        """Return the processes that have left since, with their exit code where that is known."""
+        gone: Dict[str, Dict[str, Any]] = {}
+        for pid, old in self._sent.items():
+            if pid not in now or now[pid]["start"] != old["start"]:
+                code = old.get("exit_code")
+                gone[str(pid)] = {} if code is None else {"exit_code": code}
+        return gone
 
 
 def _part(old: Dict[str, Any], new: Dict[str, Any]) -> Dict[str, Any]:

@@ -29,7 +29,7 @@ def fill(entries: Mapping[int, Entry]) -> None:
     """Note of zombies of which nothing was read what the environment of each has been."""
     below: Dict[int, List[Entry]] = {}
     for entry in entries.values():
-        if entry.stat.state == "Z" and entry.facts.environ is None:
+        if _is_unread(entry):
             below.setdefault(entry.stat.ppid, [])
     if not below:
         return
@@ -48,7 +48,7 @@ def fill(entries: Mapping[int, Entry]) -> None:
 
 def _told(entry: Entry) -> Optional[Key]:
     """None of helpers: multiprocessing's resource tracker was started with what a rank is told."""
-    environ = entry.facts.environ or {}
+    environ = _environ(entry)
     number = rank_number(environ)
     if number is None or commands.helper_role(entry.stat.comm, entry.facts.cmdline):
         return None
@@ -56,24 +56,23 @@ def _told(entry: Entry) -> Optional[Key]:
 
 
 def _number(children: Sequence[Entry], above: Optional[Key], ranks: Set[Key]) -> None:
-    known = [one for one in children if one.facts.environ and _told(one) is not None]
-    jobs = {identity(one.facts.environ or {}) for one in known}
+    known = [one for one in children if _told(one) is not None]
+    jobs = {identity(_environ(one)) for one in known}
     if len(jobs) != 1 or (above is not None and above[0] in jobs):
         return  # children of a rank have its number
     names = {one.stat.comm for one in known}
-    lost = [
-        one
-        for one in children
-        if one.stat.state == "Z" and one.facts.environ is None and one.stat.comm in names
-    ]
-    like = known[0].facts
-    environ = like.environ or {}
+    lost = [one for one in children if _is_unread(one) and one.stat.comm in names]
+    if _size(_environ(known[0])) == len(known) + len(lost):
+        _number_lost(known, lost, ranks)
+
+
+def _number_lost(known: List[Entry], lost: List[Entry], ranks: Set[Key]) -> None:
+    """Give zombies the numbers that lack, where every other rank is in its place."""
+    like, environ = known[0].facts, _environ(known[0])
     number, name = rank_number(environ) or (0, "")
     first = number - _place(environ)
     inside = sorted([*known, *lost], key=lambda one: (one.stat.start, one.stat.pid))
-    if _size(environ) != len(inside) or not all(
-        one in lost or _is_at(one, first, place) for place, one in enumerate(inside)
-    ):
+    if not all(one in lost or _is_at(one, first, place) for place, one in enumerate(inside)):
         return
     for place, one in enumerate(inside):
         if one in lost and (identity(environ), first + place) not in ranks:
@@ -85,10 +84,19 @@ def _number(children: Sequence[Entry], above: Optional[Key], ranks: Set[Key]) ->
             one.mine = known[0].mine
 
 
+def _environ(entry: Entry) -> Mapping[str, str]:
+    return entry.facts.environ or {}
+
+
+def _is_unread(one: Entry) -> bool:
+    """Whether it is a zombie of which nothing was read."""
+    return one.stat.state == "Z" and one.facts.environ is None
+
+
 def _is_at(one: Entry, first: int, place: int) -> bool:
     """Whether a rank is the one that was started at this place, after the rank ``first``."""
-    number = rank_number(one.facts.environ or {})
-    told = (_place(one.facts.environ or {}), -1 if number is None else number[0])
+    number = rank_number(_environ(one))
+    told = (_place(_environ(one)), -1 if number is None else number[0])
     return told == (place, first + place)
 
 

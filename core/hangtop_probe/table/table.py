@@ -81,14 +81,16 @@ class Table:
 
     def _visit(self, pid: int) -> Optional[procfs.Stat]:
         """Look at a process if that is due; return what is to be added."""
+        late = (pid + self._pass) % _RECHECK == 0
         if pid in self._kernel:
-            if (pid + self._pass) % _RECHECK:
+            if not late:
                 return None
             self._kernel.remove(pid)
         entry = self.entries.get(pid)
+        due = late
         if entry is not None:
             entry.age += 1
-            due = entry.young or (pid + self._pass) % _RECHECK == 0
+            due = entry.young or late
             if not due and pid not in self.roles:
                 return None
         stat = procfs.read_stat(pid)
@@ -99,13 +101,17 @@ class Table:
         elif entry is None or entry.stat.start != stat.start:
             return stat
         else:
-            changed = told_apart(entry.stat) != told_apart(stat)
-            entry.stat = stat
-            if changed or (due and (pid in self.roles or self._may_differ(entry))):
-                self._look(entry)
-            elif due:
-                self._look_at_threads(entry)
+            self._look_again(entry, stat, due)
         return None
+
+    def _look_again(self, entry: Entry, stat: procfs.Stat, due: bool) -> None:
+        """Take in the state of a process that was there in the pass before."""
+        changed = told_apart(entry.stat) != told_apart(stat)
+        entry.stat = stat
+        if changed or (due and (stat.pid in self.roles or self._may_differ(entry))):
+            self._look(entry)
+        elif due:
+            self._look_at_threads(entry)
 
     def _may_differ(self, entry: Entry) -> bool:
         """Whether a process that looks the same may still be read otherwise than before."""
