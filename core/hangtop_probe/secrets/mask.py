@@ -8,8 +8,8 @@ sees them.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import Callable, Iterable, List, Tuple
+from functools import lru_cache, partial
+from typing import Callable, Iterable, List, Optional, Tuple
 
 from . import secretcommands, secretplaces, secrettokens
 from .secretforms import HEX, HEX_KEY, PREFIXED, RANDOM, TOKENS, is_digest, is_login, is_random
@@ -24,28 +24,11 @@ MAX_ARGUMENTS = 128
 MIN_SECRET = 3
 """Characters: what is shorter is not taken for a secret after a word such as `pass`."""
 
-_HINTS = (
-    "pass",
-    "pw",
-    "pswd",
-    "pwd",
-    "secret",
-    "token",
-    "key",
-    "auth",
-    "cred",
-    "cookie",
-    "bear",
-    "sig",
-    "dsn",
-    "basic",
-    "psk",
-    "sess",
-    "jwt",
-    "contrase",
-    "senha",
-    "otp",
+_HINT_WORDS = (
+    "pass pw pswd pwd secret token key auth cred cookie bear sig dsn basic psk sess jwt contrase"
+    " senha otp"
 )
+_HINTS = _HINT_WORDS.split()
 """What is in every text that `SENSITIVE` or a header is in, in small letters."""
 _LONG = re.compile(r"[A-Za-z0-9/+]{40}")
 _LONG_WORD = re.compile(r"[A-Za-z0-9]{20}")
@@ -143,74 +126,72 @@ def mask_text(value: str, note: Note = _ignore) -> str:
     ``note`` is told the kind of everything that is masked.
     """
 
-    def tail(kind: str) -> Callable[["re.Match[str]"], str]:
-        """Mask what follows the first group."""
+    if "\\" not in value or any(char in value for _, char in _ESCAPED):
+        return _mask(value, note)
+    for written, char in _ESCAPED:
+        value = value.replace(written, char)
+    value = _mask(value, note)
+    for written, char in _ESCAPED:
+        value = value.replace(char, written)
+    return value
 
-        def masked(match: "re.Match[str]") -> str:
-            if match.group(0)[len(match.group(1)) :].strip() != MASK:
-                note(kind)
-            return match.group(1) + MASK
 
-        return masked
-
-    def login(match: "re.Match[str]") -> str:
-        if match.group(0) != MASK:
-            note("login in a URL")
-        return MASK
-
-    escaped = "\\" in value and not any(char in value for _, char in _ESCAPED)
-    if escaped:
-        for written, char in _ESCAPED:
-            value = value.replace(written, char)
+def _mask(value: str, note: Note) -> str:
+    """Mask a text in which no white space is escaped."""
     if "PRIVATE KEY" in value or "Private-Lines: " in value:
         value = _mask_private_keys(value, note)
     if "@" in value or "%40" in value:
-        value = _URL_LOGIN.sub(login, value)
-        value = _LOGIN.sub(tail("login"), value)
+        value = _URL_LOGIN.sub(partial(_mask_login, note=note), value)
+        value = _LOGIN.sub(partial(_mask_tail, kind="login", note=note), value)
     lower = value.lower()
     for kind, form in secretplaces.places(lower):
-        value = form.sub(tail(kind), value)
+        value = form.sub(partial(_mask_tail, kind=kind, note=note), value)
     if any(map(lower.__contains__, _HINTS)):
-        value = _HEADER.sub(lambda match: _mask_header(match, note), value)
-        value = _SEVERAL.sub(lambda match: _mask_several(match, note), value)
-        value = _INLINE.sub(lambda match: _mask_inline(match, note), value)
-        value = _OPTION.sub(lambda match: _mask_option(match, note), value)
-        value = _LISTED.sub(lambda match: _mask_listed(match, note), value)
+        for form, mask in _NAMED:
+            value = form.sub(partial(mask, note=note), value)
     if "login(" in value:
-        value = _CALL.sub(lambda call: call[1] + _GIVEN.sub(tail("argument"), call[2]), value)
+        given = partial(_mask_tail, kind="argument", note=note)
+        value = _CALL.sub(lambda call: call[1] + _GIVEN.sub(given, call[2]), value)
+    option = partial(_mask_tail, kind="option", note=note)
     for form in secretcommands.forms(value):
-        value = form.sub(tail("option"), value)
+        value = form.sub(option, value)
     value = _mask_tokens(value, note)
     if _LONG_WORD.search(value):
-        value = PREFIXED.sub(lambda match: _mask_prefixed(match, note), value)
-    value = RANDOM.sub(lambda match: _mask_random(match, note), value)
-    if escaped:
-        for written, char in _ESCAPED:
-            value = value.replace(char, written)
-    return value
+        value = PREFIXED.sub(partial(_mask_prefixed, note=note), value)
+    return RANDOM.sub(partial(_mask_random, note=note), value)
+
+
+def _mask_tail(match: "re.Match[str]", kind: str, note: Note) -> str:
+    """Mask what follows the first group."""
+    if match.group(0)[len(match.group(1)) :].strip() != MASK:
+        note(kind)
+    return match.group(1) + MASK
+
+
+def _mask_login(match: "re.Match[str]", note: Note) -> str:
+    if match.group(0) != MASK:
+        note("login in a URL")
+    return MASK
 
 
 def _mask_tokens(value: str, note: Note) -> str:
     """Mask what is known by its form wherever it stands."""
-
-    def token(kind: str) -> Callable[["re.Match[str]"], str]:
-        def masked(match: "re.Match[str]") -> str:
-            if kind == HEX_KEY and is_digest(match.string, match.start()):
-                return match.group(0)
-            note(kind)
-            return MASK
-
-        return masked
-
     if secrettokens.LONG.search(value):
         for hints, form in secrettokens.FORMS:
             if any(map(value.__contains__, hints)):
-                value = form.sub(token("API key"), value)
+                value = form.sub(partial(_mask_token, kind="API key", note=note), value)
     long = _LONG.search(value) is not None
     for kind, hints, form in TOKENS:
         if any(map(value.__contains__, hints)) if hints else long:
-            value = form.sub(token(kind), value)
+            value = form.sub(partial(_mask_token, kind=kind, note=note), value)
     return value
+
+
+def _mask_token(match: "re.Match[str]", kind: str, note: Note) -> str:
+    if kind == HEX_KEY and is_digest(match.string, match.start()):
+        return match.group(0)
+    note(kind)
+    return MASK
 
 
 def mask_name(name: str) -> str:
@@ -350,6 +331,16 @@ def _mask_option(match: "re.Match[str]", note: Note) -> str:
     return match.group(1) + MASK
 
 
+_NAMED = (
+    (_HEADER, _mask_header),
+    (_SEVERAL, _mask_several),
+    (_INLINE, _mask_inline),
+    (_OPTION, _mask_option),
+    (_LISTED, _mask_listed),
+)
+"""What a name stands before, and how that is masked, in this order."""
+
+
 def mask_arguments(arguments: Iterable[str], note: Note = _ignore) -> Tuple[str, ...]:
     """Mask a command line: `--token X`, `-u me:X`, `KEY=X`, URLs, known forms; of some `-p X`.
 
@@ -362,33 +353,41 @@ def mask_arguments(arguments: Iterable[str], note: Note = _ignore) -> Tuple[str,
     for number, argument in enumerate(given[:MAX_ARGUMENTS]):
         if expecting and argument.strip("'\"").lower() in _SCHEMES:
             masked.append(argument)
-            continue
-        name, equals, value = argument.partition("=")
-        if number in hidden or (expecting and not argument.startswith("-")):
-            start = hidden.get(number, 0)
-            plain = argument[start:] == MASK or (
-                not start and number not in hidden and PLAIN_VALUE.match(argument)
-            )
-            masked.append(argument if plain else mask_text(argument[:start]) + MASK)
-            if not plain:
-                note("option")
+        elif number in hidden or (expecting and not argument.startswith("-")):
+            masked.append(_mask_given(argument, hidden.get(number), note))
             expecting = False
-            continue
-        before = given[number - 1] + " " if number else ""
-        is_plain = is_digest(before, len(before)) and HEX.fullmatch(argument)
-        header = argument.endswith(":") and is_secret_name(argument.strip("{[('\":"))
-        option = argument.startswith("-")
-        expecting = header or (option and not equals and " " not in name and is_secret_name(name))
-        if equals and " " not in name and is_secret(name, value):
-            masked.append(name + "=" + MASK)
-            if value != MASK:
-                note("option")
         else:
-            shown = argument if is_plain else mask_text(argument, note)
-            masked.append(cut(shown, MAX_ARGUMENT))
+            masked.append(_mask_argument(argument, given[number - 1] + " " if number else "", note))
+            expecting = _announces(argument)
     if len(given) > MAX_ARGUMENTS:
         masked.append("… %d more" % (len(given) - MAX_ARGUMENTS))
     return tuple(masked)
+
+
+def _mask_given(argument: str, start: Optional[int], note: Note) -> str:
+    """Mask the value of an option from ``start`` on, or all of it unless that is plain."""
+    if argument[start:] == MASK or (start is None and PLAIN_VALUE.match(argument)):
+        return argument
+    note("option")
+    return mask_text(argument[: start or 0]) + MASK
+
+
+def _announces(argument: str) -> bool:
+    """Whether a secret follows: after `--token` or `Authorization:`."""
+    if argument.endswith(":") and is_secret_name(argument.strip("{[('\":")):
+        return True
+    is_option = argument.startswith("-") and "=" not in argument and " " not in argument
+    return is_option and is_secret_name(argument)
+
+
+def _mask_argument(argument: str, before: str, note: Note) -> str:
+    name, equals, value = argument.partition("=")
+    if equals and " " not in name and is_secret(name, value):
+        if value != MASK:
+            note("option")
+        return name + "=" + MASK
+    is_plain = is_digest(before, len(before)) and HEX.fullmatch(argument)
+    return cut(argument if is_plain else mask_text(argument, note), MAX_ARGUMENT)
 
 
 def cut(value: str, room: int) -> str:

@@ -66,12 +66,8 @@ def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
     if sys.version_info < OLDEST:
         say(dict(have, error="old-python", path=sys.executable))
         return 3
-    base: Optional[str] = None
-    why: Optional[str] = None
-    try:
-        base = cache_base() if wanted.get("keep", True) else None
-    except Unusable as error:
-        why = str(error)
+    base, why = _cache(wanted)
+    whys = [why]  # without a directory, the reason for that is the first
     pieces: List[Tuple[str, Any]] = [
         (name, kind(wanted[name])) for name, kind in CLASSES if wanted.get(name)
     ]
@@ -79,32 +75,46 @@ def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
     if push is None:
         say(dict(have, missing=[name for name, _ in missing]))
     else:
-        for name, piece in missing:
-            if name != "probe":
-                piece.why = "an argument cannot carry it; one hangtop over ssh leaves it there"
-        missing = [one for one in missing if one[0] == "probe"]
+        missing = _carried(missing)
     try:
         for _, piece in missing:
-            failed = piece.take(receive(stream), base)
-            why = why or failed  # without a directory, the reason for that
+            whys.append(piece.take(receive(stream), base))
     except (EOFError, ValueError, zlib.error) as error:
         say(dict(have, error="damaged", text=str(error)[:200]))
         return 4
-    found: Dict[str, Any] = dict(pieces)
-    if "py-spy" not in found:
-        os.environ["HANGTOP_NO_PY_SPY"] = "the head has no py-spy to send"
-    elif found["py-spy"].why:
-        os.environ["HANGTOP_NO_PY_SPY"] = found["py-spy"].why
+    why = next(filter(None, whys), None)
     done = {name: piece.where for name, piece in pieces}
     say(dict(have, done=done, why=why))
-    own = [piece.hash for _, piece in pieces]
-    sent = [name for name, _ in missing]
-    told: Dict[str, Any] = {"base": base, "own": own, "sent": sent, "done": done, "why": why}
-    if "pynvml" in found:
-        nvml = found["pynvml"]
-        told["pynvml"] = {"entry": nvml.entry, "hash": nvml.hash, "why": nvml.why}
-    os.environ["HANGTOP_BOOT"] = json.dumps(told)  # for the probe's cache.py
+    _hand_over(dict(pieces), base=base, sent=[name for name, _ in missing], done=done, why=why)
     signal.alarm(0)
     from hangtop_probe.__main__ import main as probe
 
     return probe([], push)
+
+
+def _cache(wanted: Dict[str, Any]) -> Tuple[Optional[str], Optional[str]]:
+    """Return where to keep what is sent, or why it cannot be kept."""
+    try:
+        return cache_base() if wanted.get("keep", True) else None, None
+    except Unusable as error:
+        return None, str(error)
+
+
+def _carried(missing: List[Tuple[str, Any]]) -> List[Tuple[str, Any]]:
+    """Return those of the pieces that came along, and note why the others did not."""
+    for name, piece in missing:
+        if name != "probe":
+            piece.why = "an argument cannot carry it; one hangtop over ssh leaves it there"
+    return [one for one in missing if one[0] == "probe"]
+
+
+def _hand_over(pieces: Dict[str, Any], **told: Any) -> None:
+    """Leave in the environment what the probe is to know of its pieces."""
+    py_spy, nvml = pieces.get("py-spy"), pieces.get("pynvml")
+    why = py_spy.why if py_spy else "the head has no py-spy to send"
+    if why:
+        os.environ["HANGTOP_NO_PY_SPY"] = why
+    if nvml:
+        told["pynvml"] = {"entry": nvml.entry, "hash": nvml.hash, "why": nvml.why}
+    told["own"] = [piece.hash for piece in pieces.values()]
+    os.environ["HANGTOP_BOOT"] = json.dumps(told)  # for the probe's cache.py
