@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Tuple
 
 from ..proc import procfs
 
-FileKey = Tuple[str, int]
-"""`major:minor` in decimal as mountinfo has it, and the inode number."""
+if TYPE_CHECKING:
+    FileKey = Tuple[str, int]
+    """`major:minor` in decimal as mountinfo has it, and the inode number."""
 
 
 class Lock(NamedTuple):

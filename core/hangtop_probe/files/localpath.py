@@ -6,10 +6,14 @@ What lies on a network file system is told by the longest mount point that its p
 from __future__ import annotations
 
 import os
-from typing import Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Optional, Sequence, Set, Tuple
 
 from ..proc import procfs
 from . import filesystems
+
+if TYPE_CHECKING:
+    _Rights = Optional[Tuple[int, Set[int]]]
+    """A user and their groups; None: whoever we are, as the kernel has it."""
 
 
 def of(pid: int, path: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
@@ -19,10 +23,6 @@ def of(pid: int, path: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
     if mount is None or filesystems.is_network(mount.fstype):
         return None
     return root + path if _plain(root, path, mounts, _rights(pid)) else None
-
-
-_Rights = Optional[Tuple[int, Set[int]]]
-"""A user and their groups; None: whoever we are, as the kernel has it."""
 
 
 def _rights(pid: int) -> _Rights:

@@ -19,7 +19,10 @@ import json
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set, Tuple
+
+if TYPE_CHECKING:
+    Fields = Dict[str, Any]
 
 LIBRARY = "libnvidia-ml.so.1"
 SLOW = 5
@@ -43,8 +46,6 @@ _LINK_FIELDS = (
     ("recovery_failed", "NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS"),
 )
 """Field values that count errors of a link from NVLink 5 on."""
-
-Fields = Dict[str, Any]
 
 
 def say(**message: Any) -> None:

@@ -24,8 +24,9 @@ from .sockets import inode_of
 if TYPE_CHECKING:
     from ..proc.activity import ThreadRow
 
-Flow = Tuple[int, int, int]
-"""Direction (`_IN` or `_OUT`), bytes, and milliseconds since the last of them."""
+    Flow = Tuple[int, int, int]
+    """Direction (`_IN` or `_OUT`), bytes, and milliseconds since the last of them."""
+
 LOOK_S = 3.0
 RATE, LOOP_RATE = 400.0, 2048.0
 """Bytes a second that are more than a heartbeat: of a thread that does nothing but wait for them,

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ..node import permission
     from ..table.table import Table
 
+    _Output = Tuple[int, Optional[int], int]
+    """A process, its start, and a descriptor of it."""
+
 WINDOW, MAX_WINDOW = 1 << 16, 1 << 20
 """Bytes from the end of a file that are sent, and at most."""
 MAX_FILES = 64
@@ -39,10 +42,6 @@ has grown beyond its old size since, has others there, unless its lines are all 
 _NUMBER = re.compile(r"\d+")
 SECONDS = 3.0
 """Time in which a file must be read."""
-
-
-_Output = Tuple[int, Optional[int], int]
-"""A process, its start, and a descriptor of it."""
 
 
 class Window(NamedTuple):

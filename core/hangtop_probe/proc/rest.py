@@ -7,13 +7,15 @@ Documentation/scheduler/sched-stats.rst). In a hung job this spares nearly every
 
 from __future__ import annotations
 
-from typing import Dict, Generic, Optional, Tuple, TypeVar
+from typing import TYPE_CHECKING, Dict, Generic, Optional, Tuple, TypeVar
 
 from . import procfs
 
+if TYPE_CHECKING:
+    Mark = Tuple[Tuple[int, bytes], ...]
+    """Threads and how far each has run."""
+
 T = TypeVar("T")
-Mark = Tuple[Tuple[int, bytes], ...]
-"""Threads and how far each has run."""
 
 NO_PYTHON = frozenset(["gloo_tcp_loop", "pt_nccl_watchdg", "pt_nccl_heartbt", "pt_nccl2_heartbt"])
 """Threads that wake up all the time and never run Python: gloo/transport/tcp/loop.cc, and torch

@@ -71,7 +71,8 @@ def restrict(
         rank = table.get(role.rank_pid or pid)
         told = identity(rank.environ or {}) if rank is not None else ()
         launcher = pid if pid in starting else role.launcher_pid
-        return {launcher, told if any(told) else None} - {None}
+        keys: Set[object] = {launcher, told if any(told) else None}
+        return keys - {None}
 
     named: Set[object] = set().union(*map(jobs, pids & roles.keys()))
     kept = {

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache, partial
-from typing import Callable, Iterable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Iterable, List, Optional, Tuple
 
 from . import secretcommands, secretplaces, secrettokens
 from .secretforms import HEX, HEX_KEY, PREFIXED, RANDOM, TOKENS, is_digest, is_login, is_random
 from .secretnames import PLAIN_REPR, PLAIN_VALUE, SENSITIVE, is_secret, is_secret_name
 
-Note = Callable[[str], object]
+if TYPE_CHECKING:
+    Note = Callable[[str], object]
+
 
 MASK = "***"
 KERNEL_NAME = 15

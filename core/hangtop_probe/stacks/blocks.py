@@ -8,17 +8,20 @@ a user has in a file must not end the probe.
 from __future__ import annotations
 
 import re
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+if TYPE_CHECKING:
+    Block = Tuple[int, int, Optional[int]]
+    """First and last line of the head of a loop or condition, and its kind.
+
+    0: the line is in its block, 1: in the `else` of it, 2: past a condition whose block leaves
+    (`if x: return`), 3: a decorator of the function. None: the head of a `with`, `except` or
+    `finally`, or the first statement of an earlier `try`.
+    """
 
 MAX_FILE = 512 << 10
 """Bytes of a file that is looked at: some 15,000 lines."""
 MAX_BLOCKS = 16
-Block = Tuple[int, int, Optional[int]]
-"""First and last line of the head of a loop or condition, and 0, or 1: in the `else` of that.
-
-2: past a condition whose block leaves (`if x: return`), 3: a decorator of the function. None: the
-head of a `with`, `except` or `finally`, or the first statement of a `try` before.
-"""
 
 _TEXT = re.compile(
     rb"#[^\n]*"

@@ -12,12 +12,15 @@ import stat
 import threading
 import time
 from functools import lru_cache
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ..files import localpath
 from ..proc import procfs
 from ..secrets import mask
 from . import blocks, rankflags, worklists
+
+if TYPE_CHECKING:
+    _Parsed = Tuple[List[blocks.Statement], List[bytes], Dict[str, str]]
 
 MAX_FILE = 2 << 20
 MAX_LINE = 200
@@ -45,7 +48,6 @@ _STARTS = re.compile(rb"^[^#\n]*\b(?:batch_)?i(?:send|recv)(?:_irecv)?\s*[(,]", 
 _LATER = re.compile(rb"async_op\s*=\s*True")
 _SHORT = re.compile(r"\b(and|or|if)\b")
 _CACHED_FILES = 16
-_Parsed = Tuple[List[blocks.Statement], List[bytes], Dict[str, str]]
 _files: Dict[Tuple[str, int, int], _Parsed] = {}
 """The statements of own files, their lines and what they keep of the rank; a program has few of
 them on its stacks."""
