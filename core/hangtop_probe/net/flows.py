@@ -1,12 +1,11 @@
-"""Which threads of a process get on in a connection that they wait on, however slowly.
+"""Find threads that make progress, however slowly, on a connection that they wait on.
 
 A thread that sends or receives ten kilobytes a second sleeps in the kernel and takes next to no
-CPU: only TCP tells that it gets on. The kernel says how much the other end has acknowledged and how
-much has come (TCP_INFO by sock_diag(7), of the probe's own network; it needs no permission). Only
-what a thread waits for counts: one in recv receives, or what it has asked still goes out, one in
-send sends. So a heartbeat, a port that is scraped or a watchdog, which are in their connection for
-a moment, or wait there for the next question, are no progress; nor is what goes through connections
-to the store.
+CPU: only TCP shows its progress. The kernel reports the bytes acknowledged and received (TCP_INFO
+by sock_diag(7), in the probe's own network namespace; it needs no permission). Only the direction
+that a thread waits for counts: a thread in recv receives, or its request is still being sent; a
+thread in send sends. So a heartbeat, a scraped port or a watchdog, which use their connection for a
+moment or wait for the next request, are no progress; neither is traffic to the store.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ if TYPE_CHECKING:
 
 LOOK_S = 3.0
 RATE, LOOP_RATE = 400.0, 2048.0
-"""Bytes a second that are more than a heartbeat: of a thread that does nothing but wait for them,
-and of an event loop, which may have one beside other things."""
+"""Bytes a second above any heartbeat: for a thread that waits for them alone, and for an event
+loop, which may have a heartbeat beside other connections."""
 OPENED = 1500
-"""Bytes that a new connection is worth beside what came through it."""
+"""Bytes that a new connection counts for, beside its traffic."""
 LEAST_S, MOST_S = 10.0, 30.0
-"""Seconds of that rate that have to come at least; and within which."""
+"""Seconds at that rate whose bytes must arrive at least, and the seconds within which."""
 LEAST = int(LOOP_RATE * LEAST_S)
 MAX_SOCKETS = 32
-"""Of one process, that are looked at."""
+"""Most sockets read of one process."""
 MEMORY_S = 0.2
-"""Seconds in which the memory of a process is to be read: its lock may be held, see `guard`."""
+"""Seconds for reading the memory of a process: its lock may be held, see `guard`."""
 MAX_TOLD = 2048
-"""Threads, and -tids, of one process: beyond it those that have ended are forgotten."""
+"""Most threads, and -tids, of one process; beyond it those of ended threads are forgotten."""
 _IN, _OUT = 1, 4
 """POLLIN and POLLOUT, of poll and epoll alike."""
 _WAYS = {
@@ -50,20 +49,20 @@ _WAYS = {
 }
 _POLLS = ("poll", "ppoll", "select", "pselect6")
 _OF_JOB = ("pt_", "NCCL", "cuda")
-"""Names of threads whose connections lead to other ranks, and of those that wait for a GPU."""
+"""Prefixes of threads whose connections lead to other ranks, and of threads that wait for a GPU."""
 _GLOO = "gloo_tcp_loop"
-"""That of gloo's connections (gloo/transport/tcp/loop.cc): what comes there is a collective's."""
+"""The thread of gloo's connections (gloo/transport/tcp/loop.cc), which carry collectives."""
 _WATCHED = re.compile(rb"^tfd:\s+(\d{1,9}) events:\s+([0-9a-f]+)", re.M)
 _ESTABLISHED = b"01"
 _SOCK_DIAG, _BY_FAMILY, _INFO = 4, 20, 2
 """NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY and INET_DIAG_INFO of Linux 3.3."""
 _SENT, _RECENT, _COUNTS = 44, 52, 120
-"""Where struct tcp_info of Linux 4.2 has last_data_sent; last_data_recv and last_ack_recv, in ms;
-and bytes_acked and bytes_received."""
+"""Offsets in struct tcp_info of Linux 4.2: last_data_sent; last_data_recv and last_ack_recv, in ms;
+bytes_acked and bytes_received."""
 
 
 class Flows:
-    """Follows the connections of one process."""
+    """The progress of one process on its connections."""
 
     def __init__(
         self, pid: int, clock: Callable[[], float] = time.monotonic, guard: Optional[Guard] = None
@@ -73,21 +72,23 @@ class Flows:
         self._clock = clock
         self._due = 0.0
         self._ran: Dict[int, Optional[bytes]] = {}
-        """What the scheduler says of gloo's threads."""
+        """Scheduler statistics of gloo's threads, by thread id."""
         self._questions: Dict[int, Optional[bytes]] = {}
-        """What to ask the kernel of a socket, by inode; None of those that do not count."""
+        """The sock_diag request for a socket, by inode; None for sockets that do not count."""
         self._had: Dict[Tuple[int, int], int] = {}
-        """How much had come or gone when a socket was looked at last, by inode and way."""
+        """Bytes at the last reading of a socket, by inode and direction."""
         self._counted: Dict[Tuple[int, int], Tuple[float, int]] = {}
-        """By thread, and socket where it waits on several: since when, and how much."""
+        """Start of counting and bytes, by thread, and by socket where a thread waits on several."""
         self._told: Dict[int, int] = {}
 
     def look(self, rows: Sequence[ThreadRow], store: str = "") -> List[List[int]]:
-        """Return threads that have got on, each with how many bytes so far; and as -tid those on
-        one of whose several connections anything has just come, with how often.
+        """Return pairs of thread id and bytes so far for threads that made progress.
+
+        A negative thread id stands for a thread that waits on several connections, with the number
+        of readings at which data had just arrived on one of them.
 
         Args:
-            rows: its threads.
+            rows: threads of the process.
             store: port of the job's store.
         """
         now = self._clock()
@@ -100,7 +101,7 @@ class Flows:
         return [list(pair) for pair in self._told.items()]
 
     def _measure(self, rows: Sequence[ThreadRow], store: str, now: float) -> None:
-        """Count what has come and gone on the connections that these threads wait on."""
+        """Count the bytes on the connections that these threads wait on."""
         gloo = {row.tid for row in rows if row.name == _GLOO}
         awake = self._awake(rows, gloo)
         waits = [(row.tid, *wait) for row in awake for wait in self._waits(row)][:MAX_SOCKETS]
@@ -114,7 +115,7 @@ class Flows:
                 if not alone and tid not in gloo and _just_received(flows, way):
                     self._told[-tid] = self._told.get(-tid, 0) + 1
                 key = tid, 0 if alone else inode
-                # An answer comes after all of its question, unless others send there.
+                # An answer follows the whole request, unless other threads send there.
                 also = _OUT * (alone and inodes.count(inode) == 1)
                 count = self._moved(flows, inode, (way, also), key in before, tid in gloo)
                 self._counted[key] = self._count(key, *before.get(key, (now, 0)), count)
@@ -123,19 +124,19 @@ class Flows:
     def _keep(
         self, before: Dict[Tuple[int, int], Tuple[float, int]], rows: List[ThreadRow]
     ) -> None:
-        """Keep what was counted of threads that are caught at work: they come back to it."""
+        """Keep the counts of threads seen running: they return to their connection."""
         busy = {row.tid for row in rows if row.state in "RD"}
         for key in before.keys() - self._counted.keys():
             if key[0] in busy:
                 self._counted[key] = before[key]
 
     def _awake(self, rows: Sequence[ThreadRow], gloo: "set[int]") -> List[ThreadRow]:
-        """Return the threads to look at: not of the job itself, and of gloo's what has run."""
+        """Return the threads to examine: not those of collectives, and gloo's only if they ran."""
         rests = self._rest(gloo)
         return [r for r in rows if r.tid not in rests and not r.name.startswith(_OF_JOB)]
 
     def _ask(self, inodes: "set[int]", store: str) -> None:
-        """Prepare the questions about sockets that are new."""
+        """Prepare the requests for new sockets."""
         if len(self._questions) > 4 * MAX_SOCKETS:
             self._questions, self._had = {}, {}
         new = inodes.difference(self._questions)
@@ -145,7 +146,7 @@ class Flows:
     def _moved(
         self, flows: Sequence[Flow], inode: int, ways: Tuple[int, int], stayed: bool, gloo: bool
     ) -> int:
-        """Return the bytes of a wait: those it is for, else, where it stayed, of its question."""
+        """Return the bytes in the direction of a wait, else, if it lasts, those of its request."""
         way, also = ways
         came = {
             flow[0]: self._came(flow, inode, stayed, gloo)
@@ -156,17 +157,17 @@ class Flows:
         return count if count or not stayed else came.get(also, 0)
 
     def _rest(self, gloo: "set[int]") -> "set[int]":
-        """Return gloo's threads that have not run since the last look: nothing has come."""
+        """Return gloo's threads that have not run since the last reading: no data arrived."""
         before, names = self._ran, {tid: "%stask/%d/schedstat" % (self._base, tid) for tid in gloo}
         self._ran = {tid: procfs.read(name) for tid, name in names.items()}
         return {tid for tid, ran in self._ran.items() if tid in before and before[tid] == ran}
 
     def _came(self, told: Flow, inode: int, stayed: bool, gloo: bool) -> int:
-        """Return what has come on a socket, or gone, while a thread has stayed with such waits.
+        """Return the bytes on a socket while its thread kept waiting.
 
-        Of a socket that is new: all, where it was opened meanwhile. And much may have come before
-        we did: where the last of it has just come, that counts, but for gloo, where it was of the
-        last step.
+        All bytes of a new socket count if it was opened meanwhile. At the first reading of a
+        thread, many bytes count if the last ones are recent, except for gloo, where they belong to
+        the last step.
         """
         way, count, ago_ms = told
         old = self._had.get((inode, way))
@@ -190,7 +191,7 @@ class Flows:
         return now, 0
 
     def _waits(self, row: ThreadRow) -> Iterator[Tuple[int, int, bool]]:
-        """Give the sockets that a thread waits on by inode, what for, and whether on one alone."""
+        """Yield inode and direction of each socket a thread waits on, and whether it is the one."""
         call = row.syscall or ""
         fds: List[Tuple[int, int]] = []
         if call in _WAYS:
@@ -205,7 +206,7 @@ class Flows:
                 yield inode, way, len(fds) == 1 and call[:5] != "epoll"
 
     def _polled(self, tid: int, name: str) -> List[Tuple[int, int]]:
-        """Return the descriptors that a thread polls: its call says where their list is."""
+        """Return descriptors and events that a thread polls, from the list its call points to."""
         call = procfs.parse_syscall(procfs.read("%stask/%d/syscall" % (self._base, tid)) or b"")
         if call is None:
             return []
@@ -234,13 +235,13 @@ class Flows:
 
 
 def watched(base: str, fd: int) -> List[Tuple[int, int]]:
-    """Return what an epoll of a process watches: descriptors, and the events of each."""
+    """Return the descriptors that an epoll watches, each with its events."""
     told = procfs.read("%sfdinfo/%d" % (base, fd), 1 << 14) or b""
     return [(int(one), int(events, 16)) for one, events in _WATCHED.findall(told)]
 
 
 def questions(base: str, inodes: "set[int]", store: str) -> Dict[int, Optional[bytes]]:
-    """Return by inode what to ask of the TCP sockets of a process that do not lead to the store."""
+    """Return the sock_diag requests for TCP sockets that do not lead to the store, by inode."""
     found: Dict[int, Optional[bytes]] = dict.fromkeys(inodes)
     wanted = {b"%d" % inode for inode in inodes}
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
@@ -264,14 +265,14 @@ def questions(base: str, inodes: "set[int]", store: str) -> Dict[int, Optional[b
 
 
 def _end(field: bytes) -> Tuple[bytes, int]:
-    """Return the address as it lies in memory, and the port, of `0100007F:1F90`."""
+    """Return the address as it is in memory, and the port, of `0100007F:1F90`."""
     words, port = field.split(b":")
     raw = [int(words[at : at + 8], 16) for at in range(0, len(words), 8)]
     return struct.pack("=%dI" % len(raw), *raw), int(port[:4], 16)
 
 
 def _just_received(flows: Sequence[Flow], way: int) -> bool:
-    """Return whether anything has come since the last look, where that is waited for."""
+    """Return whether awaited data arrived since the last reading."""
     return any(
         direction == way & _IN and count and ago_ms < LOOK_S * 1000
         for direction, count, ago_ms in flows
@@ -279,8 +280,7 @@ def _just_received(flows: Sequence[Flow], way: int) -> bool:
 
 
 def counts(question: bytes) -> Optional[Sequence[Flow]]:
-    """Return the bytes that went out and were acknowledged, and those that came: way, count, and
-    milliseconds since the last."""
+    """Return the acknowledged and the received bytes of a socket, or None if unknown."""
     info = _info(question)
     if not info:
         return None
@@ -290,7 +290,7 @@ def counts(question: bytes) -> Optional[Sequence[Flow]]:
 
 
 def answered(pid: int, inodes: "set[int]") -> Iterator[int]:
-    """Give those of its TCP sockets on which nothing came since something was sent there last."""
+    """Yield the inodes of TCP sockets without an answer to the last data sent."""
     asked = questions("/proc/%d/" % pid, inodes, "") if inodes else {}
     for inode, question in list(asked.items())[:MAX_SOCKETS]:
         info = question and _info(question)
@@ -302,7 +302,7 @@ def answered(pid: int, inodes: "set[int]") -> Iterator[int]:
 
 
 def _info(question: bytes) -> bytes:
-    """Return struct tcp_info of a socket, as far as it is needed; nothing where that is unknown."""
+    """Return struct tcp_info of a socket, or nothing where it is unknown."""
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as asking:
             asking.settimeout(0.1)

@@ -1,4 +1,4 @@
-"""Which launcher of the table has started a rank, by all that tells it."""
+"""Name the launcher that started a rank, by its parents, variables, title and frames."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def of_parent(comm: str) -> Optional[str]:
 
 
 def of_process(name: str, cmdline: Sequence[str]) -> str:
-    """Return what a launcher's own process is called: a program by the name it was called by."""
+    """Return the display name of a launcher's own process: a program has the name it was run by."""
     program = os.path.basename(cmdline[0]) if cmdline else ""
     is_program = any(launchers.owner(field, program) for field in ("programs", "daemons"))
     return program if is_program else name
@@ -34,15 +34,15 @@ def of_rank(
     cmdline: Tuple[str, ...],
     framework: Optional[str],
 ) -> Optional[str]:
-    """Return the name of the most specific launcher of all that have to do with a rank.
+    """Return the name of the most specific launcher involved with a rank.
 
     Args:
-        above: that of the nearest launcher above it.
+        above: name of the nearest launcher above it.
         environ: its variables.
-        source: what its number is from.
+        source: source of its number.
         cmdline: its command line or title.
-        framework: that of its frames, which counts for no rank that RANK numbers: who set that
-            may be anybody.
+        framework: launcher of its frames; not used for a rank numbered by RANK, which any launcher
+            may have set.
     """
     marks = tuple(name for name in _MARKS if name in environ)
     return _first(above, marks, source, cmdline, None if source == "RANK" else framework)

@@ -1,8 +1,8 @@
-"""The loops and conditions that a line of Python stands in, by how its file is indented.
+"""Find the loops and conditions around a line of Python by the indentation of its file.
 
-Two ranks in one function are in the same loop or not, and under a condition that names the rank
-or not: lines alone do not tell. Not by `ast`: up to Python 3.10 it crashes on some files, and what
-a user has in a file must not end the probe.
+Two ranks in one function may be in different loops, or under a condition on the rank, which line
+numbers alone do not show. `ast` is not used: up to Python 3.10 it crashes on some files, and no
+file of a user may end the probe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     """
 
 MAX_FILE = 512 << 10
-"""Bytes of a file that is looked at: some 15,000 lines."""
+"""Bytes of a file that are read: some 15,000 lines."""
 MAX_BLOCKS = 16
 
 _TEXT = re.compile(
@@ -31,8 +31,8 @@ _TEXT = re.compile(
     rb"|'[^'\\\n]*(?:\\.[^'\\\n]*)*'?",
     re.DOTALL,
 )
-"""Comments and strings: what is in them is no code. Each matches where it begins, also without an
-end, so that no file takes long."""
+"""Comments and strings, which hold no code. Each matches even without an end, so that no file takes
+long."""
 _BRACKETS = re.compile(rb"([\[\](){}])")
 _OPENING = b"[({"
 _FIRST = re.compile(rb"\s*(?:async\s+)?(@?\w*)")
@@ -42,7 +42,7 @@ _HEADS: Dict[bytes, Optional[int]] = {
     **dict.fromkeys(_BRANCHES + _LOOPS, 0),
     **dict.fromkeys((b"with", b"except", b"finally"), None),
 }
-"""First words of blocks that are told, and as what (see `Block`)."""
+"""First words of reported block heads, with the kind in `Block`."""
 _LEAVES = (b"return", b"continue", b"break")
 
 
@@ -54,11 +54,11 @@ class Statement(NamedTuple):
     indent: int
     word: bytes
     whole: bytes
-    """First word of what follows its colon: a block in one line."""
+    """First word after its colon, for a block in one line."""
 
 
 def statements(source: bytes) -> List[Statement]:
-    """Return the statements of a file, in their order."""
+    """Return the statements of a file, in order."""
     code = _TEXT.sub(_blank, source[:MAX_FILE])
     found: List[Statement] = []
     first, depth, held, whole = 0, 0, b"", b""
@@ -83,7 +83,7 @@ def statements(source: bytes) -> List[Statement]:
 
 
 def around(lines: List[Statement], number: int) -> List[Block]:
-    """Return what line ``number`` stands in inside its function, outermost first."""
+    """Return the blocks around line ``number`` inside its function, outermost first."""
     at = next((i for i, one in enumerate(lines) if one.first <= number <= one.last), None)
     if at is None:
         return []
@@ -110,9 +110,9 @@ def around(lines: List[Statement], number: int) -> List[Block]:
 
 
 def _before(lines: List[Statement], i: int, end: int, sought: bool) -> List[Block]:
-    """Return what statement ``i`` means for what follows it in the same block, up to ``end``.
+    """Return the block that statement ``i`` begins for the statements after it, up to ``end``.
 
-    With ``sought`` the branch before an `elif` or `else` is.
+    ``sought``: an `elif` or `else` follows, whose first branch is wanted.
     """
     one = lines[i]
     if one.word == b"try":
@@ -132,7 +132,7 @@ def _decorators(lines: List[Statement], i: int) -> Iterator[Block]:
 
 
 def _leaves(block: List[Statement]) -> bool:
-    """Whether what follows a condition is not reached through its block."""
+    """Whether the block of a condition leaves, so that execution does not continue after it."""
     head, *body = block
     if not body:
         return head.whole in _LEAVES
@@ -140,13 +140,13 @@ def _leaves(block: List[Statement]) -> bool:
 
 
 def _blank(match: "re.Match[bytes]") -> bytes:
-    """Brackets instead of a string, so that its lines belong to one statement."""
+    """Return brackets in place of a string, so that its lines belong to one statement."""
     text = match[0]
     return b"" if text[:1] == b"#" else b"(" + b"\n" * text.count(b"\n") + b")"
 
 
 def _goes_on(part: bytes) -> bytes:
-    """What stands behind the colon of a block's head: its first word, or what is no word."""
+    """Return the first word after the colon of a block's head."""
     before, _, after = part.partition(b":")
     if b"lambda" in before or after[:1] == b"=":
         return b""

@@ -1,6 +1,6 @@
-"""What a program keeps of the rank under a name: `verbose = rank == 0`, `x = X() if main() else 0`.
+"""Find names that depend on the rank: `verbose = rank == 0`, `x = X() if main() else 0`.
 
-A condition on such a name is one on the rank.
+A condition on such a name is a condition on the rank.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from .blocks import Statement
 
 EXACT = "="
-"""Before a name that is meant only as it is written: `self.x`, and no other `x`."""
+"""Prefix of a name that must match in full: `self.x`, and no other `x`."""
 _MAX_STATEMENT = 400
 _FLAG = re.compile(
     rb"\b(\w{3,})\s*=(?!=)\s*((?:(?!\bif\b)[^=)]|\([^()]*\))*rank[^=]*[!=]=\s*0\b)", re.I
 )
-"""Whether it is the first one, also where an argument is called so."""
+"""An assignment or keyword argument that is true on the first rank."""
 _ASKS = re.compile(
     rb"(?<!lora_)rank(?!s|ing|ed|er)[^=]*(?:[!=]=|>)\s*[\"']?\d|\bnot [\w.]*rank\b"
     rb"|^\s*[\w.]*rank(?:\(\))?\s*$|is_(?:\w+_)?(?:main|master|chief|leader|primary|root)"
@@ -28,7 +28,7 @@ _CALL = rb"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
 _EITHER = re.compile(
     rb"((?:\w+\.)*\w{2,})\s*=(?!=)\s*\(?\s*((?:[^=()]|" + _CALL + rb")+?)\s+if\s(.+?)\selse\s+(.*)"
 )
-"""One thing or the other, and the condition between them."""
+"""A conditional expression assigned to a name: both values and the condition."""
 _GIVEN = re.compile(rb"\s*([\w.]+(?:\s*,\s*[\w.]+)*)\s*[-+|]?=(?!=)\s*(.*)")
 _TYPE = re.compile(rb"^(\s*[\w.]+)\s*:[^=(]+=(?!=)")
 _NOTHING = re.compile(rb"(?:None|False|0|\[\]|\{\}|\(\))\s*(?:[,)].*)?$")
@@ -36,9 +36,10 @@ _SHARES = re.compile(rb"broadcast|bcast|scatter|gather|reduce")
 
 
 def of(statements: List[Statement], lines: List[bytes]) -> Dict[bytes, bytes]:
-    """Return by name what says so, also of what is nothing (`None`) but under a condition on it.
+    """Return the statement that makes a name depend on the rank, by name.
 
-    Not where it is given something elsewhere, too, or one rank may tell it to the others.
+    This includes names that are nothing (`None`) except under a condition on the rank, unless they
+    are also assigned elsewhere, or a rank may send the value to the others.
     """
     names = _Names()
     for statement in statements:
@@ -49,7 +50,7 @@ def of(statements: List[Statement], lines: List[bytes]) -> Dict[bytes, bytes]:
 
 
 class _Names:
-    """What the statements of a file, read in their order, give to each name."""
+    """The values that the statements of a file, read in order, assign to each name."""
 
     def __init__(self) -> None:
         self._flags: Dict[bytes, bytes] = {}
@@ -73,7 +74,7 @@ class _Names:
             self._give(given)
 
     def _enter(self, statement: Statement, text: bytes) -> None:
-        """Note which conditions on the rank a statement is under, or begins."""
+        """Track the conditions on the rank that a statement is under, or begins."""
         under, branch = self._under, statement.word in (b"else", b"elif")
         while under and statement.indent < under[-1][0] + (not branch):
             under.pop()
@@ -84,7 +85,7 @@ class _Names:
             under.append((statement.indent, text))
 
     def _choose(self, text: bytes) -> Optional[bytes]:
-        """Return the name that is given something or nothing, by a condition on the rank."""
+        """Return the name that a conditional expression on the rank assigns, or None."""
         either = _EITHER.search(text) if b" else " in text else None
         if either and _ASKS.search(either[3]) and any(map(_NOTHING.match, either.group(2, 4))):
             self._made[either[1]] = either[0]
@@ -105,7 +106,7 @@ class _Names:
             self._other.update(names)
 
     def flags(self) -> Dict[bytes, bytes]:
-        """Return by name what says that it is of the rank."""
+        """Return the statements that make names depend on the rank, by name."""
         made, nothing = self._made, self._nothing
         for name, source in self._handed:
             if source in made and source in nothing:

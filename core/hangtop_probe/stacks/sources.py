@@ -1,7 +1,7 @@
-"""The line of code behind a frame, read only where reading cannot hang.
+"""Read the line of code of a frame, only where reading cannot hang.
 
-A file on a network file system whose server is gone would hang the probe as it hangs the rank,
-so a line is read only from a local file system (`localpath`).
+A file on a network file system with a dead server would hang the probe as it hangs the rank, so
+lines are read from local file systems only (`localpath`).
 """
 
 from __future__ import annotations
@@ -25,34 +25,33 @@ if TYPE_CHECKING:
 MAX_FILE = 2 << 20
 MAX_LINE = 200
 NEWER = "  (as it is now: this file is newer than the process)"
-"""Behind a line of a file that somebody may have edited since the process read it."""
+"""Suffix of a line whose file may have been edited since the process read it."""
 _MAX_READ = 2000
-"""Bytes of a line that are looked at for secrets, before it is cut."""
+"""Bytes of a line that are searched for secrets, before it is cut."""
 _CACHED_LINES = 2000
 _LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "/lib64/python")
 _cache: Dict[Tuple[str, int, int, int], Optional[str]] = {}
 _MAX_OWN = 8
-"""Of the innermost own frames, how many are told what they stand in."""
+"""Innermost own frames whose surrounding blocks are reported."""
 _MAX_HEAD = 120
 _INLINE = ("comp>", "<genexpr>")
-"""How the names of functions end that are loops in a line."""
+"""Endings of the names of functions that are loops in one line."""
 _OF_RANK = re.compile("rank|main|master|leader|chief|primary|process|procid|zero|root", re.I)
 _HANDLER = re.compile(
     r"def \w+\((?:self, |cls, )?_*(?:s|n|_|code|sig\w*|num\w*)\b[^,]*, _*(?:f|frame|frm|stack)\b"
 )
-"""The head of a function that handles signals, as most call what it gets: `(signum, frame)`."""
+"""The head of a signal handler, by the usual names of its arguments: `(signum, frame)`."""
 _HOW = ("", "else: ", "past: ", "", "at: ")
 _COMMENT = re.compile(rb"\s#[^'\"]*$")
 _STARTS = re.compile(rb"^[^#\n]*\b(?:batch_)?i(?:send|recv)(?:_irecv)?\s*[(,]", re.M)
-"""Sends and receives that give handles, which `x.wait()` waits on."""
+"""Sends and receives that return handles, which `x.wait()` waits on."""
 _LATER = re.compile(rb"async_op\s*=\s*True")
 _SHORT = re.compile(r"\b(and|or|if)\b")
 _CACHED_FILES = 16
 _files: Dict[Tuple[str, int, int], _Parsed] = {}
-"""The statements of own files, their lines and what they keep of the rank; a program has few of
-them on its stacks."""
+"""Statements, lines and rank flags of own files; a program has few of them on its stacks."""
 _reading = threading.Lock()
-"""Stacks of several processes are read at the same time, mostly of the same files."""
+"""Held while a file is read: stacks of several processes mostly have the same files."""
 
 
 def shorten(path: str) -> str:
@@ -70,10 +69,10 @@ def is_library(file: str) -> bool:
 
 
 def add(pid: int, rows: Sequence[List[Any]]) -> None:
-    """Put the line into the innermost Python frame, the innermost own one and comprehensions.
+    """Put source lines into the innermost Python frame, the innermost own one and comprehensions.
 
-    And into the two own ones outside of that, where one call is in another one. Own frames are told
-    the loops and conditions that they stand in, too.
+    The next two own frames get theirs where it has a call within a call. Own frames also get the
+    loops and conditions around their line.
     """
     own = [row for row in rows if not row[4] and not is_library(row[1])][:_MAX_OWN]
     mounts = lru_cache(1)(procfs.mounts)
@@ -88,7 +87,7 @@ def add(pid: int, rows: Sequence[List[Any]]) -> None:
 
 
 def _chosen(rows: Sequence[List[Any]], own: List[List[Any]]) -> List[Tuple[List[Any], bool]]:
-    """Return the frames whose line is wanted, and whether only as one that calls another."""
+    """Return the frames whose line is wanted, each with whether it is only a caller."""
     chosen = [row for row in rows if not row[4]][:1] + own[:1]
     chosen += [row for row in own if row[0].endswith(_INLINE)]
     callers = [(row, True) for row in own[1:3] if row not in chosen]
@@ -98,14 +97,14 @@ def _chosen(rows: Sequence[List[Any]], own: List[List[Any]]) -> List[Tuple[List[
 def around(
     pid: int, path: str, number: int, mounts: Sequence[procfs.Mount]
 ) -> Optional[Tuple[List[Tuple[int, str]], List[Tuple[int, str]]]]:
-    """Return line and text of what line ``number`` of ``path`` stands in, outermost first.
+    """Return line and text of the blocks around line ``number`` of ``path``, outermost first.
 
-    First loops and conditions: `for x in y:`, `if x:`, `else: if x:` in the `else` of that, `past:
-    if x: return`. Of those that may ask for the rank also `@x`, and `at: x and y()` for itself; and
-    the head of a function that handles signals, before them; and `made: x = isend(y)`, where such
-    handles are waited on; `while x:  # ends` where each turn takes something away (`worklists`).
-    Then `with x:`, `except x:`, `finally:`, and the first statement of each `try` before it. None
-    where the file cannot be read, or is newer than the process.
+    The first list has loops and conditions: `for x in y:`, `if x:`, `else: if x:` in its `else`,
+    `past: if x: return`. If they may depend on the rank, also `@x`, and `at: x and y()` for the
+    line itself; the head of a signal handler before them; `made: x = isend(y)` where such handles
+    are waited on; `while x:  # ends` where the loop terminates (`worklists`). The second list has
+    `with x:`, `except x:`, `finally:`, and the first statement of each earlier `try`. None where
+    the file cannot be read, or is newer than the process.
     """
     path_here = localpath.of(pid, path, mounts) if number > 0 else None
     found = _of_file(path_here, blocks.MAX_FILE, _files, (), _statements) if path_here else None
@@ -132,14 +131,14 @@ def _around(parsed: _Parsed, number: int) -> Tuple[List[Tuple[int, str]], List[T
 def _handler(
     statements: List[blocks.Statement], lines: List[bytes], number: int
 ) -> List[Tuple[int, str]]:
-    """Return the head of the function that a line is in, where that handles signals."""
+    """Return the head of the function around a line if it is a signal handler."""
     head = _function(statements, number)
     text = _head(lines[head.first - 1 : head.last]) if head else ""
     return [(head.first, text)] if head and _HANDLER.search(text) else []
 
 
 def _flagged(text: str, how: Optional[int], flags: Dict[str, str]) -> str:
-    """Put behind a condition on a name what makes that one on the rank."""
+    """Append to a condition on a name the statement that makes it depend on the rank."""
     if (text[:2] not in ("if", "el") and how != 4) or _OF_RANK.search(text):
         return text
     names = re.findall(r"[\w.]+", text)
@@ -150,9 +149,9 @@ def _flagged(text: str, how: Optional[int], flags: Dict[str, str]) -> str:
 def _made(
     statements: List[blocks.Statement], lines: List[bytes], number: int
 ) -> List[Tuple[int, str]]:
-    """The last send or receive that is started in its class, or else anywhere in its file.
+    """Return the last send or receive started in the same class, or else anywhere in the file.
 
-    Empty where collectives are, too.
+    Empty where collectives are started asynchronously, too.
     """
     tops = [one.first for one in statements if not one.indent]
     first = max([1] + [one for one in tops if one <= number])
@@ -169,7 +168,7 @@ def _made(
 
 
 def _function(lines: List[blocks.Statement], number: int) -> Optional[blocks.Statement]:
-    """The head of the function that a line is in."""
+    """Return the head of the function around a line."""
     some = [one for one in lines if one.first <= number]
     indent = some[-1].indent if some else 0
     for one in reversed(some):
@@ -209,7 +208,7 @@ def _began(pid: int, unknown: float) -> float:
 
 
 def _line(path: str, number: int) -> Optional[Tuple[str, float]]:
-    """A line of a file, and when that was last changed."""
+    """Return a line of a file, and the time of the file's last change."""
 
     def cut(data: bytes) -> Optional[str]:
         lines = data.split(b"\n", number)
@@ -223,7 +222,7 @@ def _line(path: str, number: int) -> Optional[Tuple[str, float]]:
 def _of_file(
     path: str, size: int, kept: Dict[Any, Any], more: Tuple[int, ...], make: Callable[[bytes], Any]
 ) -> Optional[Tuple[Any, float]]:
-    """What ``make`` makes of a file, kept as long as that does not change, and when it did."""
+    """Return ``make`` of a file's bytes, cached until the file changes, and the time of change."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

@@ -1,7 +1,8 @@
-"""Whether a `while` comes to its end: each turn takes something away and puts nothing back.
+"""Decide whether a `while` loop terminates: each iteration removes something and adds nothing.
 
-`while queue:` of a search that goes nowhere twice, `while i < n:` with `i += 1`, `while i < j:` of
-which each branch moves one. By the text: what is not as plain as that may go round for ever.
+Recognised are `while queue:` of a search that visits nothing twice, `while i < n:` with `i += 1`,
+and `while i < j:` where each branch moves one of them. The text decides: anything less plain may
+loop for ever.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
     from .blocks import Statement
 
 MAX_BODY = 60
-"""Statements in a loop that is looked at."""
+"""Most statements in a loop that is examined."""
 MAX_STATEMENT = 1000
-"""Bytes of one of them."""
+"""Most bytes of a statement in such a loop."""
 _HEAD = re.compile(rb"\s*while\s+(?:len\()?([\w.]+)\)?\s*([<>:]|!=|and\b)[^#]*")
 _LEFT = re.compile(rb"^\s*([^=()\[\]]+)=[^=]")
 _ASKS = re.compile(rb"\b(?:not|in)\b")
@@ -26,9 +27,9 @@ _NOTES = re.compile(rb"\.add\(|\]\s*=[^=]")
 
 
 def ends(some: List[Statement], lines: List[bytes], first: int) -> bool:
-    """Whether the `while` in line ``first`` does.
+    """Whether the `while` in line ``first`` terminates.
 
-    What is put back has to be new: asked for by an `if`, noted, and not what was taken.
+    Items that are added must be new: checked by an `if`, recorded, and not the item removed.
     """
     at = next((i for i, one in enumerate(some) if one.first == first), 0)
     body = list(takewhile(lambda one: one.indent > some[at].indent, some[at + 1 :]))
@@ -43,7 +44,7 @@ def ends(some: List[Statement], lines: List[bytes], first: int) -> bool:
 
 
 def _empties(head: "re.Match[bytes]", body: List[Statement], code: List[bytes]) -> bool:
-    """Whether each turn takes from what the head names, and puts back only what is new."""
+    """Whether each iteration removes from the list in the head, and adds only new items."""
     take = _taking(head, body, code)
     if take is None or _goes_back(body[:take]):
         return False
@@ -64,7 +65,7 @@ def _empties(head: "re.Match[bytes]", body: List[Statement], code: List[bytes]) 
 
 
 def _taking(head: "re.Match[bytes]", body: List[Statement], code: List[bytes]) -> Optional[int]:
-    """Return which statement takes something away in each turn."""
+    """Return the index of the statement that removes an item in each iteration, or None."""
     name = re.escape(head[1])
     step = rb"\s*%s\s*%s=\s*[1-9]\d*\s*$" % (name, rb"\+" if head[2] == b"<" else b"-")
     taking = re.compile(
@@ -75,14 +76,14 @@ def _taking(head: "re.Match[bytes]", body: List[Statement], code: List[bytes]) -
 
 
 def _new(code: List[bytes], at: int, what: bytes, taken: List[bytes]) -> bool:
-    """Whether it is something else that is put there, and only once."""
+    """Whether the added item is another one than the removed, and is added only once."""
     same = any(re.search(rb"(?<![\[.\w])%s\b(?![.\[(])" % one, what) for one in taken)
     asked = any(re.match(rb"\s*(?:el)?if\b", one) and _ASKS.search(one) for one in code[:at])
     return asked and not same and any(map(_NOTES.search, code))
 
 
 def _nearer(body: List[Statement], code: List[bytes], low: bytes, high: bytes) -> bool:
-    """Whether each turn brings two numbers nearer to one another, whichever way it takes."""
+    """Whether each iteration brings two numbers closer, on every path."""
     step = re.compile(rb"\s*(?:%s\s*\+=|%s\s*-=)\s*[1-9]\d*\s*$" % (low, high))
     sets = re.compile(rb"^[^=()\[\]]*\b(?:%s|%s)\b[^=()\[\]]*?=[^=]|:=" % (low, high))
     steps = [step.match(text) is not None for text in code]
@@ -92,7 +93,7 @@ def _nearer(body: List[Statement], code: List[bytes], low: bytes, high: bytes) -
 
 
 def _each_way(body: List[Statement], steps: List[bool]) -> bool:
-    """Whether every way through a block comes to a step, or leaves."""
+    """Whether every path through a block reaches a step, or leaves the loop."""
     heads = [i for i, one in enumerate(body) if one.indent == body[0].indent]
     whole = False
     for at, end in zip(heads, [*heads[1:], len(body)]):
@@ -102,7 +103,7 @@ def _each_way(body: List[Statement], steps: List[bool]) -> bool:
         inside = at + 1 < end and _each_way(body[at + 1 : end], steps[at + 1 : end])
         if _goes_back(body[at:end]) and not (inside and word in (b"if", b"elif", b"else")):
             return False
-        # Of `if`, `elif` and `else` all have to.
+        # All of `if`, `elif` and `else` have to.
         whole = inside and (word == b"if" or (whole and word in (b"elif", b"else")))
         if whole and word == b"else":
             return True
@@ -110,5 +111,5 @@ def _each_way(body: List[Statement], steps: List[bool]) -> bool:
 
 
 def _goes_back(body: List[Statement]) -> bool:
-    """Whether a block begins the next turn."""
+    """Whether a block may start the next iteration."""
     return any(b"continue" in (one.word, one.whole) for one in body)

@@ -1,9 +1,9 @@
-"""Which rank a zombie was that had ended before anybody looked: by the ranks beside it.
+"""Number zombies that exited before the probe saw them, by the ranks beside them.
 
-Nothing can be read of a zombie but its name, its parent and its wait status. Ranks are started in
-order, so where a process has as many children as it was to start, and each that can be read is in
-its place, the others have the numbers that lack. Most launchers collect what ended at once; scripts
-that wait for one rank after the other, and `multiprocessing`, leave it for long.
+Only the name, the parent and the wait status of a zombie can be read. Ranks are started in order,
+so if a process has as many children as it was to start, and each readable one is in its place, the
+zombies have the missing numbers. Most launchers collect zombies at once; scripts that wait for one
+rank after the other, and `multiprocessing`, leave them for long.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from .entry import Entry
 
     Key = Tuple[Tuple[Optional[str], ...], int]
-    """What a job says of itself, and a rank of it."""
+    """The identity of a job, and a rank of it."""
 
 MAX_SIBLINGS = 1024
 _WHY = "it had ended before it was seen; its number is by its place among those beside it"
 
 
 def fill(entries: Mapping[int, Entry]) -> None:
-    """Note of zombies of which nothing was read what the environment of each has been."""
+    """Give unread zombies the environment that each must have had."""
     below: Dict[int, List[Entry]] = {}
     for entry in entries.values():
         if _is_unread(entry):
@@ -47,7 +47,10 @@ def fill(entries: Mapping[int, Entry]) -> None:
 
 
 def _told(entry: Entry) -> Optional[Key]:
-    """None of helpers: multiprocessing's resource tracker was started with what a rank is told."""
+    """Return job and rank of a process; None for helpers.
+
+    The resource tracker of multiprocessing inherits the variables of a rank.
+    """
     environ = _environ(entry)
     number = rank_number(environ)
     if number is None or commands.helper_role(entry.stat.comm, entry.facts.cmdline):
@@ -67,7 +70,7 @@ def _number(children: Sequence[Entry], above: Optional[Key], ranks: Set[Key]) ->
 
 
 def _number_lost(known: List[Entry], lost: List[Entry], ranks: Set[Key]) -> None:
-    """Give zombies the numbers that lack, where every other rank is in its place."""
+    """Give zombies the missing numbers, if every other rank is in its place."""
     like, environ = known[0].facts, _environ(known[0])
     number, name = rank_number(environ) or (0, "")
     first = number - _place(environ)
@@ -89,25 +92,25 @@ def _environ(entry: Entry) -> Mapping[str, str]:
 
 
 def _is_unread(one: Entry) -> bool:
-    """Whether it is a zombie of which nothing was read."""
+    """Whether the process is a zombie whose facts were never read."""
     return one.stat.state == "Z" and one.facts.environ is None
 
 
 def _is_at(one: Entry, first: int, place: int) -> bool:
-    """Whether a rank is the one that was started at this place, after the rank ``first``."""
+    """Whether a rank was started at this place, counted from the rank ``first``."""
     number = rank_number(_environ(one))
     told = (_place(_environ(one)), -1 if number is None else number[0])
     return told == (place, first + place)
 
 
 def _place(environ: Mapping[str, str]) -> int:
-    """Which of the processes that were started together it is, from 0."""
+    """Return the index of a process among those started together, from 0, else -1."""
     local = procfs.decimal(environ.get("LOCAL_RANK", ""))
     number = rank_number(environ)
     return local if local is not None else number[0] if number is not None else -1
 
 
 def _size(environ: Mapping[str, str]) -> Optional[int]:
-    """How many were started together."""
+    """Return the number of processes started together."""
     local = environ.get("LOCAL_WORLD_SIZE") if "LOCAL_RANK" in environ else None
     return procfs.decimal(local or environ.get("WORLD_SIZE", ""))
