@@ -254,7 +254,7 @@ def read(
         path: a link of /proc/PID/fd, or a path.
         window: bytes at most.
         since: bytes of a file that were read before, by inode.
-        told: inodes that were read already, which are not read twice.
+        told: inodes that this request has read, which are not read twice.
         linked: whether the path is a link of /proc; other symbolic links are refused.
         uid: the required owner; None for any.
         marks: size of a file at its last reading, and the bytes before that end, by inode.

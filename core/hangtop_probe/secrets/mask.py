@@ -1,7 +1,7 @@
-"""Masking of secrets in all texts that leave the node.
+"""Mask secrets in all texts that leave the node.
 
 Command lines, environments and logs hold access tokens (`--token hf_…`, WANDB_API_KEY,
-https://user:password@host). They are replaced here, before anything is sent; the head never
+https://user:password@host). They are replaced here, before anything is sent, so the head never
 sees them.
 """
 
@@ -24,30 +24,30 @@ KERNEL_NAME = 15
 MAX_ARGUMENT = 512
 MAX_ARGUMENTS = 128
 MIN_SECRET = 3
-"""Characters: what is shorter is not taken for a secret after a word such as `pass`."""
+"""Least characters of a secret after a word such as `pass`."""
 
 _HINT_WORDS = (
     "pass pw pswd pwd secret token key auth cred cookie bear sig dsn basic psk sess jwt contrase"
     " senha otp"
 )
 _HINTS = _HINT_WORDS.split()
-"""What is in every text that `SENSITIVE` or a header is in, in small letters."""
+"""Texts in lower case of which each match of `SENSITIVE` or a header has one."""
 _LONG = re.compile(r"[A-Za-z0-9/+]{40}")
 _LONG_WORD = re.compile(r"[A-Za-z0-9]{20}")
-"""What is in every text with a token that has no hints below."""
+"""Words of which each token without hints below has one."""
 _WORD_NAMES = frozenset(
     ("pass", "token", "auth", "signature", "cookie", "credential", "credentials")
 )
-"""Names that are also words of sentences and of code: `forward pass: 12ms`, `token = next(it)`."""
+"""Names that are also words in sentences and code: `forward pass: 12ms`, `token = next(it)`."""
 _OF_CODE = frozenset(("pass", "token", "auth", "signature"))
-"""Of which there are lists in code and in what it prints: `tokens=["Hello"]`."""
+"""Names whose plural is common in code and its output: `tokens=["Hello"]`."""
 _SCHEMES = ("bearer", "basic", "token", "bot")
-"""Words before what is secret in a header that a shell has split."""
+"""Words before the secret in a header that a shell has split."""
 _NUMBER = re.compile(r"\d[\d.]*(?:/\d+|[mun]?s|[kKMGT]i?B?|min|h|x|%|st|nd|rd|th)?[.)\]]*$")
 _ORDINARY = re.compile(r"[A-Za-z][a-z]{0,15}[.!?:)]{0,2}$")
 _CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]")
 _DRAWN = re.compile(r"(?=\D{0,99}\d)[A-Za-z0-9_+/=-]{16,}$")
-"""No name of a variable."""
+"""A random word rather than the name of a variable."""
 _PEM = r"-{4,5} ?%s [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}"
 _PRIVATE_KEY = re.compile(
     r"%s[\s\S]*?(?:%s|\Z)|Private-Lines: \d{1,4}\s[\s\S]*?(?:Private-MAC: \S+|\Z)"
@@ -64,9 +64,9 @@ _URL_LOGIN = re.compile(
 _LOGIN = re.compile(r"((?:^|[\s,;'\"=])[\w.+-]{1,64}:)[^\s/@:]{1,200}(?=@[\w\[])")
 _COLOUR = r"\x1b\[[0-9;]{0,20}m"
 _BEFORE = r"\s:,;{'\"(/\[$>=+`|&<"
-"""What may stand before a name."""
+"""Characters that may precede a name."""
 _ESCAPED = (("\\n", "\x1c"), ("\\r", "\x1d"), ("\\t", "\x1e"))
-"""White space as `repr` and JSON write it, and white space that stands for it meanwhile."""
+"""White space as `repr` and JSON write it, and its substitute while a text is masked."""
 _LINE_END = r"[\n\x1c]"
 _NEXT_LINE = (
     r"(?:(?:[|>][+-]?|\\)[^\S\n]{0,2}%s[ \t]{0,64}"
@@ -74,7 +74,7 @@ _NEXT_LINE = (
     r"|(?:return|continue|break|pass|raise|try|else)\b)"
     r"(?=['\"\\]|\S{1,400}[^\S\n]{0,4}(?:%s|$)))?" % (_LINE_END, _LINE_END, _LINE_END)
 )
-"""To a value that is alone on the next line, and is no code and no part of a mapping or a list."""
+"""The way to a value alone on the next line that is no code and no part of a mapping or list."""
 _NAMED_PART = r"[\w.-]{1,64}['\"]?\s{0,2}[:=]"
 _INLINE = re.compile(
     r"((?:^|[{before}]|{colour})-{{0,2}}[\w.-]{{0,64}}{name}[\w.-]{{0,64}}\\{{0,3}}['\"]?(?:\(\)|\])?(?:{colour})?\s{{0,24}}"
@@ -100,7 +100,7 @@ _LISTED = re.compile(
     % SENSITIVE,
     re.IGNORECASE,
 )
-"""An option and its value, or a pair, in a list that Python has written."""
+"""An option and its value, or a pair, in a list printed by Python."""
 _SEVERAL = re.compile(
     r"(%ss?['\"]?\s{0,2}[:=]\s{0,2}[bf]?)"
     r"([\[{][^\]})]{1,2000}|\([^)\]}\n]{1,400}|(?:%s[ \t]{0,32}-[ \t]{1,4}[^\n\x1c]{1,400}){1,64})"
@@ -112,20 +112,20 @@ _ITEM = re.compile(
     r"(['\"])([^'\"\n]{1,400})(\1(?:\s{0,2}:)?)"
     r"|(?=\S{0,60}\d)(?=\S{0,60}[A-Za-z])(?<![\w.])[^\s,'\"\[\](){}=:]{6,400}(?![(\[=:])"
 )
-"""What may be secret in a list, and no key of a mapping."""
+"""An item of a list that may be secret, and is no key of a mapping."""
 _CALL = re.compile(r"(\b[\w.]{0,64}login)(\([^()\n]{1,400})")
 _GIVEN = re.compile(r"([(,]\s{0,4}(?:key\s?=\s?)?b?\\{0,3}['\"])[^'\"\\\n]{1,400}")
 _HEADER = re.compile(r"\b(bearer|basic)[ \t]+([A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE)
 
 
 def _ignore(kind: str) -> None:
-    """Nobody counts."""
+    """Do not count."""
 
 
 def mask_text(value: str, note: Note = _ignore) -> str:
-    """Mask what looks like a secret in any text: known token forms, URL logins, `token=…`.
+    """Mask secrets in any text: known token forms, URL logins, `token=…`.
 
-    ``note`` is told the kind of everything that is masked.
+    ``note`` is called with the kind of each secret that is masked.
     """
 
     if "\\" not in value or any(char in value for _, char in _ESCAPED):
@@ -164,7 +164,7 @@ def _mask(value: str, note: Note) -> str:
 
 
 def _mask_tail(match: "re.Match[str]", kind: str, note: Note) -> str:
-    """Mask what follows the first group."""
+    """Mask the text after the first group."""
     if match.group(0)[len(match.group(1)) :].strip() != MASK:
         note(kind)
     return match.group(1) + MASK
@@ -177,7 +177,7 @@ def _mask_login(match: "re.Match[str]", note: Note) -> str:
 
 
 def _mask_tokens(value: str, note: Note) -> str:
-    """Mask what is known by its form wherever it stands."""
+    """Mask tokens that are recognised by their form alone."""
     if secrettokens.LONG.search(value):
         for hints, form in secrettokens.FORMS:
             if any(map(value.__contains__, hints)):
@@ -197,7 +197,7 @@ def _mask_token(match: "re.Match[str]", kind: str, note: Note) -> str:
 
 
 def mask_name(name: str) -> str:
-    """Mask the name of a process or a thread, of which the kernel keeps the first 15 characters."""
+    """Mask the name of a process or a thread, which the kernel cuts to 15 characters."""
     masked = mask_text(name)
     if masked == name and len(name) == KERNEL_NAME:
         return secrettokens.BEGUN.sub(MASK, name)
@@ -205,7 +205,7 @@ def mask_name(name: str) -> str:
 
 
 def mask_value(name: str, value: str) -> str:
-    """Mask the value of a variable as Python writes it: all of it where the name tells."""
+    """Mask the repr of a variable's value: all of it if the name is sensitive."""
     if name != "key" and is_secret_name(name):
         return value if PLAIN_REPR.fullmatch(value) else MASK
     masked = mask_text("%s=%s" % (name, value))
@@ -214,12 +214,12 @@ def mask_value(name: str, value: str) -> str:
 
 @lru_cache(maxsize=4096)
 def mask_path(path: str) -> str:
-    """Mask a path or another link's target, which hardly ever holds anything."""
+    """Mask a path or another link's target, which rarely has a secret."""
     return mask_text(path)
 
 
 def _mask_private_keys(text: str, note: Note) -> str:
-    """Mask private keys in PEM, line by line, and the rest of one that began before the text."""
+    """Mask private keys in PEM, line by line, and the end of a key that began before the text."""
 
     def key(match: "re.Match[str]") -> str:
         note("private key")
@@ -296,14 +296,14 @@ def _mask_several(match: "re.Match[str]", note: Note) -> str:
 
 
 def _is_code(told: str, value: str) -> bool:
-    """Whether it is a line such as `kept[token] = node` or `def get_secret() -> Secret:`."""
+    """Whether the match is code, such as `kept[token] = node` or `def get_secret() -> Secret:`."""
     if told.endswith("()"):
         return value.endswith(":") or _CODE.match(value) is not None
     return told.endswith("]") and not _DRAWN.match(value)
 
 
 def _is_of_a_sentence(match: "re.Match[str]", name: str, value: str) -> bool:
-    """Whether a name and what follows it are words of a sentence, or code, rather than a secret."""
+    """Whether a name and its value are words of a sentence, or code, rather than a secret."""
     if name in ("pwd", "PWD", "OLDPWD"):
         return value.startswith(("/", "~"))
     if name.strip("-").lower() not in _WORD_NAMES:
@@ -340,13 +340,13 @@ _NAMED = (
     (_OPTION, _mask_option),
     (_LISTED, _mask_listed),
 )
-"""What a name stands before, and how that is masked, in this order."""
+"""Patterns of named secrets, each with its replacement, in the order of use."""
 
 
 def mask_arguments(arguments: Iterable[str], note: Note = _ignore) -> Tuple[str, ...]:
-    """Mask a command line: `--token X`, `-u me:X`, `KEY=X`, URLs, known forms; of some `-p X`.
+    """Mask a command line: `--token X`, `-u me:X`, `KEY=X`, URLs, known forms; for some `-p X`.
 
-    Cut to 128 arguments of 512 characters each, which is said by a last argument.
+    The result is cut to 128 arguments of 512 characters each; a last argument counts the others.
     """
     masked: List[str] = []
     given = list(arguments)
@@ -367,7 +367,7 @@ def mask_arguments(arguments: Iterable[str], note: Note = _ignore) -> Tuple[str,
 
 
 def _mask_given(argument: str, start: Optional[int], note: Note) -> str:
-    """Mask the value of an option from ``start`` on, or all of it unless that is plain."""
+    """Mask an option's value from ``start`` on, or, with None, all of it unless it is plain."""
     if argument[start:] == MASK or (start is None and PLAIN_VALUE.match(argument)):
         return argument
     note("option")
@@ -375,7 +375,7 @@ def _mask_given(argument: str, start: Optional[int], note: Note) -> str:
 
 
 def _announces(argument: str) -> bool:
-    """Whether a secret follows: after `--token` or `Authorization:`."""
+    """Whether the next argument is a secret: after `--token` or `Authorization:`."""
     if argument.endswith(":") and is_secret_name(argument.strip("{[('\":")):
         return True
     is_option = argument.startswith("-") and "=" not in argument and " " not in argument
@@ -393,5 +393,5 @@ def _mask_argument(argument: str, before: str, note: Note) -> str:
 
 
 def cut(value: str, room: int) -> str:
-    """The first ``room`` characters, of which the last says that there were more."""
+    """Return at most ``room`` characters, the last of which is an ellipsis if the text is cut."""
     return value if len(value) <= room else value[: room - 1] + "…"

@@ -1,9 +1,9 @@
-"""The first code that runs on a node: finds or receives what the probe needs, then starts it.
+"""The first code on a node: finds or receives the pieces the probe needs, then starts it.
 
 The head sends the source of `PARTS` over stdin, as one text with a call of `main` behind it, to
 ``python3 -I -S -u -c BOOT``. It says what the node already has (at the head's
 own paths where the file system is shared, or in the cache of this user), receives the rest, and
-checks every byte against the hash it was told.
+checks every byte against its hash.
 
 The text stands alone: it imports nothing of the probe until that is in place. It is written so
 that a Python that is too old for the probe can still read it, and say so.
@@ -25,17 +25,17 @@ PARTS = (
     "hangtop_probe/wire/pieces.py",
     "hangtop_probe/wire/boot.py",
 )
-"""What is sent, in this order; the imports from one another are left out."""
+"""Files that are sent, in this order, without the imports of one another."""
 MAGIC = b"\x1eHT1 "  # as in wire.py, which is not here yet
 OLDEST = (3, 8)
 GIVE_UP_S = 180
-"""Seconds after which a boot that got no further ends: its head is gone, and nobody said so."""
+"""Seconds after which a waiting boot ends, because the head has gone without closing."""
 BOOT = (
     "import sys,zlib;r=sys.stdin.buffer;"
     "exec(compile(zlib.decompress(r.read(int(r.readline()))),'hangtop','exec'))"
 )
-"""What the node's shell is told to run. No `$`, `!`, backtick or double quote: those mean
-something in one of the shells a user may have."""
+"""The program for the node's shell. It has no `$`, `!`, backtick or double quote, which are special
+in some users' shells."""
 CLASSES = (("probe", Probe), ("py-spy", PySpy), ("pynvml", Pynvml))
 
 
@@ -93,7 +93,7 @@ def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
 
 
 def _cache(wanted: Dict[str, Any]) -> Tuple[Optional[str], Optional[str]]:
-    """Return where to keep what is sent, or why it cannot be kept."""
+    """Return the cache directory, or None and the reason."""
     try:
         return cache_base() if wanted.get("keep", True) else None, None
     except Unusable as error:
@@ -101,7 +101,7 @@ def _cache(wanted: Dict[str, Any]) -> Tuple[Optional[str], Optional[str]]:
 
 
 def _carried(missing: List[Tuple[str, Any]]) -> List[Tuple[str, Any]]:
-    """Return those of the pieces that came along, and note why the others did not."""
+    """Return the pieces that are in the argument, and note why the others are not."""
     for name, piece in missing:
         if name != "probe":
             piece.why = "an argument cannot carry it; one hangtop over ssh leaves it there"
@@ -109,7 +109,7 @@ def _carried(missing: List[Tuple[str, Any]]) -> List[Tuple[str, Any]]:
 
 
 def _hand_over(pieces: Dict[str, Any], **told: Any) -> None:
-    """Leave in the environment what the probe is to know of its pieces."""
+    """Put the facts about the pieces into the environment, for the probe."""
     py_spy, nvml = pieces.get("py-spy"), pieces.get("pynvml")
     why = py_spy.why if py_spy else "the head has no py-spy to send"
     if why:
