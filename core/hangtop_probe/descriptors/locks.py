@@ -1,4 +1,4 @@
-"""File locks: who holds one and who waits for it, from /proc/locks (fs/locks.c of Linux)."""
+"""Read file locks with holders and waiters from /proc/locks (fs/locks.c of Linux)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Lock(NamedTuple):
     """One line of /proc/locks."""
 
     number: int
-    """Lines with the same number are one lock and those who wait for it."""
+    """Lines with the same number are one lock and its waiters."""
     waiting: bool
     kind: str
     """FLOCK, POSIX, OFDLCK, LEASE."""
