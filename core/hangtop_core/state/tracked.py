@@ -44,7 +44,7 @@ WORK_NS = 2_000_000
 """Time on a CPU, in nanoseconds between two readings, that is work and not a mere wake-up; in
 proportion where they are more than `WORK_GAP` seconds apart, for many wake-ups add up."""
 WORK_GAP = 5.0
-COMPUTES_SHARE, COMPUTES_NS = 0.01, 300_000
+COMPUTES_SHARE, COMPUTES_NS = 0.01, 200_000
 """Cores, and nanoseconds for each sleep, that a main thread takes at least which computes between
 its sleeps: to look for a file takes 0.1 ms."""
 MAX_FLOWS = 8192
