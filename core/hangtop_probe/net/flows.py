@@ -108,16 +108,16 @@ class Flows:
         inodes = [inode for _, inode, _, _ in waits]
         self._ask(set(inodes), store)
         before, self._counted = self._counted, {}
-        for tid, inode, way, alone in waits:
+        for tid, inode, direction, alone in waits:
             question = self._questions.get(inode)
             flows = question and counts(question)
             if flows:
-                if not alone and tid not in gloo and _just_received(flows, way):
+                if not alone and tid not in gloo and _just_received(flows, direction):
                     self._told[-tid] = self._told.get(-tid, 0) + 1
                 key = tid, 0 if alone else inode
                 # An answer follows the whole request, unless other threads send there.
                 also = _OUT * (alone and inodes.count(inode) == 1)
-                count = self._moved(flows, inode, (way, also), key in before, tid in gloo)
+                count = self._moved(flows, inode, (direction, also), key in before, tid in gloo)
                 self._counted[key] = self._count(key, *before.get(key, (now, 0)), count)
         self._keep(before, awake)
 
@@ -200,10 +200,10 @@ class Flows:
             fds = watched(self._base, row.fd or 0)
         elif call in _POLLS:
             fds = self._polled(row.tid, call)
-        for fd, way in fds[:MAX_SOCKETS]:
+        for fd, direction in fds[:MAX_SOCKETS]:
             inode = inode_of(procfs.link("%sfd/%d" % (self._base, fd)) or "")
-            if inode is not None and way & (_IN | _OUT):
-                yield inode, way, len(fds) == 1 and call[:5] != "epoll"
+            if inode is not None and direction & (_IN | _OUT):
+                yield inode, direction, len(fds) == 1 and call[:5] != "epoll"
 
     def _polled(self, tid: int, name: str) -> List[Tuple[int, int]]:
         """Return descriptors and events that a thread polls, from the list its call points to."""
@@ -215,12 +215,12 @@ class Flows:
             if name.endswith("poll"):
                 data = self._memory(first, 8 * min(second, MAX_SOCKETS))
                 polled = struct.iter_unpack("=ihh", data[: len(data) & ~7])
-                return [(fd, way) for fd, way, _ in polled]
+                return [(fd, direction) for fd, direction, _ in polled]
             found = []
-            for place, way in ((second, _IN), (third, _OUT)):
+            for place, direction in ((second, _IN), (third, _OUT)):
                 data = self._memory(place, min(first, 1024) + 7 >> 3) if place else b""
                 bits = int.from_bytes(data, "little")
-                found += [(fd, way) for fd in range(bits.bit_length()) if bits >> fd & 1]
+                found += [(fd, direction) for fd in range(bits.bit_length()) if bits >> fd & 1]
             return found
         except (OSError, ValueError, OverflowError, Hanging):
             return []
@@ -242,7 +242,7 @@ def watched(base: str, fd: int) -> List[Tuple[int, int]]:
 
 def questions(base: str, inodes: "set[int]", store: str) -> Dict[int, Optional[bytes]]:
     """Return the sock_diag requests for TCP sockets that do not lead to the store, by inode."""
-    found: Dict[int, Optional[bytes]] = dict.fromkeys(inodes)
+    requests: Dict[int, Optional[bytes]] = dict.fromkeys(inodes)
     wanted = {b"%d" % inode for inode in inodes}
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         for line in (procfs.read_all("%snet/%s" % (base, name)) or b"").split(b"\n"):
@@ -255,13 +255,13 @@ def questions(base: str, inodes: "set[int]", store: str) -> Dict[int, Optional[b
                 continue
             if store not in [str(port) for _, port in ends]:
                 (own, port), (far, other) = ends
-                found[int(fields[9])] = (
+                requests[int(fields[9])] = (
                     # inet_diag_req_v2: of any state, with TCP_INFO
                     struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, 0xFFF)
                     + struct.pack("!HH16s16s", port, other, own, far)
                     + struct.pack("=Iq", 0, -1)
                 )
-    return found
+    return requests
 
 
 def _end(field: bytes) -> Tuple[bytes, int]:

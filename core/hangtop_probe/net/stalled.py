@@ -45,38 +45,40 @@ class Stalled:
     def of(self, pid: int) -> "List[Message]":
         """Return the stalled connections of a process as model.Stalled, longest stalled first."""
         space = procfs.link("/proc/%d/ns/net" % pid)
-        due, found = self._seen.get(space, (0.0, {}))
+        due, stalled = self._seen.get(space, (0.0, {}))
         now = self._clock()
         if now >= due:
             began = time.thread_time()
-            found = _read(pid)
+            stalled = _read(pid)
             pause = max(LOOK_S, (time.thread_time() - began) / self.share)
             self._seen = {k: v for k, v in self._seen.items() if now < v[0] + LONGEST_S}
-            self._seen[space] = (now + min(pause, LONGEST_S), found)
-        if not found:
+            self._seen[space] = (now + min(pause, LONGEST_S), stalled)
+        if not stalled:
             return []
-        mine = [found[inode] for inode in own_inodes(pid) if inode in found]
-        mine.sort(key=lambda one: (-one.retransmits, one.local, one.remote))
+        mine = [stalled[inode] for inode in own_inodes(pid) if inode in stalled]
+        mine.sort(
+            key=lambda connection: (-connection.retransmits, connection.local, connection.remote)
+        )
         return [
             {
-                "local": one.local,
-                "remote": one.remote,
-                "unacknowledged": one.send_queue,
-                "retransmits": one.retransmits,
-                "state": one.state,
+                "local": connection.local,
+                "remote": connection.remote,
+                "unacknowledged": connection.send_queue,
+                "retransmits": connection.retransmits,
+                "state": connection.state,
             }
-            for one in mine[:SHOWN]
+            for connection in mine[:SHOWN]
         ]
 
 
 def _read(pid: int) -> Dict[int, Socket]:
-    found = {}
+    stalled = {}
     for name in ("tcp", "tcp6"):
         data = procfs.read_all("/proc/%d/net/%s" % (pid, name)) or b""
         # Few of ten thousand connections have data in flight: the others are not parsed.
         lines = b"\n".join(line for line in data.split(b"\n") if any(m in line for m in _LINES))
-        for one in parse_inet(b"\n" + lines, name[:3]):
-            least = LEAST.get(one.state)
-            if least is not None and one.retransmits >= least:
-                found[one.inode] = one
-    return found
+        for connection in parse_inet(b"\n" + lines, name[:3]):
+            least = LEAST.get(connection.state)
+            if least is not None and connection.retransmits >= least:
+                stalled[connection.inode] = connection
+    return stalled

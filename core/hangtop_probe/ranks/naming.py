@@ -57,15 +57,15 @@ def _first(
     framework: Optional[str],
 ) -> Optional[str]:
     title = " ".join(cmdline)
-    for one in launchers.TABLE:
-        numbers = {*one.ranks, *one.pmi_ranks, *one.tasks} - {"RANK"}
+    for launcher in launchers.TABLE:
+        numbers = {*launcher.ranks, *launcher.pmi_ranks, *launcher.tasks} - {"RANK"}
         if (
-            one.name in (above, framework)
+            launcher.name in (above, framework)
             or source in numbers
-            or any(set(marks).issuperset(mark.split("+")) for mark in one.marks)
-            or (one.title and re.match(one.title, title))
+            or any(set(marks).issuperset(mark.split("+")) for mark in launcher.marks)
+            or (launcher.title and re.match(launcher.title, title))
         ):
-            return one.name
+            return launcher.name
     return above
 
 
@@ -74,10 +74,14 @@ def of_file(path: str) -> Optional[str]:
     """Return the name of the launcher that a file in a stack belongs to."""
     if not any(part in path for part in _FRAMES):
         return None
-    return next(one.name for one in launchers.TABLE if any(part in path for part in one.frames))
+    return next(
+        launcher.name
+        for launcher in launchers.TABLE
+        if any(part in path for part in launcher.frames)
+    )
 
 
 def of_stack(paths: Sequence[str]) -> Optional[str]:
     """Return the first launcher of the table of those that files in a stack belong to."""
     names = {of_file(path) for path in paths}
-    return next((one.name for one in launchers.TABLE if one.name in names), None)
+    return next((launcher.name for launcher in launchers.TABLE if launcher.name in names), None)

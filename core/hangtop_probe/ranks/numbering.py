@@ -75,19 +75,19 @@ def of_family(family: Sequence[Unnumbered], taken: Sequence[int] = ()) -> Number
         numbers = read(family)
         told = [number for number in numbers if number is not None]
         if len(set(told).difference(taken)) == len(family):
-            return {one.pid: (number, source) for one, number in zip(family, told)}
-    before = {one.known[0] for one in family}.difference(taken, (None,))
+            return {rank.pid: (number, source) for rank, number in zip(family, told)}
+    before = {rank.known[0] for rank in family}.difference(taken, (None,))
     kept = len(before) == len(family)
-    return {one.pid: one.known if kept else (None, None) for one in family}
+    return {rank.pid: rank.known if kept else (None, None) for rank in family}
 
 
 def _by_local_rank(family: Sequence[Unnumbered]) -> List[Optional[int]]:
     """Return numbers by local rank and node rank, as Lightning sets them (plugins/environments)."""
     numbers: List[Optional[int]] = []
-    for one in family:
-        local = _first(one.environ, _LOCAL)
-        node = _first(one.environ, _NODE) or 0
-        size = _first(one.environ, _LOCAL_SIZE) or len(family)
+    for rank in family:
+        local = _first(rank.environ, _LOCAL)
+        node = _first(rank.environ, _NODE) or 0
+        size = _first(rank.environ, _LOCAL_SIZE) or len(family)
         numbers.append(None if local is None else node * size + local)
     return numbers
 
@@ -139,7 +139,7 @@ def _first(environ: Mapping[str, str], names: Sequence[str]) -> Optional[int]:
 
 
 def _by_title(family: Sequence[Unnumbered]) -> List[Optional[int]]:
-    titles = [" ".join(one.cmdline) if len(one.cmdline) == 1 else "" for one in family]
+    titles = [" ".join(rank.cmdline) if len(rank.cmdline) == 1 else "" for rank in family]
     named = [_TITLE.search(title) for title in titles]
     if all(named):
         return [int(match[1]) for match in named if match]
@@ -160,7 +160,7 @@ Step = Callable[[Sequence[Unnumbered]], List[Optional[int]]]
 
 def _by_argument(pattern: "re.Pattern[str]") -> Step:
     def read(family: Sequence[Unnumbered]) -> List[Optional[int]]:
-        return [_argument(one.cmdline, pattern) for one in family]
+        return [_argument(rank.cmdline, pattern) for rank in family]
 
     return read
 
@@ -174,18 +174,18 @@ def _argument(cmdline: Sequence[str], pattern: "re.Pattern[str]") -> Optional[in
 
 
 def _by_function(family: Sequence[Unnumbered]) -> List[Optional[int]]:
-    return _of_all(family, [one.first_argument for one in family])
+    return _of_all(family, [rank.first_argument for rank in family])
 
 
 def _by_gpu(family: Sequence[Unnumbered]) -> List[Optional[int]]:
     """Return GPU numbers that count up in the order of start; neither alone is enough."""
-    gpus = [_first(one.environ, ("CUDA_VISIBLE_DEVICES",)) for one in family]
+    gpus = [_first(rank.environ, ("CUDA_VISIBLE_DEVICES",)) for rank in family]
     return _of_all(family, gpus) if gpus == list(range(len(gpus))) else []
 
 
 def _of_all(family: Sequence[Unnumbered], numbers: List[Optional[int]]) -> List[Optional[int]]:
     """Return ``numbers`` if they count from 0 and can be those of all ranks."""
-    sizes = {_first(one.environ, ("WORLD_SIZE",)) for one in family}
+    sizes = {_first(rank.environ, ("WORLD_SIZE",)) for rank in family}
     counts = set(numbers) == set(range(max(len(family), 2)))
     return numbers if counts and sizes <= {None, len(family)} else []
 

@@ -33,20 +33,20 @@ def of_slurm(
 
 def _below(pid: int, roles: Mapping[int, Attribution], table: Table) -> Set[int]:
     """Return the processes of jobs that descend from a process."""
-    found, more = {pid}, {pid}
+    pids, more = {pid}, {pid}
     while more:
-        found |= (more := {c.pid for c in table.values() if c.ppid in more} - found)
-    return found & roles.keys()
+        pids |= (more := {c.pid for c in table.values() if c.ppid in more} - pids)
+    return pids & roles.keys()
 
 
 def _launchers_of(pid: int, roles: Mapping[int, Attribution]) -> Set[int]:
     """Return the launchers above a process: that of a rank, and the controllers above that."""
-    found: Set[int] = set()
+    launchers: Set[int] = set()
     above = roles[pid].launcher_pid
-    while above is not None and above in roles and above not in found:
-        found.add(above)
+    while above is not None and above in roles and above not in launchers:
+        launchers.add(above)
         above = roles[above].launcher_pid
-    return found
+    return launchers
 
 
 def restrict(

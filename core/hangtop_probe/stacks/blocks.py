@@ -60,7 +60,7 @@ class Statement(NamedTuple):
 def statements(source: bytes) -> List[Statement]:
     """Return the statements of a file, in order."""
     code = _TEXT.sub(_blank, source[:MAX_FILE])
-    found: List[Statement] = []
+    parsed: List[Statement] = []
     first, depth, held, whole = 0, 0, b"", b""
     for number, line in enumerate(code.split(b"\n"), 1):
         if not held:
@@ -77,36 +77,39 @@ def statements(source: bytes) -> List[Statement]:
         word = _FIRST.match(held)
         held = held.expandtabs()
         indent = len(held) - len(held.lstrip())
-        found.append(Statement(first, number, indent, word[1] if word else b"", whole))
+        parsed.append(Statement(first, number, indent, word[1] if word else b"", whole))
         held = b""
-    return found
+    return parsed
 
 
 def around(lines: List[Statement], number: int) -> List[Block]:
     """Return the blocks around line ``number`` inside its function, outermost first."""
-    at = next((i for i, one in enumerate(lines) if one.first <= number <= one.last), None)
+    at = next(
+        (i for i, statement in enumerate(lines) if statement.first <= number <= statement.last),
+        None,
+    )
     if at is None:
         return []
     own = lines[at]
-    found: List[Block] = []
+    blocks: List[Block] = []
     inside = own.word in _LOOPS or bool(own.whole and own.word in (b"else", *_BRANCHES))
     indent, sought = own.indent + inside, own.word == b"elif" and not inside
     end = at + inside
     for i in reversed(range(end)):
-        one = lines[i]
-        if one.indent == indent:
-            found += _before(lines, i, end, sought)
-            sought = sought and one.word in (b"try", b"elif")
-        elif one.indent < indent:
-            indent, sought = one.indent, one.word in (b"else", b"elif")
-            if one.word in (b"def", b"class"):
-                found += _decorators(lines, i)
+        statement = lines[i]
+        if statement.indent == indent:
+            blocks += _before(lines, i, end, sought)
+            sought = sought and statement.word in (b"try", b"elif")
+        elif statement.indent < indent:
+            indent, sought = statement.indent, statement.word in (b"else", b"elif")
+            if statement.word in (b"def", b"class"):
+                blocks += _decorators(lines, i)
                 break
-            if one.word in _HEADS:
-                found.append((one.first, one.last, _HEADS[one.word]))
-        if one.indent <= indent:
+            if statement.word in _HEADS:
+                blocks.append((statement.first, statement.last, _HEADS[statement.word]))
+        if statement.indent <= indent:
             end = i
-    return found[::-1][-MAX_BLOCKS:]
+    return blocks[::-1][-MAX_BLOCKS:]
 
 
 def _before(lines: List[Statement], i: int, end: int, sought: bool) -> List[Block]:
@@ -114,14 +117,14 @@ def _before(lines: List[Statement], i: int, end: int, sought: bool) -> List[Bloc
 
     ``sought``: an `elif` or `else` follows, whose first branch is wanted.
     """
-    one = lines[i]
-    if one.word == b"try":
+    statement = lines[i]
+    if statement.word == b"try":
         return [(lines[i + 1].first, lines[i + 1].last, None)]
-    if one.word in _BRANCHES:
+    if statement.word in _BRANCHES:
         if sought:
-            return [(one.first, one.last, 1)]
+            return [(statement.first, statement.last, 1)]
         if _leaves(lines[i:end]):
-            return [(one.first, lines[end - 1 if end < i + 3 else i].last, 2)]
+            return [(statement.first, lines[end - 1 if end < i + 3 else i].last, 2)]
     return []
 
 

@@ -142,7 +142,7 @@ def _flagged(text: str, how: Optional[int], flags: Dict[str, str]) -> str:
     if (text[:2] not in ("if", "el") and how != 4) or _OF_RANK.search(text):
         return text
     names = re.findall(r"[\w.]+", text)
-    keys = (key for one in names for key in (rankflags.EXACT + one, one.rpartition(".")[2]))
+    keys = (key for name in names for key in (rankflags.EXACT + name, name.rpartition(".")[2]))
     return text + next(("  # " + flags[key] for key in keys if key in flags), "")
 
 
@@ -158,37 +158,37 @@ def _made(
     last = min([len(lines) + 1] + [one for one in tops if one > number])
     for low, high in ((first, last), (1, len(lines) + 1)):
         text = b"\n".join(lines[low - 1 : high - 1])
-        some = list(_STARTS.finditer(text))
+        starts = list(_STARTS.finditer(text))
         if _LATER.search(text):
             break
-        if some:
-            at = low + text.count(b"\n", 0, some[-1].start())
+        if starts:
+            at = low + text.count(b"\n", 0, starts[-1].start())
             return [(at, "made: " + _head([lines[at - 1]]))]
     return []
 
 
 def _function(lines: List[blocks.Statement], number: int) -> Optional[blocks.Statement]:
     """Return the head of the function around a line."""
-    some = [one for one in lines if one.first <= number]
-    indent = some[-1].indent if some else 0
-    for one in reversed(some):
-        if one.indent < indent:
-            if one.word == b"def":
-                return one
-            indent = one.indent
+    above = [statement for statement in lines if statement.first <= number]
+    indent = above[-1].indent if above else 0
+    for statement in reversed(above):
+        if statement.indent < indent:
+            if statement.word == b"def":
+                return statement
+            indent = statement.indent
     return None
 
 
 def _statements(source: bytes) -> _Parsed:
     lines = source.split(b"\n")
-    found = blocks.statements(source)
-    flags = rankflags.of(found, lines)
-    return found, lines, {procfs.text(one): _head([flags[one]]) for one in flags}
+    statements = blocks.statements(source)
+    flags = rankflags.of(statements, lines)
+    return statements, lines, {procfs.text(name): _head([flags[name]]) for name in flags}
 
 
 def _head(lines: List[bytes]) -> str:
-    some = (_COMMENT.sub(b"", line[:_MAX_READ]) for line in lines[:_MAX_HEAD])
-    text = " ".join(procfs.text(line).strip() for line in some)
+    pieces = (_COMMENT.sub(b"", line[:_MAX_READ]) for line in lines[:_MAX_HEAD])
+    text = " ".join(procfs.text(line).strip() for line in pieces)
     return mask.mask_text(text)[:_MAX_HEAD]
 
 

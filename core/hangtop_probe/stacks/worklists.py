@@ -31,12 +31,15 @@ def ends(some: List[Statement], lines: List[bytes], first: int) -> bool:
 
     Items that are added must be new: checked by an `if`, recorded, and not the item removed.
     """
-    at = next((i for i, one in enumerate(some) if one.first == first), 0)
-    body = list(takewhile(lambda one: one.indent > some[at].indent, some[at + 1 :]))
+    at = next((i for i, statement in enumerate(some) if statement.first == first), 0)
+    body = list(takewhile(lambda statement: statement.indent > some[at].indent, some[at + 1 :]))
     head = _HEAD.match(lines[first - 1])
     if head is None or not 0 < len(body) <= MAX_BODY:
         return False
-    code = [b" ".join(lines[one.first - 1 : one.last]).partition(b" #")[0] for one in body]
+    code = [
+        b" ".join(lines[statement.first - 1 : statement.last]).partition(b" #")[0]
+        for statement in body
+    ]
     if max(map(len, code)) > MAX_STATEMENT:
         return False
     two = _ENDS.match(lines[first - 1])
@@ -50,8 +53,8 @@ def _empties(head: "re.Match[bytes]", body: List[Statement], code: List[bytes]) 
         return False
     left = _LEFT.match(code[take])
     targets = re.findall(rb"\w+", left[1]) if left and head[1] != left[1].strip() else []
-    for one in set(re.findall(rb"\b[A-Za-z_][\w.]*", head[0])) - {b"while", b"len", b"and"}:
-        word = re.escape(one)
+    for name in set(re.findall(rb"\b[A-Za-z_][\w.]*", head[0])) - {b"while", b"len", b"and"}:
+        word = re.escape(name)
         put = re.compile(
             rb"(?<![\w.])%s\.(?:append|extend|insert|add|put|push|update)\w*\(|push\(%s\b"
             % (word, word)
@@ -59,7 +62,7 @@ def _empties(head: "re.Match[bytes]", body: List[Statement], code: List[bytes]) 
         )
         for i, text in enumerate(code):
             again = i != take and put.search(text)
-            if again and not (one == head[1] and _new(code, i, text[again.end() :], targets)):
+            if again and not (name == head[1] and _new(code, i, text[again.end() :], targets)):
                 return False
     return True
 
@@ -77,8 +80,8 @@ def _taking(head: "re.Match[bytes]", body: List[Statement], code: List[bytes]) -
 
 def _new(code: List[bytes], at: int, what: bytes, taken: List[bytes]) -> bool:
     """Whether the added item is another one than the removed, and is added only once."""
-    same = any(re.search(rb"(?<![\[.\w])%s\b(?![.\[(])" % one, what) for one in taken)
-    asked = any(re.match(rb"\s*(?:el)?if\b", one) and _ASKS.search(one) for one in code[:at])
+    same = any(re.search(rb"(?<![\[.\w])%s\b(?![.\[(])" % text, what) for text in taken)
+    asked = any(re.match(rb"\s*(?:el)?if\b", text) and _ASKS.search(text) for text in code[:at])
     return asked and not same and any(map(_NOTES.search, code))
 
 
@@ -94,7 +97,7 @@ def _nearer(body: List[Statement], code: List[bytes], low: bytes, high: bytes) -
 
 def _each_way(body: List[Statement], steps: List[bool]) -> bool:
     """Whether every path through a block reaches a step, or leaves the loop."""
-    heads = [i for i, one in enumerate(body) if one.indent == body[0].indent]
+    heads = [i for i, statement in enumerate(body) if statement.indent == body[0].indent]
     whole = False
     for at, end in zip(heads, [*heads[1:], len(body)]):
         word = body[at].word
@@ -112,4 +115,4 @@ def _each_way(body: List[Statement], steps: List[bool]) -> bool:
 
 def _goes_back(body: List[Statement]) -> bool:
     """Whether a block may start the next iteration."""
-    return any(b"continue" in (one.word, one.whole) for one in body)
+    return any(b"continue" in (statement.word, statement.whole) for statement in body)

@@ -35,9 +35,9 @@ def fill(entries: Mapping[int, Entry]) -> None:
         return
     ranks: Set[Key] = set()
     for entry in entries.values():
-        told = _told(entry)
-        if told is not None:
-            ranks.add(told)
+        key = _told(entry)
+        if key is not None:
+            ranks.add(key)
         if entry.stat.ppid in below:
             below[entry.stat.ppid].append(entry)
     for pid, children in below.items():
@@ -59,12 +59,12 @@ def _told(entry: Entry) -> Optional[Key]:
 
 
 def _number(children: Sequence[Entry], above: Optional[Key], ranks: Set[Key]) -> None:
-    known = [one for one in children if _told(one) is not None]
-    jobs = {identity(_environ(one)) for one in known}
+    known = [entry for entry in children if _told(entry) is not None]
+    jobs = {identity(_environ(entry)) for entry in known}
     if len(jobs) != 1 or (above is not None and above[0] in jobs):
         return  # children of a rank have its number
-    names = {one.stat.comm for one in known}
-    lost = [one for one in children if _is_unread(one) and one.stat.comm in names]
+    names = {entry.stat.comm for entry in known}
+    lost = [entry for entry in children if _is_unread(entry) and entry.stat.comm in names]
     if _size(_environ(known[0])) == len(known) + len(lost):
         _number_lost(known, lost, ranks)
 
@@ -74,33 +74,34 @@ def _number_lost(known: List[Entry], lost: List[Entry], ranks: Set[Key]) -> None
     like, environ = known[0].facts, _environ(known[0])
     number, name = rank_number(environ) or (0, "")
     first = number - _place(environ)
-    inside = sorted([*known, *lost], key=lambda one: (one.stat.start, one.stat.pid))
-    if not all(one in lost or _is_at(one, first, place) for place, one in enumerate(inside)):
+    inside = sorted([*known, *lost], key=lambda entry: (entry.stat.start, entry.stat.pid))
+    if not all(entry in lost or _is_at(entry, first, place) for place, entry in enumerate(inside)):
         return
-    for place, one in enumerate(inside):
-        if one in lost and (identity(environ), first + place) not in ranks:
-            told = {**environ, name: str(first + place)}
+    for place, entry in enumerate(inside):
+        if entry in lost and (identity(environ), first + place) not in ranks:
+            variables = {**environ, name: str(first + place)}
             if "LOCAL_RANK" in environ:
-                told["LOCAL_RANK"] = str(place)
-            uid = facts.uid_of(one.stat.pid)
-            one.facts = facts.Facts(like.cmdline, told, like.exe, uid, (_WHY, None))
-            one.mine = known[0].mine
+                variables["LOCAL_RANK"] = str(place)
+            uid = facts.uid_of(entry.stat.pid)
+            entry.facts = facts.Facts(like.cmdline, variables, like.exe, uid, (_WHY, None))
+            entry.mine = known[0].mine
 
 
 def _environ(entry: Entry) -> Mapping[str, str]:
     return entry.facts.environ or {}
 
 
-def _is_unread(one: Entry) -> bool:
+def _is_unread(entry: Entry) -> bool:
     """Whether the process is a zombie whose facts were never read."""
-    return one.stat.state == "Z" and one.facts.environ is None
+    return entry.stat.state == "Z" and entry.facts.environ is None
 
 
-def _is_at(one: Entry, first: int, place: int) -> bool:
+def _is_at(entry: Entry, first: int, place: int) -> bool:
     """Whether a rank was started at this place, counted from the rank ``first``."""
-    number = rank_number(_environ(one))
-    told = (_place(_environ(one)), -1 if number is None else number[0])
-    return told == (place, first + place)
+    environ = _environ(entry)
+    number = rank_number(environ)
+    own = (_place(environ), -1 if number is None else number[0])
+    return own == (place, first + place)
 
 
 def _place(environ: Mapping[str, str]) -> int:
