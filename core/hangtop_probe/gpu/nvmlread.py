@@ -1,9 +1,9 @@
-"""Reads GPUs through NVML and writes a line of JSON for each: run as a process of its own.
+"""Read GPUs through NVML and write a line of JSON for each: runs as a process of its own.
 
-A call of a driver that has lost a GPU may never return. So this is a child of the probe, which
-watches that lines keep coming (`gpus.py`); before a GPU is asked it says which, so that it is
-known which one hangs. It stands alone: the probe gives a child its file, or its text where the
-probe is only in memory, and imports nothing of it.
+A driver call on a lost GPU may never return. So this is a child of the probe, which checks that
+lines keep coming (`gpus.py`); each GPU is named before it is read, so that a hanging one is known.
+The child gets this file, or its text where the probe is only in memory; the probe imports none of
+it.
 
 Every value is optional: what this GPU, driver or pynvml does not have is named in `missing`.
 Names and numbers are those of nvml.h (CUDA 13) and of pynvml, which follows it.
@@ -55,7 +55,7 @@ def say(**message: Any) -> None:
 
 
 class Device:
-    """One GPU, or one MIG device of it, and what it cannot tell."""
+    """One GPU, or one MIG device of it, and the values it does not support."""
 
     def __init__(self, nvml: Any, index: int, handle: Any) -> None:
         self.nvml, self.index, self.handle = nvml, index, handle
