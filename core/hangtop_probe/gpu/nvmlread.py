@@ -2,8 +2,7 @@
 
 A driver call on a lost GPU may never return. So this is a child of the probe, which checks that
 lines keep coming (`gpus.py`); each GPU is named before it is read, so that a hanging one is known.
-The child gets this file, or its text where the probe is only in memory; the probe imports none of
-it.
+The child gets this file, or its text where the probe is only in memory.
 
 Every value is optional: what this GPU, driver or pynvml does not have is named in `missing`.
 Names and numbers are those of nvml.h (CUDA 13) and of pynvml, which follows it.
