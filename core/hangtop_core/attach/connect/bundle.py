@@ -239,13 +239,20 @@ def _pack(order: Push) -> frozenset[str]:
 def _imported(file: str, source: bytes) -> Iterator[str]:
     """Name the probe's modules that the one in ``file`` imports, and all else it imports of it."""
     package = ".".join([PACKAGE.name, *file.split("/")[:-1]])
-    more: list[ast.AST] = [ast.parse(source)]
+    for node in _running(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            module = resolve_name("." * node.level + (node.module or ""), package)
+            yield from (module, *(f"{module}.{alias.name}" for alias in node.names))
+
+
+def _running(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a module except those that are for types only."""
+    more = [tree]
     while more:
-        found = more.pop()
-        if isinstance(found, ast.ImportFrom) and found.level:
-            module = resolve_name("." * found.level + (found.module or ""), package)
-            yield from (module, *(f"{module}.{one.name}" for one in found.names))
-        more += [] if _is_for_types(found) else ast.iter_child_nodes(found)
+        node = more.pop()
+        if not _is_for_types(node):
+            yield node
+            more += ast.iter_child_nodes(node)
 
 
 def _is_for_types(one: ast.AST) -> TypeGuard[ast.If]:
@@ -302,7 +309,7 @@ _BETWEEN = (tokenize.ENCODING, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, to
 def _unneeded(lines: list[bytes], tree: ast.AST) -> Iterator[tuple[int, int, int, int, bytes]]:
     """Yield places that can be left out: first line and column, the last ones, what stands there
     instead."""
-    for one in ast.walk(tree):
+    for one in _running(tree):
         yield from _unneeded_statements(one)
         if isinstance(one, ast.arg) and one.annotation is not None:
             name = one.col_offset + len(one.arg.encode())
