@@ -1,4 +1,4 @@
-"""The limits that a process runs under; a noun like those of `hangtop_core.model`."""
+"""Resource limits of a process."""
 
 from __future__ import annotations
 
