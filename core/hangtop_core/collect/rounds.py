@@ -68,7 +68,7 @@ class Rounds:
 
     def look_closer(self, snapshot: Snapshot) -> None:
         """Note whose descriptors tell most: of odd stacks, and whom other nodes may wait for."""
-        odd, asked = self._collector.store.odd_ranks(), sought(snapshot)
+        odd, asked = self._collector.store.outlier_ranks(), sought(snapshot)
         self._odd = {n: odd.get(n, _NOBODY) | asked.get(n, _NOBODY) for n in {*odd, *asked}}
 
     def read_logs(self, snapshot: Snapshot, diagnoses: Mapping[str, Diagnosis]) -> None:
@@ -91,7 +91,7 @@ class Rounds:
         self._pace.begin()
         for name, link in links.items():
             if self._collector.may_ask(link):
-                told = store.nodes[name].told, self._odd.get(name)
+                told = store.nodes[name].changes, self._odd.get(name)
                 if self._pace.due(name, told, now.mono):
                     SCREENS.give_way()
                     self._look_at(link, now.epoch)
