@@ -23,7 +23,7 @@ MOST_S = 0.03
 """Maximum seconds that a thread waits; then it works for as long as it has waited."""
 
 
-class Precedence:
+class UiPriority:
     """Priority of one thread over all others."""
 
     def __init__(self) -> None:
@@ -70,5 +70,5 @@ class Precedence:
             yield slice_
 
 
-SCREENS = Precedence()
+SCREENS = UiPriority()
 """Priority of the thread that draws; where nothing is drawn no thread waits."""

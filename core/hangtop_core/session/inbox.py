@@ -1,4 +1,4 @@
-"""What waits for the session's thread: what nodes have said, and what is to be done there."""
+"""The queue of the session's thread: messages of nodes, and calls from other threads."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Inbox:
-    """Any thread puts things in; one takes them out, of each connection in order."""
+    """A queue that any thread fills and one thread empties, in order per connection."""
 
     def __init__(self, goes_first: Callable[[Item], bool]) -> None:
-        """``goes_first`` tells, on the thread that takes, what is taken before the rest.
+        """Make a queue; ``goes_first`` decides on the taking thread which items precede others.
 
-        Once it does not hold for a connection any more, it never may again.
+        Once it is false for a connection, it must never become true for it again.
         """
         self._goes_first = goes_first
         self._came: queue.SimpleQueue[Item] = queue.SimpleQueue()
@@ -30,9 +30,9 @@ class Inbox:
         self.put = self._came.put
 
     def take(self, timeout: float = 0.0, *, first_only: bool = False) -> Item | None:
-        """Return the next one; None where none comes within ``timeout`` seconds.
+        """Return the next item; None where none comes within ``timeout`` seconds.
 
-        With ``first_only`` the rest goes on waiting.
+        With ``first_only`` other items go on waiting.
         """
         until = time.monotonic() + timeout
         while True:
@@ -52,5 +52,5 @@ class Inbox:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits."""
+        """Return whether the queue is empty."""
         return not (self._first or self._others) and self._came.empty()

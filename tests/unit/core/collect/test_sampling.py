@@ -153,7 +153,7 @@ def test_who_looks_at_a_screen_sees_the_first_half_minute_of_all_ranks() -> None
 def test_gpus_stand_still_once_none_has_worked_for_a_while() -> None:
     def still(*worked: float | None) -> bool:
         gpus = [Gpu(index, worked_at=at) for index, at in enumerate(worked)]
-        return sample_rate.gpus_stand_still(gpus, NOW, 15.0)
+        return sample_rate.gpus_are_idle(gpus, NOW, 15.0)
 
     assert still(NOW - 16.0, NOW - 20.0, None)
     assert not still(NOW - 16.0, NOW - 1.0)
