@@ -1,4 +1,4 @@
-"""When a connection that failed is made again: the later, the more often it has failed."""
+"""Backoff of connections: the more failures, the longer the wait."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ if TYPE_CHECKING:
     from hangtop_core.attach.connect.timing import Timing
 
 _MOST = 16
-"""Failures that are told apart: no wait is longer by then."""
+"""Maximum count of failures: no wait is longer by then."""
 
 
 class Retry:
-    """The plan of one link."""
+    """The backoff of one link."""
 
     def __init__(self, timing: Timing) -> None:
         self.at: float | None = None
         """When (monotonic) to connect; None where that is not planned."""
         self.failures = 0
-        """How often in a row it has failed."""
+        """Number of failures in a row."""
         self._timing = timing
 
     def plan(self, now: float) -> float:
