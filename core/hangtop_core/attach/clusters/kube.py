@@ -13,7 +13,7 @@ from hangtop_core.attach.clusters.pod_retries import without_earlier
 from hangtop_core.attach.clusters.pods import NAME, Pod, PodList
 from hangtop_core.attach.ways import subprocesses
 from hangtop_core.attach.ways.command import CommandLauncher, Template
-from hangtop_core.attach.ways.reasons import COMMANDS, Fix, Known
+from hangtop_core.attach.ways.reasons import COMMANDS, Fix, KnownEnding
 from hangtop_core.attach.ways.targets import MAX_NODES
 from hangtop_core.errors import UsageError
 from hangtop_core.text.clean import clean, plural
@@ -58,7 +58,7 @@ _FAILURES = (
     ),
 )
 _ENDINGS = (
-    Known(
+    KnownEnding(
         re.compile(r"Error from server \(Forbidden\): (.{1,200})"),
         "denied",
         r"you may not execute anything in it: \1",
@@ -67,21 +67,23 @@ _ENDINGS = (
             ("kubectl", "auth", "can-i", "create", "pods/exec"),
         ),
     ),
-    Known(
+    KnownEnding(
         re.compile(r"Unauthorized|must be logged in"),
         "denied",
         "the cluster does not accept your login",
         Fix("log in to it again; this has to work", ("kubectl", "get", "pods")),
     ),
-    Known(re.compile(r'pods "[^"]*" not found'), "unreachable", "its pod is gone", retry=True),
-    Known(re.compile(r"in a completed pod"), "unreachable", "its pod has ended"),
-    Known(
+    KnownEnding(
+        re.compile(r'pods "[^"]*" not found'), "unreachable", "its pod is gone", retry=True
+    ),
+    KnownEnding(re.compile(r"in a completed pod"), "unreachable", "its pod has ended"),
+    KnownEnding(
         re.compile(r"not have a host assigned"),
         "unreachable",
         "its pod waits for a node",
         retry=True,
     ),
-    Known(
+    KnownEnding(
         re.compile(r"container not found|is not running|not created|is waiting to start"),
         "unreachable",
         "its container does not run",

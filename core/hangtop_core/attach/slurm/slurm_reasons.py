@@ -14,7 +14,7 @@ from hangtop_core.attach.ways.reasons import (
     NODE,
     Context,
     Fix,
-    Known,
+    KnownEnding,
     Slot,
     explain_login,
     filled,
@@ -59,9 +59,9 @@ def _row(
     *,
     again: bool = False,
     gone: bool = False,
-) -> Known:
+) -> KnownEnding:
     state: NodeState = "unreachable" if again or gone else "denied"
-    return Known(re.compile(pattern, re.IGNORECASE), state, reason, fix, again)
+    return KnownEnding(re.compile(pattern, re.IGNORECASE), state, reason, fix, again)
 
 
 TABLE = (
