@@ -42,7 +42,7 @@ MAX_LOGS = 16
 """Maximum requests for logs that wait for one node; the others are made again later."""
 
 
-class _ByItself:
+class _Unattended:
     """Unattended requests to one node."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Collector:
         self._timing = timing
         self._by_conn: dict[int, Link] = {}
         self._ticked = self._late = self._next_look = 0.0
-        self._by_itself: dict[str, _ByItself] = defaultdict(_ByItself)
+        self._unattended: dict[str, _Unattended] = defaultdict(_Unattended)
         self._boot_id = boot_id()
 
     # Nodes
@@ -173,36 +173,36 @@ class Collector:
         """Watch a node whose probe has said hello."""
         same = hello.boot_id is not None and hello.boot_id == self._boot_id
         self.store.connected(link.name, hello.clock, same, now.epoch)
-        self._by_itself[link.name].busy.clear()
+        self._unattended[link.name].busy.clear()
         self._start_next(now)
         self._watching.begin(link, now)
 
-    # Requests without anybody's doing
+    # Unattended requests
 
     def may_ask(self, link: Link) -> bool:
         """Return whether a node answers, has rested, and has no unattended request."""
-        own = self._by_itself[link.name]
+        own = self._unattended[link.name]
         return link.can_ask and self.now.mono >= own.rests_until and not own.busy
 
     def busy(self, name: str) -> AbstractSet[str]:
         """Return the unattended requests of a node by name."""
-        own = self._by_itself[name]
+        own = self._unattended[name]
         return own.busy | ({"log"} if own.logs else frozenset())
 
-    def ask_by_itself(
+    def ask_unattended(
         self, link: Link, ask: Ask, summary: Callable[[object], None] | None = None
     ) -> None:
         """Make an unattended request; meanwhile no round of requests begins."""
         if ask.op in link.unsupported:
             return
-        own = self._by_itself[link.name]
+        own = self._unattended[link.name]
         own.busy.add(ask.op)
         own.rests_until = self.now.mono + link.timing.rest
         self.ask(link, ask, lambda _: own.busy.discard(ask.op), summary)
 
     def read_log(self, link: Link, ask: Ask) -> None:
         """Read logs beside the rounds, one at a time per node: slow files delay no stacks."""
-        waiting = self._by_itself[link.name].logs
+        waiting = self._unattended[link.name].logs
         if len(waiting) < MAX_LOGS:
             waiting.append(ask)
         if len(waiting) == 1:

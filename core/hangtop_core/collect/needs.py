@@ -97,7 +97,7 @@ class Needs:
         if ask.op == "log":
             self._collector.read_log(link, ask)
         else:
-            self._collector.ask_by_itself(link, ask)
+            self._collector.ask_unattended(link, ask)
         return _with(need, "asked")
 
     def _stands(self, need: Need, begun: _Begun, now: float) -> Need:

@@ -44,7 +44,7 @@ class Nodes(Protocol):
     def may_ask(self, link: Link) -> bool:
         """Return whether a node may get a request now."""
 
-    def ask_by_itself(
+    def ask_unattended(
         self, link: Link, ask: Ask, summary: Callable[[object], None] | None = None
     ) -> None:
         """Make an unattended request."""
@@ -112,7 +112,7 @@ class Rounds:
         read_at = min(view.at, now)
         outliers = self._outliers.get(link.name, _NOBODY)
         plan = sampling.plan(view.live.values(), now, rate, outliers, read_at)
-        asks, ask = collector.asks, collector.ask_by_itself
+        asks, ask = collector.asks, collector.ask_unattended
         for pid in plan.renew:
             collector.answers.renew(link.name, pid, read_at)
         if plan.sample:

@@ -145,7 +145,7 @@ class _Keys:
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self._known: dict[tuple[LaunchInfo, str | None, int | None], str] = {}
+        self._cache: dict[tuple[LaunchInfo, str | None, int | None], str] = {}
 
     def of(self, member: Member) -> str:
         """Return the key of a rank's job, as `job_key`."""
@@ -154,9 +154,9 @@ class _Keys:
             return job_key(member, self._places)
         is_local = is_loopback(info.store[0])
         at = info, member.node if is_local else None, member.process.net_ns if is_local else None
-        key = self._known.get(at)
+        key = self._cache.get(at)
         if key is None:
-            key = self._known[at] = job_key(member, self._places)
+            key = self._cache[at] = job_key(member, self._places)
         return key
 
 
@@ -298,7 +298,7 @@ def _newest(members: list[Member]) -> list[Member]:
 
 def _group(key: str, parts: Parts, former: Sequence[Member] = ()) -> Group:
     ranks, launchers = parts.ranks, parts.launchers
-    members = parts.everybody
+    members = parts.members
     processes = _processes(members)
     rank_processes = _processes(ranks)
     master = _most_common([m.info.store for m in members])

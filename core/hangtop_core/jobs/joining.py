@@ -107,7 +107,7 @@ class Parts(Struct):
     unnumbered: list[Member]
 
     @property
-    def everybody(self) -> list[Member]:
+    def members(self) -> list[Member]:
         """Return all processes."""
         return [*self.ranks, *self.launchers, *self.unnumbered]
 
@@ -333,7 +333,7 @@ class _Cluster:
         fit = port or self._numbers.isdisjoint(part.numbers)
         if apart and fit and together < TOGETHER_S and self.parts[0].slurm == part.slurm:
             return True
-        return all(_are_one(part, member) for member in self.parts)
+        return all(_same_job(part, member) for member in self.parts)
 
 
 def _part(key: str, parts: Parts, places: Places) -> tuple[object, _Part | None]:
@@ -388,7 +388,7 @@ def _node_launchers(parts: Parts) -> list[Member]:
     ]
 
 
-def _are_one(left: _Part, right: _Part) -> bool:
+def _same_job(left: _Part, right: _Part) -> bool:
     if left.slurm != right.slurm:
         return False
     apart = left.nodes.isdisjoint(right.nodes) and not left.one_node and not right.one_node

@@ -19,13 +19,13 @@ class Lately(Struct, frozen=True, gc=False):
     """Length of the window in seconds."""
 
 
-class Looker:
+class ActivityWindow:
     """Compute the activity window from two alternating marks."""
 
-    __slots__ = ("_left", "_marks", "told")
+    __slots__ = ("_left", "_marks", "recent")
 
     def __init__(self) -> None:
-        self.told: Lately | None = None
+        self.recent: Lately | None = None
         self._left = 0
         self._marks: list[tuple[float, float, int]] = []
 
@@ -42,4 +42,4 @@ class Looker:
         since, before, left = marks[0]
         if at - since >= SPAN_S:
             share = round(max(cpu_s - before, 0.0) / (at - since), 2)
-            self.told = Lately(share, self._left - left, round(at - since))
+            self.recent = Lately(share, self._left - left, round(at - since))

@@ -57,7 +57,7 @@ MetersPart: Any = msgspec.defstruct(
 """The meters of one update: only changed fields are sent."""
 
 
-def told(part: Any, names: Iterable[str]) -> dict[str, Any]:
+def sent_values(part: Any, names: Iterable[str]) -> dict[str, Any]:
     """Return the values of a `MetersPart` by name; ``names`` are the fields that were sent."""
     return {name: value for name in names if (value := getattr(part, name, UNSET)) is not UNSET}
 

@@ -50,16 +50,16 @@ class Recurring:
         """
         self._for_ranks = for_ranks
 
-    def left(self, began: float, seen: float, ended: float) -> None:
+    def left(self, began: float, last_resting: float, ended: float) -> None:
         """Note that the main thread has left a wait.
 
         Args:
             began: when the thread last ran before the wait.
-            seen: when the thread was last seen not to have run since.
+            last_resting: when the thread was last seen not to have run since.
             ended: when the thread ran again.
         """
         lasted = ended - began
-        if lasted < SHORT_S or seen - began < MEASURED * lasted or self._for_ranks is None:
+        if lasted < SHORT_S or last_resting - began < MEASURED * lasted or self._for_ranks is None:
             return
         self.waits = (*self.waits[1 - KEPT :], Wait(began, ended, self._for_ranks))
 

@@ -99,11 +99,11 @@ class Node(Struct, frozen=True, gc=False):
     shm_total: int | None = None
     shm_free: int | None = None
     memory_full: float | None = None
-    """Percent of the last 10 s in which no process could run for lack of memory (Linux PSI)."""
+    """Percent of the last 10 s in which no process could run because memory was short (Linux PSI)."""
     io_full: float | None = None
     """Percent of the last 10 s in which no process could run for I/O (Linux PSI)."""
     oom_kills: int | None = None
-    """Processes that the kernel killed for lack of memory since boot."""
+    """Processes that the OOM killer has ended since boot."""
     oom_killed_at: float | None = None
     """When that number was last seen to grow."""
     cgroups: Annotated[tuple[Cgroup, ...], Meta(max_length=256)] = ()

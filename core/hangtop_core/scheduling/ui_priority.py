@@ -42,9 +42,9 @@ class UiPriority:
         if self._first is not None:
             self._rests.clear()
 
-    def rest(self, most_s: float) -> None:
-        """Wait until the thread with priority has no work, for ``most_s`` seconds at most."""
-        self._rests.wait(most_s)
+    def rest(self, limit_s: float) -> None:
+        """Wait until the thread with priority has no work, for ``limit_s`` seconds at most."""
+        self._rests.wait(limit_s)
 
     def end(self) -> None:
         """Note that the thread with priority waits for work."""

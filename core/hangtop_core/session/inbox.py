@@ -26,7 +26,7 @@ class Inbox:
         self._goes_first = goes_first
         self._came: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self._first: deque[Item] = deque()
-        self._others: deque[Item] = deque()
+        self._normal: deque[Item] = deque()
         self.put = self._came.put
 
     def take(self, timeout: float = 0.0, *, first_only: bool = False) -> Item | None:
@@ -40,17 +40,17 @@ class Inbox:
                 self._sort(self._came.get())
             if self._first:
                 return self._first.popleft()
-            if self._others and not first_only:
-                return self._others.popleft()
+            if self._normal and not first_only:
+                return self._normal.popleft()
             try:
                 self._sort(self._came.get(timeout=max(until - time.monotonic(), 0.0)))
             except queue.Empty:
                 return None
 
     def _sort(self, item: Item) -> None:
-        (self._first if self._goes_first(item) else self._others).append(item)
+        (self._first if self._goes_first(item) else self._normal).append(item)
 
     @property
     def empty(self) -> bool:
         """Return whether the queue is empty."""
-        return not (self._first or self._others) and self._came.empty()
+        return not (self._first or self._normal) and self._came.empty()

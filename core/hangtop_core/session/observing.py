@@ -239,16 +239,16 @@ def lacks_answers(job: Job, update: Update) -> bool:
     """Return whether a rank may still give its first stack, or its non-finite values."""
     return any(
         rank.sample is None or (VARIABLE in rank.process.env and rank.numerics is None)
-        for rank in _that_answer(job, update)
+        for rank in _reachable_ranks(job, update)
     )
 
 
 def lacks_stacks(job: Job, update: Update) -> bool:
     """Return whether a rank may still give its first stack."""
-    return any(rank.sample is None for rank in _that_answer(job, update))
+    return any(rank.sample is None for rank in _reachable_ranks(job, update))
 
 
-def _that_answer(job: Job, update: Update) -> list[Rank]:
+def _reachable_ranks(job: Job, update: Update) -> list[Rank]:
     """Return the ranks of a job that can answer requests."""
     now = follow(job, update.snapshot)
     ready = {node.name for node in update.snapshot.nodes if node.state == "ready"}

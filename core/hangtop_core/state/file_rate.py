@@ -19,7 +19,7 @@ _MAX_POINTS = 32
 """Maximum number of readings in that time."""
 
 
-class Way:
+class FileRate:
     """The rate at which a process advances in the file that it reads or writes."""
 
     __slots__ = ("_points", "moved_at", "rate")

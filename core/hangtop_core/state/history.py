@@ -29,41 +29,41 @@ class History:
 
     def __init__(self, pictures: Sequence[Update] = ()) -> None:
         """Begin with some snapshots, all of which are kept."""
-        self._pictures = list(pictures)
-        self._costs = [0] * len(self._pictures)
+        self._updates = list(pictures)
+        self._costs = [0] * len(self._updates)
         self._left: list[Rank] = []
         """Ranks of dropped snapshots: to free thousands of them takes a while."""
 
     def __len__(self) -> int:
-        return len(self._pictures)
+        return len(self._updates)
 
     @property
     def pictures(self) -> tuple[Update, ...]:
         """Return all kept snapshots, oldest first."""
-        return tuple(self._pictures)
+        return tuple(self._updates)
 
     def add(self, update: Update) -> None:
         """Keep a snapshot. When there are too many, drop every second one of the older half."""
-        before = self._pictures[-1] if self._pictures else None
+        before = self._updates[-1] if self._updates else None
         if before is update:
             return
         if before is not None and before.snapshot is update.snapshot:
-            self._pictures[-1] = update  # its diagnosis has arrived
+            self._updates[-1] = update  # its diagnosis has arrived
             return
-        if before is not None and len(self._pictures) == 1 and _is_empty(before):
+        if before is not None and len(self._updates) == 1 and _is_empty(before):
             # A state before the first observation is of no use.
-            self._pictures, self._costs = [], []
-        self._pictures.append(update)
+            self._updates, self._costs = [], []
+        self._updates.append(update)
         self._costs.append(_cost(update, before))
-        if len(self._pictures) > MOST or (
-            sum(self._costs) > RANKS_KEPT and len(self._pictures) > LEAST
+        if len(self._updates) > MOST or (
+            sum(self._costs) > RANKS_KEPT and len(self._updates) > LEAST
         ):
-            pinned = _verdict_times(update) | _last_of_attempts(self._pictures)
-            self._thin_out(len(self._pictures) // 2, pinned)
+            pinned = _verdict_times(update) | _last_of_attempts(self._updates)
+            self._thin_out(len(self._updates) // 2, pinned)
 
     def _thin_out(self, half: int, pinned: frozenset[float]) -> None:
         """Keep every second snapshot of the older half, and the ``pinned`` ones."""
-        older = self._pictures[:half]
+        older = self._updates[:half]
         kept = [
             update
             for place, update in enumerate(older)
@@ -74,7 +74,7 @@ class History:
                 for job in update.snapshot.jobs:
                     self._left += job.ranks
         del self._left[RANKS_KEPT:]  # in case the freeing is never requested
-        self._pictures[:half] = kept
+        self._updates[:half] = kept
         before_each = (None, *kept)
         self._costs[:half] = map(_cost, kept, before_each)
 
@@ -85,18 +85,18 @@ class History:
 
     def place(self, shown: Update) -> int:
         """Return the number of snapshots before the shown one."""
-        return sum(update.snapshot.at < shown.snapshot.at for update in self._pictures)
+        return sum(update.snapshot.at < shown.snapshot.at for update in self._updates)
 
     def near(self, shown: Update, step: int) -> Update | None:
         """Return the snapshot `step` before (negative) or after the shown one, or None."""
         later = [
-            i for i, update in enumerate(self._pictures) if update.snapshot.at > shown.snapshot.at
+            i for i, update in enumerate(self._updates) if update.snapshot.at > shown.snapshot.at
         ]
         if step > 0:
-            place = (later[0] if later else len(self._pictures)) + step - 1
+            place = (later[0] if later else len(self._updates)) + step - 1
         else:
             place = self.place(shown) + step
-        return self._pictures[place] if 0 <= place < len(self._pictures) else None
+        return self._updates[place] if 0 <= place < len(self._updates) else None
 
 
 def _verdict_times(update: Update) -> frozenset[float]:

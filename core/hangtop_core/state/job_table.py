@@ -37,7 +37,7 @@ class JobTable:
         self._ranks: dict[str, list[Tracked]] = {}
         """Ranks of each group, in its order."""
         self._by_identity: dict[tuple[str, int, int], Tracked] = {}
-        self._seen = 0
+        self._last_count = 0
         """Number of processes at the last snapshot."""
         self._jobs: dict[str, Job] = {}
         self._changed: set[str] = set()
@@ -62,7 +62,7 @@ class JobTable:
 
     def publish(self, nodes: Collection[NodeView]) -> tuple[Job, ...]:
         """Return the present jobs."""
-        self._seen = len(self._by_identity)
+        self._last_count = len(self._by_identity)
         if self.regroup:
             self._group(nodes)
         for group in self._groups:
@@ -79,7 +79,7 @@ class JobTable:
     @property
     def growth(self) -> float:
         """Return the number of processes divided by that of the last snapshot that had any."""
-        return len(self._by_identity) / self._seen if self._seen else 1.0
+        return len(self._by_identity) / self._last_count if self._last_count else 1.0
 
     def outlier_ranks(self, stacks: StackTable) -> dict[str, frozenset[int]]:
         """Return by node the pids of ranks whose main stack few others of their job share."""

@@ -9,7 +9,7 @@ import msgspec
 
 from hangtop_core.analysis.waking import met_asleep
 from hangtop_core.jobs.joining import launch_info
-from hangtop_core.model.activity_window import Looker
+from hangtop_core.model.activity_window import ActivityWindow
 from hangtop_core.model.meters import (
     grown,
     io_bytes,
@@ -23,7 +23,7 @@ from hangtop_core.model.rankstates import rank_state
 from hangtop_core.model.recurring import Recurring
 from hangtop_core.model.samples import continued, with_native_frames
 from hangtop_core.model.snapshot import DescriptorTable, Process, Rank, Recorder, StackSample
-from hangtop_core.state.file_rate import IO_NOISE, MUCH, MUCH_READ, Way
+from hangtop_core.state.file_rate import IO_NOISE, MUCH, MUCH_READ, FileRate
 from hangtop_core.state.while_loops import Home, Whiles
 
 if TYPE_CHECKING:
@@ -70,11 +70,11 @@ class Tracked:
     # fmt: off
     __slots__ = (
         "_built", "_disturbed", "_home", "_points", "attempts", "children", "computed_at",
-        "cpu_share", "descriptors", "flowed_at", "full_sample_at", "info", "io_moved_at",
-        "left_at", "looker", "main_cpu_share", "moved_at", "moving_samples", "node", "numerics",
-        "numerics_asked", "parent", "printed_at", "process", "ras", "read_at", "recorder",
-        "recorder_asked", "recurring", "sample", "serves", "settled", "slept", "way", "whiles",
-        "worked_at", "wrote_at",
+        "cpu_share", "descriptors", "file_rate", "flowed_at", "full_sample_at", "info",
+        "io_moved_at", "left_at", "main_cpu_share", "moved_at", "moving_samples", "node",
+        "numerics", "numerics_asked", "parent", "printed_at", "process", "ras", "read_at",
+        "recorder", "recorder_asked", "recurring", "sample", "serves", "settled", "slept", "whiles",
+        "window", "worked_at", "wrote_at",
     )
     # fmt: on
 
@@ -94,8 +94,8 @@ class Tracked:
         self.read_at: float | None = None
         self.worked_at: float | None = None
         self.computed_at: float | None = None
-        self.way = Way()
-        self.looker = Looker()
+        self.file_rate = FileRate()
+        self.window = ActivityWindow()
         self.recurring = Recurring()
         self.flowed_at: dict[int, float] = {tid: at for tid, _ in process.flows}
         self.cpu_share: float | None = None
@@ -152,7 +152,7 @@ class Tracked:
         until += WAKE_GRACE
         self._disturbed = tuple((since, min(end, until)) for since, end in self._disturbed)
 
-    def _by_itself(self, at: float) -> bool:
+    def _undisturbed(self, at: float) -> bool:
         return not any(since <= at <= until for since, until in self._disturbed)
 
     def touch(self) -> None:
@@ -176,7 +176,7 @@ class Tracked:
         if old.meters.rss != new.meters.rss:
             self.whiles.forget()
         if "file" in changes:
-            self.way.see(old.file, new.file, at, before)
+            self.file_rate.see(old.file, new.file, at, before)
         if "flows" in changes:
             self._see_flows(old, new, at)
         if not changed and only_waited(old.meters, new.meters):
@@ -211,10 +211,10 @@ class Tracked:
         if old is None:
             return news
         work = WORK_NS * max((at - before) / WORK_GAP, 1.0)
-        if grown(old.main_cpu_ns, new.main_cpu_ns) > work and self._by_itself(at):
+        if grown(old.main_cpu_ns, new.main_cpu_ns) > work and self._undisturbed(at):
             self.worked_at = at
             news = True
-        if grown(old.main_read_bytes, new.main_read_bytes) and self._by_itself(at):
+        if grown(old.main_read_bytes, new.main_read_bytes) and self._undisturbed(at):
             self.recurring.read(at)
             news = True
         return (at > before and self._see_io(old, new, at, at - before)) or news
@@ -224,7 +224,7 @@ class Tracked:
         moved = moved_at(old, new, at)
         if moved is None or (
             self.moved_at is not None
-            and (moved <= self.moved_at + MOVE_JITTER or not self._by_itself(moved))
+            and (moved <= self.moved_at + MOVE_JITTER or not self._undisturbed(moved))
         ):
             return False
         self.moved_at = moved
@@ -232,7 +232,7 @@ class Tracked:
             if self.left_at is not None:
                 self.recurring.left(self.left_at, before, moved)
             self.left_at = moved
-            self.looker.leaves()
+            self.window.leaves()
         return True
 
     def _see_io(self, old: Meters, new: Meters, at: float, span: float) -> bool:
@@ -253,7 +253,7 @@ class Tracked:
     def pass_time(self, at: float) -> None:
         """Note the counters at ``at``, changed or not, and compute the shares."""
         meters = self.process.meters
-        self.looker.see(at, meters.cpu_s)
+        self.window.see(at, meters.cpu_s)
         points = self._points
         points.append(point(at, meters))
         while len(points) > 2 and (
@@ -378,12 +378,12 @@ class Tracked:
                 read_at=self.read_at,
                 worked_at=self.worked_at,
                 computed_at=self.computed_at,
-                file_moved_at=self.way.moved_at,
-                file_rate=self.way.rate,
+                file_moved_at=self.file_rate.moved_at,
+                file_rate=self.file_rate.rate,
                 flowed_at=_flows(self, children),
                 cpu_share=self.cpu_share,
                 main_cpu_share=self.main_cpu_share,
-                lately=self.looker.told,
+                lately=self.window.recent,
             )
         return self._built
 

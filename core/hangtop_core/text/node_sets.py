@@ -182,7 +182,7 @@ def _take_in(match: re.Match[str]) -> str:
     for span in match[2].split(","):
         bounds = _RANGE.fullmatch(span)
         if bounds is None:
-            return match[0]  # it is told as in any other set
+            return match[0]  # reported as in any other set
         first, last, step = bounds[1], bounds[2] or bounds[1], bounds[3]
         if len(first) == len(last):
             parts.append(digits + span.replace("-", f"-{digits}"))

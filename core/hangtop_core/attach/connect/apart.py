@@ -87,7 +87,7 @@ class ApartEngine:
         """``sink`` gets every event, on a thread of this class; it must not block or raise."""
         self._sink = sink
         self._lock = threading.Lock()
-        self._house: _House | None = None
+        self._process: _EngineProcess | None = None
         self._last = 0
         self._open: set[int] = set()
         self._pids: dict[int, int] = {}
@@ -99,15 +99,15 @@ class ApartEngine:
         """Start the process, which loads meanwhile."""
         allow_descriptors()  # each ssh has a log here: see `ssh.OwnWords`
         with self._lock, contextlib.suppress(OSError):  # reported by the first connection
-            self._housed()
+            self._running_process()
 
     def stop(self, timeout: float = 5.0) -> None:
         """Kill every connection, and end the process."""
         with self._lock:
             self._stopped = True
-            house = self._house
-        if house is not None:
-            house.end(timeout)
+            process = self._process
+        if process is not None:
+            process.end(timeout)
 
     def open(self, node: str, argv: Sequence[str], errors: bool = False) -> int:
         """Start ``argv`` and return its number; a start that fails is a `Closed` event."""
@@ -118,7 +118,7 @@ class ApartEngine:
                 self._open.add(conn)
                 order = json.dumps([node, *map(os.fsdecode, argv)]).encode()
                 try:
-                    self._housed().order(b"E" if errors else b"O", conn, order)
+                    self._running_process().order(b"E" if errors else b"O", conn, order)
                 except OSError as error:
                     self._unstarted(conn, error)
         return conn
@@ -158,14 +158,14 @@ class ApartEngine:
 
     def _order(self, what: bytes, conn: int, data: bytes = b"") -> None:
         with self._lock:
-            if self._house is not None and (conn in self._open or not conn):
-                self._house.order(what, conn, data)
+            if self._process is not None and (conn in self._open or not conn):
+                self._process.order(what, conn, data)
 
-    def _housed(self) -> _House:
-        if self._house is None:
-            self._house = _House(self._came, self._ended)
+    def _running_process(self) -> _EngineProcess:
+        if self._process is None:
+            self._process = _EngineProcess(self._came, self._ended)
             self._rest = 0.0
-        return self._house
+        return self._process
 
     def _unstarted(self, conn: int, error: OSError) -> None:
         self._open.discard(conn)
@@ -183,11 +183,11 @@ class ApartEngine:
             kind = Lines if what == b"L" else Errors
             self._sink(kind(conn, data.split(b"\n"), len(data) + 1))
 
-    def _ended(self, house: _House) -> None:
+    def _ended(self, process: _EngineProcess) -> None:
         """Close the open connections: their process has ended."""
         with self._lock:
-            if self._house is house:
-                self._house = None
+            if self._process is process:
+                self._process = None
             left = sorted(self._open)
         for conn in left:
             self._close(conn, Closed(conn, None, _ENDED))
@@ -202,11 +202,11 @@ class ApartEngine:
         self._sink(closed)
 
 
-class _House:
+class _EngineProcess:
     """A process with an engine in it, a thread that writes to it, and one that reads."""
 
     def __init__(
-        self, came: Callable[[bytes, int, bytes], None], ended: Callable[[_House], None]
+        self, came: Callable[[bytes, int, bytes], None], ended: Callable[[_EngineProcess], None]
     ) -> None:
         self._came, self._ended = came, ended
         folders = {
@@ -278,7 +278,7 @@ def _frames(fd: int) -> Iterator[_Frame]:
         del held[:at]
 
 
-class _Telling(PipeEngine):
+class _ServedEngine(PipeEngine):
     """An engine within the process."""
 
     output_lock = threading.Lock()
@@ -315,7 +315,7 @@ class _Telling(PipeEngine):
         # work.
         whole, self._unsaid = memoryview(self._unsaid), bytearray()
         # If the reader is gone, orders end, too.
-        with self.said, contextlib.suppress(BrokenPipeError):
+        with self.output_lock, contextlib.suppress(BrokenPipeError):
             while whole:
                 whole = whole[os.write(1, whole) :]
 
@@ -323,7 +323,7 @@ class _Telling(PipeEngine):
 def serve() -> None:
     """Run the engine's process: orders on standard input, events on standard output."""
     allow_descriptors()
-    engines = [_Telling() for _ in range(ENGINES)]
+    engines = [_ServedEngine() for _ in range(ENGINES)]
     for engine in engines:
         engine.start()
     for what, conn, data in _frames(0):
@@ -336,7 +336,7 @@ def serve() -> None:
         engine.stop()
 
 
-def _obey(engine: _Telling, what: bytes, conn: int, data: bytes) -> None:
+def _obey(engine: _ServedEngine, what: bytes, conn: int, data: bytes) -> None:
     if what in (b"O", b"E"):
         node, *argv = json.loads(data)
         engine.open_as(conn, node, argv, what == b"E")

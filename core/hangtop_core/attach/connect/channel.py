@@ -33,10 +33,10 @@ class Shared(Protocol):
     def opening(self) -> bytes:
         """Return the data that are written to the command first, as they are."""
 
-    def said(self, line: bytes) -> Part | None:
+    def output_part(self, line: bytes) -> Part | None:
         """Return the node's part in a line of standard output; None for no node."""
 
-    def complained(self, line: bytes) -> Part | None:
+    def error_part(self, line: bytes) -> Part | None:
         """Return the node's part in a line of standard error; None for all nodes."""
 
     def frame(self, nodes: Sequence[str], data: bytes | None) -> bytes:
@@ -87,7 +87,7 @@ class Action(NamedTuple):
     """Seconds that the command may take."""
     what: str
     """Description of the command, for the log of commands."""
-    said: Sequence[str]
+    outcomes: Sequence[str]
     """How it ended, or why it is not used, for the log of commands."""
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _LIBC = ctypes.CDLL(None)
 _SETSIGDEF, _SETSID = 0x04, 0x80
 """POSIX_SPAWN_SETSIGDEF and POSIX_SPAWN_SETSID in <spawn.h> of glibc and of musl."""
-_ROOM = 1024
+_STRUCT_BYTES = 1024
 """Bytes for one of the opaque structures; the largest has 336."""
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores, and that programs expect at their default."""
@@ -37,7 +37,7 @@ def spawn(argv: Sequence[str], streams: Sequence[int], closed: Iterable[int]) ->
     words, environ = [os.fsencode(word) for word in argv], os.environb.copy()
     if any(b"\0" in word for word in words):
         raise OSError(errno.EINVAL, "a zero byte in an argument")
-    actions, pid = ctypes.create_string_buffer(_ROOM), ctypes.c_int()
+    actions, pid = ctypes.create_string_buffer(_STRUCT_BYTES), ctypes.c_int()
     _check(_LIBC.posix_spawn_file_actions_init(actions))
     try:
         for to, fd in enumerate(streams):
@@ -59,8 +59,8 @@ def spawn(argv: Sequence[str], streams: Sequence[int], closed: Iterable[int]) ->
 
 @cache
 def _attributes() -> ctypes.Array[ctypes.c_char]:
-    attributes = ctypes.create_string_buffer(_ROOM)
-    signals = ctypes.create_string_buffer(_ROOM)
+    attributes = ctypes.create_string_buffer(_STRUCT_BYTES)
+    signals = ctypes.create_string_buffer(_STRUCT_BYTES)
     _check(_LIBC.posix_spawnattr_init(attributes))
     _LIBC.sigemptyset(signals)
     for number in _IGNORED:

@@ -23,7 +23,7 @@ class Timing(Struct, frozen=True):
     hello: float = 20.0
     """From starting the command to the probe's first message."""
     ship: float = 90.0
-    """Limit instead, once a node has said that it needs components."""
+    """From a node's request for components to the probe's first message."""
     ping: float | None = 5.0
     """Silence after which a node is pinged; None where nothing can be asked, and only silence shows
     a failure. Half of `silence` where the node sends unasked."""

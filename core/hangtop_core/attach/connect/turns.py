@@ -28,7 +28,7 @@ class Turns:
     def may_start(self, link: Link, now: Moment) -> bool:
         """Return whether few enough of its wave are logging in; if so, count it from now."""
         wave = link.launcher.wave
-        free = self._has_room(wave, now)
+        free = self._has_free_slot(wave, now)
         if free:
             self._going[wave.name][link.name] = link
             self._waiting[wave.name].pop(link.name, None)
@@ -40,7 +40,7 @@ class Turns:
         """Note that a link is logging in no more."""
         self._going[link.launcher.wave.name].pop(link.name, None)
 
-    def _has_room(self, wave: Wave, now: Moment) -> bool:
+    def _has_free_slot(self, wave: Wave, now: Moment) -> bool:
         going = self._going[wave.name]
         if len(going) >= wave.at_once and now.mono - self._looked.get(wave.name, 0.0) >= LOOK_S:
             self._looked[wave.name] = now.mono
@@ -53,7 +53,7 @@ class Turns:
         for waiting in list(self._waiting.values()):
             while waiting:
                 link = next(iter(waiting.values()))
-                if link.waits and not self._has_room(link.launcher.wave, now):
+                if link.waits and not self._has_free_slot(link.launcher.wave, now):
                     break
                 del waiting[link.name]
                 if link.waits:

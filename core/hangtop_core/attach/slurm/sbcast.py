@@ -76,7 +76,7 @@ class Carrier:
         self._bulk: _Bulk | None = None
         self._file: IO[bytes] | None = None
         self._write = b""
-        self._said: list[str] = []
+        self._outcomes: list[str] = []
 
     def waits(self, node: str, data: bytes) -> bool:
         """Return whether ``data`` is yet to be brought to this node by sbcast."""
@@ -112,7 +112,7 @@ class Carrier:
                 bulk.took.add(node)
             else:
                 bulk.refused.add(node)
-                self._said.append(f"{node}: {why}; {INSTEAD}")
+                self._outcomes.append(f"{node}: {why}; {INSTEAD}")
 
     def act(self, mono: float) -> Action:
         """Return the work that is due."""
@@ -129,7 +129,7 @@ class Carrier:
             elif mono - bulk.heard > ROOM_S:
                 self._fail(bulk, f"no answer from {nodesets.fold(missing)}")
         write, self._write = self._write, b""
-        outcomes, self._said = self._said, []
+        outcomes, self._outcomes = self._outcomes, []
         what = f"sbcast of {len(bulk.data) / 1e6:.1f} MB" if bulk is not None else ""
         return Action(write, argv, SEND_S, what, outcomes)
 
@@ -169,7 +169,7 @@ class Carrier:
         bulk.state, bulk.index = "sent", len(self._kept)
         digest = hashlib.sha256(bulk.data).hexdigest()
         self._announce({"size": len(bulk.data), "sha256": digest})
-        self._said.append("done")
+        self._outcomes.append("done")
         return []
 
     def _close(self) -> None:
@@ -187,7 +187,7 @@ class Carrier:
         """Let the data go through srun's input; rooms are removed."""
         bulk.state = "failed"
         self._announce(None)
-        self._said.append(f"{why}; {then}")
+        self._outcomes.append(f"{why}; {then}")
 
 
 def _frame(kind: str, data: bytes) -> bytes:

@@ -120,7 +120,7 @@ class SrunChannel:
         return BroadcastStep(nodes, argv, self._job.id + component if ours else None)
 
     def leave(self, node: str) -> None:
-        """Remove a node from those waited for."""
+        """Do not wait for this node any more."""
         self.nodes -= {node}
 
 
@@ -138,7 +138,7 @@ class BroadcastStep:
         """Data that relays keep, in their order."""
         self._carrier = Carrier(job, nodes, self._kept) if job is not None else None
 
-    def said(self, line: bytes) -> Part | None:
+    def output_part(self, line: bytes) -> Part | None:
         """Return the node's part in a line, by its label; learn which task is on which node."""
         label = _LABEL.match(line)
         if label is None:
@@ -160,7 +160,7 @@ class BroadcastStep:
             self._carrier.heard(node, message)
         return None
 
-    def complained(self, line: bytes) -> Part | None:
+    def error_part(self, line: bytes) -> Part | None:
         """Return the node's part in a line of standard error."""
         exited = _EXITED.match(line)
         if exited is not None:
@@ -245,7 +245,7 @@ class SrunLauncher:
 
     @property
     def by_hand(self) -> ByHand:
-        """Return a step for a person, beside those of the job."""
+        """Return how a person starts a step beside those of the job."""
         options = ["--job", self._job.name, "-w", self._node, "--via", "srun"]
         return ByHand((*self._step(), "sh", "-c"), tuple(options))
 

@@ -20,7 +20,7 @@ ENOUGH = 3
 """Number of nodes closed to ssh after which others are not tried by ssh any more."""
 
 
-class Doors:
+class SshRefusals:
     """Results of ssh for all nodes of a job together."""
 
     def __init__(self) -> None:
@@ -30,17 +30,17 @@ class Doors:
 class EitherLauncher:
     """One node: by the first launcher until that is refused, then by the second."""
 
-    def __init__(self, first: Launcher, second: Launcher, doors: Doors) -> None:
+    def __init__(self, first: Launcher, second: Launcher, refusals: SshRefusals) -> None:
         self._first = first
         self._second = second
-        self._doors = doors
+        self._refusals = refusals
         self._began = False
         self._closed: str | None = None
         """Why the first launcher is refused."""
 
     @property
     def _now(self) -> Launcher:
-        if self._closed is None and not self._began and self._doors.closed >= ENOUGH:
+        if self._closed is None and not self._began and self._refusals.closed >= ENOUGH:
             self._closed = f"{self._first.via}: closed on other nodes"
         return self._first if self._closed is None else self._second
 
@@ -101,5 +101,5 @@ class EitherLauncher:
         if ending.state not in ("unreachable", "denied"):
             return ending
         self._closed = f"{now.via}: {clean(ending.reason, 120)}"
-        self._doors.closed += 1
+        self._refusals.closed += 1
         return Ending("connecting", f"{self._closed}; by {self._second.via} instead", True)

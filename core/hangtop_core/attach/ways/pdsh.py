@@ -106,7 +106,7 @@ class PdshRun:
         self._written = {node: wire.Reader() for node in nodes}
         self._number = 0
 
-    def said(self, line: bytes) -> Part | None:
+    def output_part(self, line: bytes) -> Part | None:
         """Return the node's part of a line, by label; pdsh omits a domain that all nodes share."""
         label, colon, text = line.partition(b": ")
         node = self._labels.get(label.decode("utf-8", "replace")) if colon else None
@@ -127,7 +127,7 @@ class PdshRun:
             del self._readers[node]
             self._hosts[node] = str(hello.get("hostname"))
 
-    def complained(self, line: bytes) -> Part | None:
+    def error_part(self, line: bytes) -> Part | None:
         """Return the node's part of a complaint by pdsh or a shell; it may say that it is done."""
         match = _UNRESOLVED.match(line) or _FROM_PDSH.match(line)
         label = match[1] if match else line.partition(b": ")[0]

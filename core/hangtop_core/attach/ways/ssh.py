@@ -141,14 +141,14 @@ class Jumps:
 
     def __init__(self, user: str | None) -> None:
         self._user = user
-        self._known: dict[str, str | None] = {}
+        self._cache: dict[str, str | None] = {}
 
     def of(self, node: str) -> str | None:
         """Return the jump host or proxy command of a node, or None."""
         kind = re.sub(r"\d+", "0", node)
-        if kind not in self._known:
-            self._known[kind] = jump_of(settings(node, self._user))
-        return self._known[kind]
+        if kind not in self._cache:
+            self._cache[kind] = jump_of(settings(node, self._user))
+        return self._cache[kind]
 
 
 def jump_of(values: Mapping[str, str]) -> str | None:
@@ -255,7 +255,7 @@ class SshLauncher:
 
     @property
     def wave(self) -> Wave:
-        """Return a low limit behind a jump host, whose sshd counts all logins as its own."""
+        """Return the login limit: low behind a jump host, whose sshd counts all of them."""
         if self._jump is not None:
             at_once = min(self._login.fanout, AT_ONCE_BEHIND_A_JUMP)
             return Wave(f"jump {self._jump}", at_once, self._login.connect_timeout + 5)

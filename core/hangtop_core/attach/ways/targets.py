@@ -132,8 +132,8 @@ class Names:
 
     def __init__(self) -> None:
         self.nodes: dict[str, None] = {}
-        self._known: dict[str, tuple[str, ...]] = {}
-        self._room = MAX_NAMES
+        self._expanded: dict[str, tuple[str, ...]] = {}
+        self._names_left = MAX_NAMES
 
     def add(self, expression: str, what: str) -> tuple[str, ...]:
         """Add and return the nodes of a set; the same set again costs nothing.
@@ -141,10 +141,10 @@ class Names:
         Raises:
             UsageError: it is no set of nodes, or there are too many nodes or names in all.
         """
-        if expression not in self._known:
-            self._known[expression] = expand(expression, what)
-            self.take(self._known[expression], what)
-        return self._known[expression]
+        if expression not in self._expanded:
+            self._expanded[expression] = expand(expression, what)
+            self.take(self._expanded[expression], what)
+        return self._expanded[expression]
 
     def take(self, nodes: tuple[str, ...], what: str) -> None:
         """Add some nodes.
@@ -153,10 +153,10 @@ class Names:
             UsageError: there are too many in all.
         """
         self.nodes.update(dict.fromkeys(nodes))
-        self._room -= len(nodes)
+        self._names_left -= len(nodes)
         if len(self.nodes) > MAX_NODES:
             raise UsageError(f"{what}: more than {MAX_NODES} nodes in all")
-        if self._room < 0:
+        if self._names_left < 0:
             raise UsageError(
                 f"{what}: more than {MAX_NAMES} names in all, with those that come again",
                 "Name each node once.",

@@ -16,7 +16,7 @@ from hangtop_core.attach.clusters import kube
 from hangtop_core.attach.slurm.slurm import SlurmJob, find_job, own_job, visibility
 from hangtop_core.attach.slurm.srun import srun_launchers
 from hangtop_core.attach.ways.command import EXAMPLE, CommandLauncher, Template
-from hangtop_core.attach.ways.either import Doors, EitherLauncher
+from hangtop_core.attach.ways.either import EitherLauncher, SshRefusals
 from hangtop_core.attach.ways.local import LocalLauncher, is_here
 from hangtop_core.attach.ways.pdsh import PdshChannel, PdshLauncher
 from hangtop_core.attach.ways.ssh import Jumps, Login, SshLauncher
@@ -197,9 +197,9 @@ def _by_ssh(names: Sequence[str], login: Login) -> dict[str, SshLauncher]:
 
 def _by_srun(job: SlurmJob, login: Login, by_ssh: Mapping[str, SshLauncher]) -> dict[str, Launcher]:
     """Return a launcher by srun for each node, combined with ssh where that exists."""
-    doors, has_ssh = Doors(), shutil.which("ssh") is not None
+    refusals, has_ssh = SshRefusals(), shutil.which("ssh") is not None
     return {
-        srun.node: EitherLauncher(by_ssh[srun.node], srun, doors) if has_ssh else srun
+        srun.node: EitherLauncher(by_ssh[srun.node], srun, refusals) if has_ssh else srun
         for srun in srun_launchers(job, login, tuple(by_ssh))
     }
 

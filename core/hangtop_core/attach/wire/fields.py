@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from hangtop_core.attach.wire.messages import MISFITS
 from hangtop_core.attach.wire.strings import ThreadRow, threads
-from hangtop_core.model.meters import MetersPart, told
+from hangtop_core.model.meters import MetersPart, sent_values
 from hangtop_core.model.snapshot import Node, Process
 from hangtop_core.text import fixes
 from hangtop_core.text.clean import Text, clean
@@ -31,7 +31,7 @@ class Fields:
     def __init__(self, types: Mapping[str, Any]) -> None:
         """``types`` maps names of fields to types."""
         self.types = types
-        self._some: Any = msgspec.defstruct(
+        self._partial: Any = msgspec.defstruct(
             "Some", [(name, kind | UnsetType, UNSET) for name, kind in types.items()], gc=False
         )
 
@@ -40,7 +40,7 @@ class Fields:
         if not raw:
             return {}
         try:
-            decoded = msgspec.convert(raw, self._some)
+            decoded = msgspec.convert(raw, self._partial)
         except MISFITS:
             return self._each(raw, wrong)
         if len(raw) > FEW:
@@ -147,7 +147,7 @@ def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any
     if changes.get("denied") is not None:
         changes["denied"] = fixes.denied(*changes["denied"])
     if "meters" in changes:
-        changes["meters"] = told(changes["meters"], raw["meters"])
+        changes["meters"] = sent_values(changes["meters"], raw["meters"])
     if "threads" in changes:
         try:
             changes["threads"] = threads(changes["threads"], strings)

@@ -238,7 +238,7 @@ class Router:
         action = run.shared.act(mono)
         if action.write:
             self._engine.write(run.conn, action.write)
-        for outcome in action.said:
+        for outcome in action.outcomes:
             self._log(run, action.what)
             self._commands.end(run.record, time.time(), outcome)
             run.record = 0
@@ -308,9 +308,9 @@ class Router:
         parts: list[Part] = []
         for line in event.lines:
             if isinstance(event, Errors):
-                part = run.shared.complained(line)
+                part = run.shared.error_part(line)
                 complaints.add(part.node if part is not None else None, line)
-            elif (part := run.shared.said(line)) is None:
+            elif (part := run.shared.output_part(line)) is None:
                 log.info("of no node: %s", clean(line.decode("utf-8", "replace"), 200))
             elif part.line is not None:
                 by_node.setdefault(part.node, []).append(part.line)

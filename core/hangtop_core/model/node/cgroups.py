@@ -22,7 +22,7 @@ class Counts(Struct, frozen=True, gc=False):
     """How often something happened in a cgroup since it was created; memory.events."""
 
     oom_kills: Count | None = None
-    """Its processes that were killed for lack of memory (memory.oom_control); None where this is
+    """Its processes that the OOM killer ended (memory.oom_control); None where this is
     not counted, as in a hierarchy without memory."""
     ooms: Count = 0
     """Times its limit was reached and nothing could be reclaimed. Not in version 1."""
@@ -47,7 +47,7 @@ class Cgroup(Struct, frozen=True, gc=False):
     """Bytes, cached files included, to a fiftieth of the limit. Only where there is a limit."""
     counts: Counts = Counts()
     memory_full: Percent = 0
-    """Percent of the last 10 s in which nothing in it could run for lack of memory."""
+    """Percent of the last 10 s in which nothing in it could run because memory was short."""
     io_full: Percent = 0
     """Percent of the last 10 s in which nothing in it could run for I/O."""
     cpu_some: Percent = 0

@@ -76,7 +76,7 @@ class Place(Struct, frozen=True):
         return "systemd-coredump" in self.handler and "%c" in self.pattern
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """Return the meaning in words, for people."""
         if self.off:
             return "nowhere: core_pattern is empty"

@@ -94,13 +94,13 @@ class Shared:
     """A table that keeps equal parts of all traces once. Used on the session's thread."""
 
     def __init__(self) -> None:
-        self._known: dict[object, object] = {}
+        self._parts: dict[object, object] = {}
 
-    def one(self, part: T) -> T:
+    def share(self, part: T) -> T:
         """Return the equal part that was stored first."""
-        if len(self._known) > MAX_SHARED:
-            self._known.clear()
-        return self._known.setdefault((type(part), part), part)  # type: ignore[return-value]
+        if len(self._parts) > MAX_SHARED:
+            self._parts.clear()
+        return self._parts.setdefault((type(part), part), part)  # type: ignore[return-value]
 
 
 class Unpacker:
@@ -114,7 +114,7 @@ class Unpacker:
 
     def learn(self, parts: Parts) -> None:
         """Store parts that later pieces refer to."""
-        share = self._shared.one
+        share = self._shared.share
         self._calls.update({key: share(Call(*row)) for key, row in parts.calls.items()})
         self._groups.update({key: share(_group(row)) for key, row in parts.groups.items()})
         for key, rows in parts.sites.items():

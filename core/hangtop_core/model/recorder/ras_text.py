@@ -55,7 +55,7 @@ class _Set(Struct):
     members: list[Member] = field(default_factory=list)
 
 
-class _Found(Struct):
+class _Parsed(Struct):
     """Parsed data of one communicator."""
 
     size: int
@@ -105,7 +105,7 @@ def from_text(text: str, at: float = 0.0) -> Ras:
         version=clean(reader.version, 40),
         form="text",
         communicators=(
-            *(communicator.whole(name) for name, communicator in reader.found.items()),
+            *(communicator.whole(name) for name, communicator in reader.parsed.items()),
             *alike,
         ),
         lost=tuple(reader.lost.values()),
@@ -121,11 +121,11 @@ class _Reader:
         self.version: str | None = None
         self.rows: dict[int, tuple[int, int, str, str]] = {}
         """Groups of equal communicators: ranks, count, status, errors."""
-        self.found: dict[str, _Found] = {}
+        self.parsed: dict[str, _Parsed] = {}
         self.lost: dict[tuple[str, int], Lost] = {}
         self.timeouts = 0
         self._title = ""
-        self._now: _Found | None = None
+        self._now: _Parsed | None = None
         self._op = ""
         self._set: _Set | None = None
 
@@ -152,8 +152,8 @@ class _Reader:
         group, _, name, self._title = match.groups()
         row = self.rows.get(int(group))
         self._set, self._now, self._op = None, None, ""
-        if name in self.found or len(self.found) < MAX_COMMUNICATORS:
-            self._now = self.found.setdefault(name, _Found(row[0] if row else 0))
+        if name in self.parsed or len(self.parsed) < MAX_COMMUNICATORS:
+            self._now = self.parsed.setdefault(name, _Parsed(row[0] if row else 0))
 
     def _process(self, match: re.Match[str], line: str) -> None:
         pid, host = int(match[1]), clean(match[2], 80)
@@ -162,7 +162,7 @@ class _Reader:
             member = Member(-1, host, pid, int(gpu[1]) if gpu else -1)
             self.lost[host, pid] = Lost(member, self._title == "DEAD")
 
-    def _inside(self, now: _Found, line: str) -> None:
+    def _inside(self, now: _Parsed, line: str) -> None:
         if match := _DIFFERENT.match(line):
             self._op = "" if match[1] in (None, "collective") else match[1]
         elif match := _LAUNCHED.match(line):
@@ -181,7 +181,7 @@ class _Reader:
         elif match := _RANK.match(line):
             self._rank(now, int(match[1]), match[2])
 
-    def _rank(self, now: _Found, rank: int, text: str) -> None:
+    def _rank(self, now: _Parsed, rank: int, text: str) -> None:
         where, gpu = _PROCESS.search(text), _GPU.search(text)
         member = Member(
             rank,
