@@ -99,9 +99,9 @@ class Node(Struct, frozen=True, gc=False):
     shm_total: int | None = None
     shm_free: int | None = None
     memory_full: float | None = None
-    """Percent of the last 10 s in which no process could run because memory was short (Linux PSI)."""
+    """Percent of the last 10 s in which nothing could run because memory was short (Linux PSI)."""
     io_full: float | None = None
-    """Percent of the last 10 s in which no process could run for I/O (Linux PSI)."""
+    """Percent of the last 10 s in which nothing could run because of I/O (Linux PSI)."""
     oom_kills: int | None = None
     """Processes that the OOM killer has ended since boot."""
     oom_killed_at: float | None = None
