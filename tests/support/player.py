@@ -185,9 +185,14 @@ async def keys(pilot: Pilot[Any], *names: str) -> str:
     await pilot.press(*names)
     await pilot.pause()
     text = ""
-    while text != (text := picture(pilot.app)):
+    while _unplaced(pilot.app) or text != (text := picture(pilot.app)):
         await pilot.pause(0.02)
     return text
+
+
+def _unplaced(app: App[Any]) -> bool:
+    """Whether a widget has yet to be laid out anew: two pictures may be the same until then."""
+    return any(widget._layout_required for widget in app.screen.walk_children(with_self=True))
 
 
 async def settled(pilot: Pilot[Any], holds: Callable[[], bool], limit_s: float = 60.0) -> bool:
