@@ -44,7 +44,7 @@ WORK_NS = 2_000_000
 """CPU time, in nanoseconds between two readings, that is work and not a mere wake-up; more, in
 proportion, where they are more than `WORK_GAP` seconds apart, because wake-ups add up."""
 WORK_GAP = 5.0
-COMPUTES_SHARE, COMPUTES_NS = 0.01, 300_000
+COMPUTES_SHARE, COMPUTES_NS = 0.01, 200_000
 """Minimum cores, and nanoseconds per sleep, of a main thread that computes between its sleeps: to
 poll for a file takes 0.1 ms."""
 MAX_FLOWS = 8192

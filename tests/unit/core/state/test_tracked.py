@@ -39,9 +39,11 @@ def test_time_on_a_cpu_is_work_and_a_wake_up_is_not(
 
 @pytest.mark.parametrize(
     ("ran_ns", "switches", "computes"),
-    # Generates with sleeps of 30 ms; looks for a file as often, or every ms; asks a service.
+    # Generates with sleeps of 30 ms, or 10 ms on a fast processor; looks for a file as often, or
+    # every ms; asks a service.
     [
         (80_000_000, 155, True),
+        (130_000_000, 485, True),
         (10_000_000, 160, False),
         (120_000_000, 4000, False),
         (20_000_000, 49, False),
