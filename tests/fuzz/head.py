@@ -21,7 +21,8 @@ from hangtop_core.diagnosis import to_json
 from hangtop_core.model.descriptors import Openers
 from hangtop_core.model.node import check
 from hangtop_core.model.recorder.columns import Unpacker
-from hangtop_core.nettest import judge, said
+from hangtop_core.nettest import answers as replies
+from hangtop_core.nettest import judge
 from hangtop_core.nettest import report as network_report
 from hangtop_core.nettest.choose import spots
 from hangtop_core.nettest.facts import Facts, JobRun, Member, Names, Outcome, Way
@@ -157,8 +158,8 @@ def _values(data: bytes) -> list[Any]:
 
 
 ANSWERS = (
-    said.Look, said.NamesPiece, said.OpenedPiece, said.CalledPiece, said.ListenEnd,
-    said.RankPiece, said.RankEnd, messages.Sampled, messages.TraceEnd, messages.TracePiece,
+    replies.Look, replies.NamesPiece, replies.OpenedPiece, replies.CalledPiece, replies.ListenEnd,
+    replies.RankPiece, replies.RankEnd, messages.Sampled, messages.TraceEnd, messages.TracePiece,
     messages.Problem, messages.DescriptorPiece, Openers, check.Check, Cost, Taken,
 )  # fmt: skip
 
@@ -257,9 +258,9 @@ def tested() -> list[bytes]:
 
 
 KINDS: dict[str, Any] = {
-    "look": said.Look, "names": said.NamesPiece, "opened": said.OpenedPiece,
-    "called": said.CalledPiece, "torch": said.Torch, "say": said.Say, "rates": said.Rates,
-    "numerics": said.Numerics, "end": said.RankEnd,
+    "look": replies.Look, "names": replies.NamesPiece, "opened": replies.OpenedPiece,
+    "called": replies.CalledPiece, "torch": replies.Torch, "say": replies.Say, "rates": replies.Rates,
+    "numerics": replies.Numerics, "end": replies.RankEnd,
 }  # fmt: skip
 
 
@@ -288,7 +289,7 @@ def network_test(data: bytes) -> None:
             facts.ways.append(Way(node, "n2", "chosen", 29500, call.how, call.took))
         if "end" in one:
             facts.lines[node] = one["end"].lines
-        say = one.get("say", said.Say())
+        say = one.get("say", replies.Say())
         outcomes.append(
             Outcome(
                 Member(node),

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hangtop_core.nettest import judge, said
+from hangtop_core.nettest import answers, judge
 from hangtop_core.nettest.choose import spots
 from hangtop_core.nettest.facts import Facts, Finding, JobRun, Member, Names, Outcome, Way
 
@@ -15,15 +15,15 @@ NODES = ("n1", "n2", "n3")
 KINDS = ("chosen", "any")
 
 
-def link(name: str, kind: str, *addresses: str, up: bool = True, mtu: int = 1500) -> said.Link:
+def link(name: str, kind: str, *addresses: str, up: bool = True, mtu: int = 1500) -> answers.Link:
     """An interface with these addresses, each written with its prefix."""
     rows = [one.split("/") for one in addresses]
-    return said.Link(
-        name, kind, up, "up", mtu, None, tuple(said.Address(a, int(n)) for a, n in rows)
+    return answers.Link(
+        name, kind, up, "up", mtu, None, tuple(answers.Address(a, int(n)) for a, n in rows)
     )
 
 
-def look(number: int, *more: said.Link, **fields: Any) -> said.Look:
+def look(number: int, *more: answers.Link, **fields: Any) -> answers.Look:
     """What a node says of itself: `eth0` leads to the others, `docker0` is the same everywhere."""
     links = (
         link("lo", "loopback", "127.0.0.1/8"),
@@ -31,7 +31,9 @@ def look(number: int, *more: said.Link, **fields: Any) -> said.Look:
         link("eth0", "ethernet", f"10.0.0.{number}/24", mtu=fields.pop("mtu", 1500)),
         *more,
     )
-    return said.Look(f"n{number}", links=links, default="eth0", ephemeral=(32768, 60999), **fields)
+    return answers.Look(
+        f"n{number}", links=links, default="eth0", ephemeral=(32768, 60999), **fields
+    )
 
 
 def facts(**fields: Any) -> Facts:

@@ -1,4 +1,4 @@
-"""Captures: everything that was observed, in one file that can be opened without the job."""
+"""Captures: all observations in one file that can be opened without the job."""
 
 from hangtop_core.capture.form import Facts, Header, counted, masked
 from hangtop_core.capture.naming import default_name, target_names, unused

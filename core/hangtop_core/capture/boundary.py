@@ -1,8 +1,8 @@
-"""What a capture says, before anything else sees it: a stranger may have written every word.
+"""Filter for the content of a capture before anything else sees it: a stranger may have written it.
 
-One pass over the plain data of each line. Text is cleaned as text from a node is. Node names have
-the form that the live targets must have. How hangtop reached a node is forgotten, and what the file
-advises is shown as what the file says.
+One pass over the plain data of each line. Text is cleaned like text from a node. Node names must
+have the form of live targets. The ways by which hangtop reached a node are dropped, and the file's
+advice is shown as the file's own words.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _NODES = re.compile(rb'"node":"[A-Za-z0-9_][A-Za-z0-9_.:%-]{0,254}"')
 
 
 def is_harmless(line: bytes) -> bool:
-    """Whether a line holds plain characters only, and no field that has a rule of its own.
+    """Whether a line holds plain characters only, and no field with a rule of its own.
 
-    Most lines of a large capture are: to look at their bytes costs next to nothing.
+    Most lines of a large capture do: checking their bytes costs next to nothing.
     """
     return _QUICK.fullmatch(line) is not None and not _LOOKED_AT.search(_NODES.sub(b"", line))
 
@@ -33,7 +33,7 @@ def harmless(raw: Any) -> Any:
     """Return plain data that may be decoded into the types of the model.
 
     Raises:
-        Damaged: a node's name cannot be one.
+        Damaged: a node's name is invalid.
     """
     is_verdict = isinstance(raw, dict) and "verdict" in raw
     return _data(raw, _VERDICT if is_verdict else _RULES)
@@ -58,7 +58,7 @@ def _field(key: str, value: Any, rules: _Rules) -> Any:
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line that a terminal shows as it is."""
+    """Return a text as one line that a terminal shows verbatim."""
     return text if is_plain(text) else clean(text, len(text))
 
 
@@ -71,7 +71,7 @@ def node_name(name: Any) -> Any:
     """Return a name that may be a node's.
 
     Raises:
-        Damaged: it cannot be.
+        Damaged: it is invalid.
     """
     if isinstance(name, str) and name and not is_name(name):
         raise Damaged(f"{clean(name, 80)!r} is no node name")
@@ -84,7 +84,7 @@ def _node(raw: Any) -> Any:
 
 
 def _nodes(raw: Any) -> Any:
-    """Return names of nodes, nodes, or what differs between those of two pictures."""
+    """Return names of nodes, nodes, or the differences between the nodes of two snapshots."""
     if isinstance(raw, list):
         return [_node(item) for item in raw]
     if isinstance(raw, dict):
@@ -93,7 +93,7 @@ def _nodes(raw: Any) -> Any:
 
 
 def _changed_nodes(raw: Any) -> Any:
-    """Return nodes by their place; an order of places is as it is."""
+    """Return nodes by their place; leave an order of places unchanged."""
     if isinstance(raw, dict):
         return {one_line(key): _node(value) for key, value in raw.items()}
     return _data(raw, {})
@@ -104,8 +104,8 @@ def _with_name(node: dict[str, Any]) -> Any:
     return _data(node, _RULES)
 
 
-def said(text: Any) -> Any:
-    """Return what a file advises or concludes, labelled as its own words."""
+def quoted(text: Any) -> Any:
+    """Return the file's advice or conclusion, marked as its own words."""
     text = _data(text, {})
     is_said = not isinstance(text, str) or not text or text.startswith(SAYS)
     return text if is_said else SAYS + text
@@ -118,13 +118,13 @@ def _verdict_text(text: Any) -> Any:
 
 
 def _steps(steps: Any) -> Any:
-    return [said(step) for step in steps] if isinstance(steps, list) else _data(steps, {})
+    return [quoted(step) for step in steps] if isinstance(steps, list) else _data(steps, {})
 
 
 def _fix(text: Any) -> Any:
-    """Return a fix: one of hangtop's own sentences, or what the file says."""
+    """Return a fix: one of hangtop's own sentences, or the file's words."""
     text = _data(text, {})
-    return text if isinstance(text, str) and fixes.is_ours(text) else said(text)
+    return text if isinstance(text, str) and fixes.is_ours(text) else quoted(text)
 
 
 def _denied(text: Any) -> Any:
@@ -138,17 +138,17 @@ def _diagnosis(raw: Any) -> Any:
 
 
 def _nothing(value: Any) -> Any:
-    """Return the empty value of what is forgotten."""
+    """Return the empty value for a dropped field."""
     return "" if isinstance(value, str) else () if isinstance(value, list) else None
 
 
 def _output(raw: Any) -> Any:
-    """Return log files; their text is cleaned where it is shown, as that of a live one."""
+    """Return log files; their text is cleaned when it is shown, like that of a live file."""
     return _data(raw, _OUTPUT)
 
 
 def _log(raw: Any) -> Any:
-    """Return what was found in a log, in which a text may have several lines."""
+    """Return a parsed log, in which a text may have several lines."""
     if isinstance(raw, list):
         return [_log(item) for item in raw]
     if isinstance(raw, dict):
@@ -174,11 +174,11 @@ _OUTPUT: _Rules = {"node": _node, "text": lambda text: text, "log": _log}
 _DIAGNOSIS: _Rules = {
     "node": _node,
     "nodes": _nodes,
-    "summary": said,
+    "summary": quoted,
     "next_steps": _steps,
     "commands": _nothing,
     "command": _nothing,
-    "fix": said,
-    "told": said,
-    "by": said,
+    "fix": quoted,
+    "told": quoted,
+    "by": quoted,
 }

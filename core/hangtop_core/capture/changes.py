@@ -1,18 +1,18 @@
-"""Structs as plain data for a file, and as what differs from one that was written before.
+"""Plain data of structs for a file, and their differences from structs written before.
 
-`whole` writes a struct out, without fields that have their default. `difference` says how a struct
-differs from another: pictures share what did not change between them, as the same objects, so that
-finding it costs what has changed. `Maker` is the way back. Both go by the types of fields:
+`whole` writes a struct out, without fields that have their default. `difference` returns the
+changes from another struct: snapshots share unchanged parts as the same objects, so that it costs
+as much as has changed. `Maker` is the inverse. Both depend on the types of fields:
 
-* a struct: an object with the fields that differ; the whole one where there was none
-* a tuple of structs: `{"set": {index: difference}}`; `"order"` says where items were before, -1 for
-  new ones, which are in `"new"` by their index. Without `order` all are where they were.
+* a struct: an object with the changed fields; the whole struct if there was none
+* a tuple of structs: `{"set": {index: difference}}`; `"order"` gives the former index of each item,
+  -1 for new ones, which are in `"new"` by their index. Without `order` all places are unchanged.
 * a mapping to structs: `{"set": {key: difference}, "new": {key: whole}, "gone": [key]}`
-* the text of a log: how many characters of what it was are left
-* a flight recorder's trace: its number; `traces` writes those
-* anything else: as it is
+* the text of a log: how many characters of the former text remain
+* a flight recorder's trace: its number; `traces` writes the traces
+* any other value: unchanged
 
-An item is found again by what identifies it, see `_KEYS`.
+Items are identified by `_KEYS`.
 """
 
 from __future__ import annotations
@@ -40,57 +40,57 @@ Kind = Literal["plain", "text", "struct", "list", "map", "trace"]
 _SCALARS = frozenset({str, int, float, bool})
 _QUICK: dict[Any, type] = {int: int, float: float, int | None: int, float | None: float}
 MAX_ITEMS = 1 << 18
-"""Items of one tuple or mapping."""
+"""Maximum number of items of one tuple or mapping."""
 MAX_MADE = 4_000_000
-"""Places in all tuples of a file together: what a few bytes there can grow to has a bound, as each
-is looked at. A history has a million ranks at most (`History`)."""
+"""Maximum number of places in all tuples of a file together, which limits the work that a few bytes
+can cause. A history has a million ranks at most (`History`)."""
 
 _APART = frozenset({Update, Snapshot, Job, Rank, Recorder})
-"""What may hold a trace, and so cannot be decoded in one go."""
+"""Types that may hold a trace, and so cannot be decoded in one step."""
 _KEYS: dict[type[Struct], Callable[[Any], object]] = {
-    Node: lambda one: one.name,
-    Job: lambda one: one.key,
-    Rank: lambda one: one.process.identity,
-    Process: lambda one: one.identity,
-    Output: lambda one: (one.node, one.inode),
-    Gpu: lambda one: one.index,
-    Nic: lambda one: one.name,
+    Node: lambda item: item.name,
+    Job: lambda item: item.key,
+    Rank: lambda item: item.process.identity,
+    Process: lambda item: item.identity,
+    Output: lambda item: (item.node, item.inode),
+    Gpu: lambda item: item.index,
+    Nic: lambda item: item.name,
 }
-"""What identifies an item of a tuple; where nothing does, its place."""
+"""The identity of an item of a tuple; its place for other types."""
 
 
 class Damaged(ValueError):
-    """What a file says does not fit together."""
+    """The content of a file is inconsistent."""
 
 
 class Part(NamedTuple):
-    """One field of a struct."""
+    """A field of a struct."""
 
     name: str
     kind: Kind
     item: Any
-    """The struct it is or holds."""
+    """The struct that it is or contains."""
     type: Any
     default: Any
     quick: type | None
-    """What a value may be without another look: for numbers without limits."""
+    """The type of values that need no further check: for numbers without limits."""
 
 
 @cache
 def parts(kind: type[Struct]) -> tuple[Part, ...]:
-    """The fields of a struct, but `Snapshot.stacks`: stacks are in lines of their own."""
-    found = []
-    for one in msgspec.structs.fields(kind):
-        if kind is Snapshot and one.name == "stacks":
+    """Return the fields of a struct, except `Snapshot.stacks`: stacks have lines of their own."""
+    fields = []
+    for field in msgspec.structs.fields(kind):
+        if kind is Snapshot and field.name == "stacks":
             continue
-        default = one.default
-        if default is NODEFAULT and one.default_factory is not NODEFAULT:
-            default = one.default_factory()
-        told, item = _kind(one.type)
-        if kind is Output and one.name == "text":
-            told = "text"
-        found.append(Part(one.name, told, item, one.type, default, _QUICK.get(one.type)))
-    return tuple(found)
+        default = field.default
+        if default is NODEFAULT and field.default_factory is not NODEFAULT:
+            default = field.default_factory()
+        form, item = _kind(field.type)
+        if kind is Output and field.name == "text":
+            form = "text"
+        fields.append(Part(field.name, form, item, field.type, default, _QUICK.get(field.type)))
+    return tuple(fields)
 
 
 @cache
@@ -98,15 +98,15 @@ def _by_name(kind: type[Struct]) -> dict[str, Part]:
     return {part.name: part for part in parts(kind)}
 
 
-def _kind(told: Any) -> tuple[Kind, Any]:
-    """What a type is, and the struct in it."""
-    origin, inside = typing.get_origin(told), typing.get_args(told)
+def _kind(annotation: Any) -> tuple[Kind, Any]:
+    """Return the kind of a type, and the struct in it."""
+    origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return _kind(inside[0])
     if type(None) in inside:
-        return _kind(next(one for one in inside if one is not type(None)))
-    if _is_struct(told):
-        return ("trace", told) if told is Trace else ("struct", told)
+        return _kind(next(inner for inner in inside if inner is not type(None)))
+    if _is_struct(annotation):
+        return ("trace", annotation) if annotation is Trace else ("struct", annotation)
     if origin is tuple and len(inside) == 2 and inside[1] is ... and _is_struct(inside[0]):
         return "list", inside[0]
     if origin is collections.abc.Mapping and _is_struct(inside[1]):
@@ -114,29 +114,29 @@ def _kind(told: Any) -> tuple[Kind, Any]:
     return "plain", None
 
 
-def _is_struct(told: Any) -> bool:
+def _is_struct(annotation: Any) -> bool:
     return (
-        isinstance(told, type)
-        and issubclass(told, Struct)
-        and not told.__struct_config__.array_like
+        isinstance(annotation, type)
+        and issubclass(annotation, Struct)
+        and not annotation.__struct_config__.array_like
     )
 
 
 class Taker:
-    """Takes structs apart; ``trace`` writes a trace and gives its number, or None."""
+    """Convert structs to plain data; ``trace`` writes a trace and returns its number, or None."""
 
     def __init__(self, trace: Callable[[Trace], int | None]) -> None:
         self._trace = trace
 
-    def whole(self, one: Struct, leave: frozenset[str] = frozenset()) -> Raw:
-        """A struct without the fields that have their default, or are to be left out."""
-        found: Raw = {}
-        for part in parts(type(one)):
-            value = getattr(one, part.name)
+    def whole(self, struct: Struct, leave: frozenset[str] = frozenset()) -> Raw:
+        """Return a struct without the fields that have their default, or are in ``leave``."""
+        raw: Raw = {}
+        for part in parts(type(struct)):
+            value = getattr(struct, part.name)
             if value is part.default or part.name in leave or value == part.default:
                 continue
-            found[part.name] = self._value(part, value)
-        return found
+            raw[part.name] = self._value(part, value)
+        return raw
 
     def _value(self, part: Part, value: Any) -> Any:
         if value is None or type(value) in _SCALARS:
@@ -148,26 +148,26 @@ class Taker:
         if part.kind == "struct":
             return self.whole(value)
         if part.kind == "list":
-            return [self.whole(one) for one in value]
-        return {str(key): self.whole(one) for key, one in value.items()}
+            return [self.whole(item) for item in value]
+        return {str(key): self.whole(item) for key, item in value.items()}
 
     def difference(self, old: Struct, new: Struct) -> Raw:
-        """The fields in which a struct differs from another of its type."""
-        found: Raw = {}
+        """Return the fields in which a struct differs from another of its type."""
+        raw: Raw = {}
         for part in parts(type(new)):
             before, now = getattr(old, part.name), getattr(new, part.name)
             if before is now or (part.kind in ("plain", "trace") and before == now):
                 continue
             if part.kind == "text":
-                found[part.name] = len(now) if before.startswith(now) else now
+                raw[part.name] = len(now) if before.startswith(now) else now
                 continue
             if part.kind in ("plain", "trace") or before is None or now is None:
-                found[part.name] = self._value(part, now)
+                raw[part.name] = self._value(part, now)
                 continue
-            told = self._inner(part.kind, part.item, before, now)
-            if told:
-                found[part.name] = told
-        return found
+            change = self._inner(part.kind, part.item, before, now)
+            if change:
+                raw[part.name] = change
+        return raw
 
     def _inner(self, kind: Kind, item: type[Struct], before: Any, now: Any) -> Raw:
         if kind == "struct":
@@ -202,14 +202,14 @@ class Taker:
 
 
 def _filled(**parts: Raw | list[str]) -> Raw:
-    """Return what is not empty."""
+    """Return the parts that are not empty."""
     return {name: part for name, part in parts.items() if part}
 
 
 def _order(
     key: Callable[[Any], object] | None, before: Sequence[Any], now: Sequence[Any]
 ) -> list[int] | None:
-    """Return where each item was before, -1 for a new one; None where all are where they were."""
+    """Return the former index of each item, -1 for a new one; None if all are unchanged."""
     if key is None:
         if len(before) == len(now):
             return None
@@ -227,17 +227,17 @@ def _same_places(key: Callable[[Any], object], before: Sequence[Any], now: Seque
 
 
 class Maker:
-    """Puts structs together again. Everything it is given may be made up by a stranger."""
+    """Rebuild structs from plain data, which may all be forged."""
 
     def __init__(self, trace: Callable[[int], Trace | None]) -> None:
         self._trace = trace
         self._made = 0
 
     def whole(self, kind: type[Struct], raw: Any) -> Any:
-        """A struct from plain data.
+        """Return a struct from plain data.
 
         Raises:
-            Damaged: when that is none.
+            Damaged: when the data is invalid.
         """
         if not isinstance(raw, dict):
             raise Damaged(f"{kind.__name__} is no object")
@@ -263,41 +263,41 @@ class Maker:
         if part.kind == "map" or not isinstance(raw, list):
             raise Damaged(f"{part.name} is no list")
         self._count(len(raw))
-        return tuple(self.whole(part.item, one) for one in raw)
+        return tuple(self.whole(part.item, item) for item in raw)
 
     def _plain(self, part: Part, raw: Any) -> Any:
         if part.quick is not None and type(raw) is part.quick:
-            return raw  # most of what differs between pictures: counters and times
+            return raw  # most differences between snapshots: counters and times
         try:
             return msgspec.convert(raw, part.type, str_keys=True)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Damaged(f"{part.name}: {str(error)[:200]}") from None
 
     def changed(self, old: Struct, raw: Any) -> Any:
-        """A struct with the differences that were written.
+        """Return a struct with the written differences applied.
 
         Raises:
-            Damaged: when those do not fit to it.
+            Damaged: when they do not fit it.
         """
         if not isinstance(raw, dict):
             raise Damaged("a difference is no object")
         fields = {}
-        known = _by_name(_type(old))
-        for name, told in raw.items():
-            part = known.get(name)
+        by_name = _by_name(_type(old))
+        for name, change in raw.items():
+            part = by_name.get(name)
             if part is None:
                 continue
             before = getattr(old, name)
-            if part.kind == "text" and isinstance(told, int):
-                fields[part.name] = before[: _number(told)]
-            elif part.kind in ("plain", "text", "trace") or before is None or told is None:
-                fields[part.name] = self._value(part, told)
+            if part.kind == "text" and isinstance(change, int):
+                fields[part.name] = before[: _number(change)]
+            elif part.kind in ("plain", "text", "trace") or before is None or change is None:
+                fields[part.name] = self._value(part, change)
             elif part.kind == "struct":
-                fields[part.name] = self.changed(before, told)
+                fields[part.name] = self.changed(before, change)
             elif part.kind == "list":
-                fields[part.name] = self._list(part.item, before, told)
+                fields[part.name] = self._list(part.item, before, change)
             else:
-                fields[part.name] = self._mapping(part, before, told)
+                fields[part.name] = self._mapping(part, before, change)
         if None in fields.values():
             self._check_nothing(type(old), fields)
         return msgspec.structs.replace(old, **fields)
@@ -308,23 +308,23 @@ class Maker:
                 self._plain(part, None)
 
     def _list(self, item: type[Struct], before: tuple[Any, ...], raw: Any) -> tuple[Any, ...]:
-        told, new = _object(raw, "set"), _object(raw, "new")
+        changed, new = _object(raw, "set"), _object(raw, "new")
         order = raw.get("order")
         if order is None:
-            found = list(before)
+            items = list(before)
         else:
             if not isinstance(order, list):
                 raise Damaged("an order is no list")
-            found = [self._placed(before, place) for place in order]
-        self._count(len(found))
-        for key, one in told.items():
-            place = _place(key, found)
-            found[place] = self.changed(found[place], one)
-        for key, one in new.items():
-            found[_place(key, found)] = self.whole(item, one)
-        if order is not None and any(one is None for one in found):
+            items = [self._placed(before, place) for place in order]
+        self._count(len(items))
+        for key, change in changed.items():
+            place = _place(key, items)
+            items[place] = self.changed(items[place], change)
+        for key, change in new.items():
+            items[_place(key, items)] = self.whole(item, change)
+        if order is not None and any(change is None for change in items):
             raise Damaged("an item is not there")
-        return tuple(found)
+        return tuple(items)
 
     def _placed(self, before: tuple[Any, ...], place: Any) -> Any:
         number = -1 if place == -1 else _number(place)
@@ -334,17 +334,17 @@ class Maker:
 
     def _mapping(self, part: Part, before: Mapping[Any, Any], raw: Any) -> Mapping[Any, Any]:
         keys = {str(key): key for key in before}
-        found = dict(before)
+        items = dict(before)
         gone = raw.get("gone", []) if isinstance(raw, dict) else []
         for key in gone if isinstance(gone, list) else []:
-            found.pop(keys.get(key) if isinstance(key, str) else None, None)
-        for key, one in _object(raw, "set").items():
-            if keys.get(key) not in found:
+            items.pop(keys.get(key) if isinstance(key, str) else None, None)
+        for key, item in _object(raw, "set").items():
+            if keys.get(key) not in items:
                 raise Damaged(f"{part.name} has no {key[:40]!r}")
-            found[keys[key]] = self.changed(found[keys[key]], one)
-        found |= self._plain(part, _object(raw, "new"))
-        self._count(len(found))
-        return found
+            items[keys[key]] = self.changed(items[keys[key]], item)
+        items |= self._plain(part, _object(raw, "new"))
+        self._count(len(items))
+        return items
 
     def _count(self, count: int) -> None:
         self._made += count
@@ -354,16 +354,16 @@ class Maker:
             raise Damaged(f"it has more than {MAX_MADE:,} items in all pictures, the limit")
 
 
-def _type(one: Any) -> type[Struct]:
-    found: type[Struct] = type(one)
-    return found
+def _type(struct: Any) -> type[Struct]:
+    kind: type[Struct] = type(struct)
+    return kind
 
 
 def _object(raw: Any, name: str) -> Raw:
-    found = raw.get(name, {}) if isinstance(raw, dict) else None
-    if not isinstance(found, dict):
+    inner = raw.get(name, {}) if isinstance(raw, dict) else None
+    if not isinstance(inner, dict):
         raise Damaged(f"{name} is no object")
-    return found
+    return inner
 
 
 def _number(raw: Any) -> int:
@@ -372,7 +372,7 @@ def _number(raw: Any) -> int:
     return raw
 
 
-def _place(key: str, found: Sequence[Any]) -> int:
-    if not (key.isdecimal() and len(key) < 10 and int(key) < len(found)):
+def _place(key: str, items: Sequence[Any]) -> int:
+    if not (key.isdecimal() and len(key) < 10 and int(key) < len(items)):
         raise Damaged(f"there is no item {key[:20]!r}")
     return int(key)

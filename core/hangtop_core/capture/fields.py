@@ -1,6 +1,6 @@
-"""Which words in plain data are hangtop's own: keys, and states and kinds that are one of a few.
+"""Hangtop's own words in plain data: keys, and states and kinds from a fixed set.
 
-A node may be called as one of them, and must not take its place.
+A node may have one of these as its name, and must not replace it.
 """
 
 from __future__ import annotations
@@ -23,46 +23,46 @@ _LINE_KEYS = frozenset(
     of order output parts rank recorder row set sites source stack text trace verdict
     """)
 )
-"""Keys of the lines of a capture, and of what differs in them, that are of no struct."""
+"""Keys of the lines of a capture, and of differences, that belong to no struct."""
 
 
 @lru_cache(maxsize=4096)
 def is_key(key: str) -> bool:
-    """Whether a key says what its value is, or its place, and is no name of somebody's."""
-    known = key.isdecimal() or key in _LINE_KEYS
-    return known or any(key in kind.__struct_encode_fields__ for kind in _structs(Struct))
+    """Whether a key names a field or a place, and not something of the user's."""
+    is_listed = key.isdecimal() or key in _LINE_KEYS
+    return is_listed or any(key in kind.__struct_encode_fields__ for kind in _structs(Struct))
 
 
 def is_word(key: Any, value: str) -> bool:
-    """Whether a value is one of the few that a field of this name may have."""
+    """Whether a value is one of the fixed set of a field of this name."""
     return isinstance(key, str) and value in _words(key)
 
 
 @lru_cache(maxsize=4096)
 def _words(key: str) -> frozenset[str]:
-    found: set[str] = set()
+    literals: set[str] = set()
     for kind in _structs(Struct):
         if key in kind.__struct_encode_fields__:
             try:
                 fields = msgspec.structs.fields(kind)
-            except NameError:  # its types are known to a type checker only: nothing is read into it
+            except NameError:  # types for a type checker only: nothing is decoded into it
                 continue
-            for one in fields:
-                if one.encode_name == key:
-                    found.update(_literals(one.type))
-    return frozenset(found)
+            for field in fields:
+                if field.encode_name == key:
+                    literals.update(_literals(field.type))
+    return frozenset(literals)
 
 
-def _literals(told: Any) -> Iterator[str]:
-    """The words in a type such as `Literal["ready", "lost"] | None`."""
-    for one in typing.get_args(told):
-        if typing.get_origin(told) is not typing.Literal:
-            yield from _literals(one)
-        elif isinstance(one, str):
-            yield one
+def _literals(annotation: Any) -> Iterator[str]:
+    """Yield the words in a type such as `Literal["ready", "lost"] | None`."""
+    for argument in typing.get_args(annotation):
+        if typing.get_origin(annotation) is not typing.Literal:
+            yield from _literals(argument)
+        elif isinstance(argument, str):
+            yield argument
 
 
 def _structs(kind: type[Struct]) -> Iterator[type[Struct]]:
-    for one in kind.__subclasses__():
-        yield one
-        yield from _structs(one)
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _structs(subclass)

@@ -1,7 +1,7 @@
-"""What the reading of a capture may take of this machine's memory.
+"""Limit on the memory that reading a capture may take.
 
-A few kilobytes can be made to unpack to thousands of gigabytes, in more ways than limits on lines
-and items would know of. What counts is what is taken, so that is looked at.
+A few kilobytes can unpack to thousands of gigabytes, in more ways than limits on lines and items
+can prevent. So the memory itself is measured.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from hangtop_core.text.clean import size
 MOST = 2 << 30
 """Bytes; recorders and ten minutes of 8,192 ranks take a sixth of it."""
 SHARE = 0.5
-"""Of what is free, where that is less."""
+"""Share of the free memory, if that is less."""
 EVERY_LINES, EVERY_BYTES = 64, 1 << 20
-"""Looking takes 11 us: one recorder's line of 5 KB unpacks to at most 3.5 MB."""
+"""A measurement takes 11 us: one recorder's line of 5 KB unpacks to at most 3.5 MB."""
 
 
-class Room:
-    """Looks now and then at how much this process has grown."""
+class Memory:
+    """Measure from time to time how much this process has grown."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
         self.bytes = min(MOST, int(psutil.virtual_memory().available * SHARE))
-        """What may be taken."""
+        """Maximum growth in bytes."""
         self._until = self._process.memory_info().rss + self.bytes
         self._lines = self._bytes = 0
 
@@ -33,7 +33,7 @@ class Room:
         """Count another line.
 
         Raises:
-            Damaged: when too much is taken.
+            Damaged: when too much memory is taken.
         """
         self._lines += 1
         self._bytes += len(line)

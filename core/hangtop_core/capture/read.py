@@ -1,7 +1,7 @@
-"""Reads a capture, as far as it goes, whoever may have made it.
+"""Read a capture as far as it goes, from any source.
 
-Everything is bounded, and decoded into the types of the model with their limits. What is cut off or
-damaged ends the reading: what stands before that is shown, and it is said that there was more.
+Everything is limited, and decoded into the types of the model with their limits. A truncated or
+damaged line ends the reading: the part before it is shown, with a notice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hangtop_core.capture.form import (
     VERSION,
     Header,
 )
-from hangtop_core.capture.memory import Room
+from hangtop_core.capture.memory import Memory
 from hangtop_core.capture.traces import Traces
 from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.errors import BadCaptureError
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"\x1f\x8b"
 LATER = frozenset({"command", "earlier", "end"})
-"""What is written when the newest picture is."""
+"""Lines after the newest snapshot."""
 MAX_NODES = 100_000
 MAX_RANKS = 1 << 18
 MAX_OUTPUTS = 4096
@@ -55,27 +55,27 @@ MOST_TOLD = 3
 
 
 class Capture(Struct, frozen=True):
-    """What a file holds."""
+    """The content of a file."""
 
     header: Header
     pictures: tuple[Update, ...]
-    """Oldest first; the newest is always there."""
+    """Oldest first; the newest is always present."""
     commands: tuple[CommandRecord, ...] = ()
     texts: Mapping[str, str] = {}
     """The verdict as text, by job."""
     cut: str | None = None
-    """Why there may have been more, when it could not be read to its end."""
+    """Why the reading ended early; None if it did not."""
     partial: bool = False
-    """Whether that was within the newest picture, of which nodes and ranks are missing then."""
+    """Whether that was within the newest snapshot, whose nodes and ranks are then incomplete."""
 
     @property
     def newest(self) -> Update:
-        """The picture at the time it was taken."""
+        """The snapshot at the time of the capture."""
         return self.pictures[-1]
 
 
 def is_capture(path: str) -> bool:
-    """Whether a file begins as a capture does, of whatever version. Never raises."""
+    """Whether a file begins as a capture of any version does. Never raises."""
     try:
         if not Path(path).is_file():
             return False
@@ -93,14 +93,14 @@ def load(path: str) -> Capture:
     """Read a capture.
 
     Raises:
-        BadCaptureError: it is none, or cannot be opened at all.
+        BadCaptureError: it is no capture, or cannot be opened at all.
     """
     name = clean(path, 200)
     try:
         if Path(path).is_dir():
             raise BadCaptureError(f"{name} is a folder", _held(Path(path)))
         if Path(path).exists() and not Path(path).is_file():
-            # Opening a pipe that nobody writes to would wait for ever.
+            # Opening a pipe without a writer would wait for ever.
             raise BadCaptureError(f"{name} is no regular file")
         with Path(path).open("rb") as file:
             if file.read(2) != MAGIC:
@@ -113,17 +113,17 @@ def load(path: str) -> Capture:
 
 
 def _held(folder: Path) -> str | None:
-    """Which captures are in a folder, or in one of its own, as `hangtop watch` makes them."""
+    """Return the captures in a folder, or in one of its own, as `hangtop watch` makes them."""
     pattern = f"*{SUFFIX}"
-    found = sorted([*folder.glob(pattern), *folder.glob(f"*/{pattern}")])[-MOST_TOLD:]
-    told = ", ".join(clean(str(one), 200) for one in found)
-    return f"Captures in it: {told}" if found else None
+    captures = sorted([*folder.glob(pattern), *folder.glob(f"*/{pattern}")])[-MOST_TOLD:]
+    names = ", ".join(clean(str(path), 200) for path in captures)
+    return f"Captures in it: {names}" if captures else None
 
 
 def _load(name: str, file: gzip.GzipFile) -> Capture:
     lines = Lines(file)
     header = _header(name, next(iter(lines), None))
-    reader, room = Reader(header), Room()
+    reader, room = Reader(header), Memory()
     wrong: str | None = None
     try:
         for line in lines:
@@ -150,7 +150,7 @@ class Lines:
         self._bytes = self._holders = 0
         self.count = 0
         self.wrong: str | None = None
-        """Why there are no more."""
+        """Why there are no more lines."""
 
     def __iter__(self) -> Iterator[bytes]:
         while self.count < MAX_LINES:
@@ -186,10 +186,10 @@ class _Kind(Struct):
 
 
 def _header(name: str, line: bytes | None) -> Header:
-    """The header.
+    """Return the header.
 
     Raises:
-        BadCaptureError: there is none, or one of another version.
+        BadCaptureError: it is missing, or of another version.
     """
     try:
         schema = msgspec.json.decode(line or b"", type=_Kind).schema
@@ -198,9 +198,9 @@ def _header(name: str, line: bytes | None) -> Header:
     if not schema.startswith(FAMILY):
         raise BadCaptureError(f"{name} is no capture of hangtop")
     if schema != SCHEMA:
-        told = clean(schema.removeprefix(FAMILY), 20)
+        version = clean(schema.removeprefix(FAMILY), 20)
         raise BadCaptureError(
-            f"{name} is of version {told}, and this hangtop reads version {VERSION}",
+            f"{name} is of version {version}, and this hangtop reads version {VERSION}",
             "A newer hangtop opens it: `hangtop --version` says which this is.",
         )
     try:
@@ -210,7 +210,7 @@ def _header(name: str, line: bytes | None) -> Header:
 
 
 class Reader:
-    """Takes lines."""
+    """Read lines."""
 
     def __init__(self, header: Header) -> None:
         self.header = header
@@ -234,7 +234,7 @@ class Reader:
             "node": self._take_node,
             "stack": self._take_stack,
             "parts": lambda raw: self._traces.learn(raw["parts"]),
-            "trace": self._traces.add,  # before rank: it names whose it is
+            "trace": self._traces.add,  # before rank: a trace has a rank, too
             "rank": self._take_rank,
             "output": self._take_output,
             "recorder": self._take_recorder,
@@ -244,7 +244,7 @@ class Reader:
         }
 
     def take(self, line: bytes) -> None:
-        """Take the next line; one of a kind that is not known is left out.
+        """Take the next line; skip one of an unknown kind.
 
         Raises:
             Damaged: it does not fit.
@@ -287,7 +287,7 @@ class Reader:
         if not isinstance(frames, list) or len(frames) > 4096:
             raise Damaged("a stack is no list of frames")
         key = _text(raw["stack"])
-        self._stacks[key] = tuple(self._maker.whole(Frame, one) for one in frames)
+        self._stacks[key] = tuple(self._maker.whole(Frame, frame) for frame in frames)
 
     def _take_rank(self, raw: Any) -> None:
         ranks = self._job_of(raw)
@@ -298,8 +298,8 @@ class Reader:
         ranks, place = self._job_of(raw), raw.get("at")
         if not isinstance(place, int) or not 0 <= place < len(ranks):
             raise Damaged("a recorder is of no rank")
-        told = self._maker.whole(Recorder, raw["recorder"])
-        ranks[place] = replace(ranks[place], recorder=told)
+        recorder = self._maker.whole(Recorder, raw["recorder"])
+        ranks[place] = replace(ranks[place], recorder=recorder)
 
     def _job_of(self, raw: Any) -> list[Rank]:
         place = raw.get("of")
@@ -328,7 +328,7 @@ class Reader:
         self.ended = True
 
     def _whole(self) -> Update:
-        """The newest picture, as far as it was read."""
+        """Return the newest snapshot, as far as it was read."""
         if self._newest is None:
             assert self.base is not None  # noqa: S101 - `take` has looked
             snapshot = self.base.snapshot
@@ -343,10 +343,13 @@ class Reader:
         return self._newest
 
     def capture(self, cut: str | None) -> Capture:
-        """Everything; all pictures refer to the same stacks."""
+        """Return the whole capture; all snapshots share the same stacks."""
         pictures = [self._whole(), *self._earlier]
         stacks = self._stacks
-        shown = (replace(one, snapshot=replace(one.snapshot, stacks=stacks)) for one in pictures)
+        shown = (
+            replace(picture, snapshot=replace(picture.snapshot, stacks=stacks))
+            for picture in pictures
+        )
         return Capture(
             self.header,
             tuple(reversed(list(shown))),
@@ -363,12 +366,12 @@ def _check_time(update: Update) -> None:
         raise Damaged("it was taken at no time there is")
 
 
-def _bound(some: Any, most: int) -> None:
-    if len(some) >= most:
-        raise Damaged(f"it has more than {most:,} items of one kind, the limit")
+def _bound(items: Any, limit: int) -> None:
+    if len(items) >= limit:
+        raise Damaged(f"it has more than {limit:,} items of one kind, the limit")
 
 
-def _text(raw: Any, most: int = 4096) -> str:
-    if not isinstance(raw, str) or len(raw) > most:
+def _text(raw: Any, limit: int = 4096) -> str:
+    if not isinstance(raw, str) or len(raw) > limit:
         raise Damaged("what should be a text is none")
     return raw

@@ -1,9 +1,8 @@
-"""Takes secrets out of what is written to a capture, and paths and hosts where that is asked for.
+"""Remove secrets from a capture, and paths and hosts on request.
 
 Nodes mask command lines, variables and logs before they send them (`hangtop_probe.secrets.mask`).
-The same rules are applied once more here, to every text there is: stacks, locals, kernel lines,
-GPUs, commands, what was concluded. Names that stand for others are the same all over the file, so
-what was concluded still makes sense.
+The same rules are applied here to every text: stacks, locals, kernel lines, GPUs, commands,
+conclusions. Replacement names are the same throughout the file, so conclusions remain readable.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ if TYPE_CHECKING:
 
 SECRETS, PATHS, HOSTS = "secrets", "paths", "hosts"
 MAX_TEXT = 4096
-"""What `hangtop_core.text.clean.Text` allows: a text must not grow beyond it."""
+"""The limit of `hangtop_core.text.clean.Text`: a text must not grow beyond it."""
 
 MAX_DONE = 200_000
-"""Distinct texts that are remembered: a log that is followed has no end."""
+"""Maximum number of distinct texts in the cache: a followed log has no end."""
 
 _TEXTS = frozenset({str, list, tuple, dict})
 _ARGUMENTS = frozenset({"cmdline"})
@@ -44,7 +43,7 @@ _PATH = re.compile(
 )
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^/(?:proc|sys|dev)(?:/|$)")
 _INSIDE = re.compile(r"(?:site|dist)-packages|python\d[\d.]*|folder-\d+|hang-\d{8}T\d{6}Z(?:-\d+)?")
-"""Folders of libraries, those of `hangtop watch`, and what has another name already."""
+"""Folders of libraries, those of `hangtop watch`, and replacement names."""
 _COMMON = frozenset(
     words("""
     . .. .cache .config .local bin boot cache captures data dev dist-packages etc hangtop home
@@ -52,17 +51,17 @@ _COMMON = frozenset(
     scratch share shm site-packages src srv state strace sys tmp torchrun traces usr var work ~
     """)
 )
-"""Folders that are anywhere, and tell what kind of place it is, but of nobody."""
+"""Common folders, which show the kind of place but identify no user."""
 _PROGRAMS = frozenset({"bin", "sbin", "libexec"})
-"""What lies in them keeps its name."""
+"""Folders whose files keep their names."""
 _KEPT_NAME = re.compile(
     r"(?:[\w+-]+\.)+(?:py|so|pyc|pyx|pyi|cuh?|[chi]pp|cxx|cc|hh|[chsS]|rs|sh|out|err|log|txt|jsonl?)[\d.]*"
 )
 _WORD = re.compile(r"[A-Za-z0-9_](?:[\w.-]*[A-Za-z0-9_])?")
 _BETWEEN = re.compile(r"([-_.])")
 MAX_PARTS = 41
-"""Parts of a word, with what is between them, beyond which no names of hosts are looked for in it:
-all runs of parts are tried."""
+"""Maximum number of parts of a word, with separators, that are searched for names of hosts: all
+runs of parts are tried."""
 _FILE = re.compile(r"[\w-]+\.(?:py|so|log|out|err|txt|json|pt|bin)")
 _IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)")
 _IPV6 = re.compile(
@@ -74,7 +73,7 @@ _NUMBERS = re.compile(r"(?:\d|\[[0-9,-]*\])+")
 
 
 class Redaction(Struct, frozen=True):
-    """What is to be taken out beside secrets."""
+    """Kinds of text to remove."""
 
     secrets: bool = True
     paths: bool = False
@@ -82,13 +81,13 @@ class Redaction(Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """For the header."""
+        """The enabled kinds, for the header."""
         wanted = ((SECRETS, self.secrets), (PATHS, self.paths), (HOSTS, self.hosts))
         return tuple(name for name, on in wanted if on)
 
 
 class Redactor:
-    """Masks texts; counts what it has masked, by kind. Every distinct text is looked at once."""
+    """Mask texts and count the masked places by kind. Every distinct text is masked once."""
 
     def __init__(self, redaction: Redaction) -> None:
         self.redaction = redaction
@@ -97,39 +96,39 @@ class Redactor:
         self._folders: dict[str, str] = {}
         self._hosts: dict[str, str] = {}
         self._nodes: set[str] = set()
-        """What stands for hosts."""
+        """Replacement names of hosts."""
         self._shapes: set[str] = set()
         """Names of hosts without their numbers: `r#n#`."""
         self._numbers: set[str] = set()
-        """Names of hosts that are numbers, which are everywhere: they stay."""
+        """Names of hosts that are numbers, which occur everywhere: they stay."""
         self._addresses: dict[str, str] = {}
         self._made_up: set[str] = set()
-        """What stands for addresses."""
+        """Replacement addresses."""
 
     def anew(self) -> Redactor:
-        """Another one that gives the same names, and has counted nothing yet: for another file."""
-        other = Redactor(self.redaction)
-        other._folders = self._folders.copy()
-        other._hosts, other._shapes = self._hosts.copy(), self._shapes.copy()
-        other._nodes, other._numbers = self._nodes.copy(), self._numbers.copy()
-        other._addresses, other._made_up = self._addresses.copy(), self._made_up.copy()
-        return other
+        """Return a redactor with the same replacements and no counts: for another file."""
+        copy = Redactor(self.redaction)
+        copy._folders = self._folders.copy()
+        copy._hosts, copy._shapes = self._hosts.copy(), self._shapes.copy()
+        copy._nodes, copy._numbers = self._nodes.copy(), self._numbers.copy()
+        copy._addresses, copy._made_up = self._addresses.copy(), self._made_up.copy()
+        return copy
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many places of each kind were masked, and names replaced."""
-        found = dict(self._counts)
+        """Number of masked places by kind, and of replaced names."""
+        counts = dict(self._counts)
         if self._folders:
-            found[form.FOLDERS] = len(self._folders)
+            counts[form.FOLDERS] = len(self._folders)
         if self.redaction.hosts:
-            found[form.HOSTS] = len(self._nodes)
-            found[form.ADDRESSES] = len(self._addresses)
+            counts[form.HOSTS] = len(self._nodes)
+            counts[form.ADDRESSES] = len(self._addresses)
             if self._numbers:
-                found[form.KEPT] = len(self._numbers)
-        return found
+                counts[form.KEPT] = len(self._numbers)
+        return counts
 
     def learn(self, snapshots: Sequence[Snapshot]) -> None:
-        """Take in which names are those of hosts, and which of folders, before any is written."""
+        """Learn the names of hosts and folders before anything is written."""
         if self.redaction.hosts:
             self._learn_hosts(snapshots)
         if self.redaction.paths:
@@ -141,19 +140,19 @@ class Redactor:
     def _learn_hosts(self, snapshots: Sequence[Snapshot]) -> None:
         for node in {id(node): node for snap in snapshots for node in snap.nodes}.values():
             self._learn_host(node.name, node.hostname)
-        # Where ranks are that nobody has seen, by the scheduler's word.
+        # Hosts of unseen ranks, by the scheduler's word.
         for host in (host for snap in snapshots for job in snap.jobs for host in job.hosts):
             if host.partition(".")[0] not in self._hosts:
                 self._learn_host(host, None)
 
     def learn_hosts(self, names: Iterable[str]) -> None:
-        """Take in names of hosts, each of another one."""
+        """Learn names of hosts, each of a different one."""
         if self.redaction.hosts:
             for name in names:
                 self._learn_host(name, None)
 
     def learn_paths(self, raw: Any) -> None:
-        """Take in the names of folders in plain data, so that parts of paths are known, too."""
+        """Learn the names of folders in plain data, so that parts of paths are known, too."""
         if self.redaction.paths:
             counts = self._counts.copy()
             self.data(raw)
@@ -162,11 +161,11 @@ class Redactor:
 
     def _learn_host(self, name: str, hostname: str | None) -> None:
         stand_in = self._hosts.get(name) or f"node-{len(self._nodes) + 1}"
-        for one in (name, hostname):
-            if one and not _is_address(one) and not is_loopback(one):
-                first = one.partition(".")[0]
-                if one != first or not one.isdecimal():
-                    self._nodes.add(self._hosts.setdefault(one, stand_in))
+        for host in (name, hostname):
+            if host and not _is_address(host) and not is_loopback(host):
+                first = host.partition(".")[0]
+                if host != first or not host.isdecimal():
+                    self._nodes.add(self._hosts.setdefault(host, stand_in))
                 if first.isdecimal():
                     self._numbers.add(first)
                     continue
@@ -174,7 +173,7 @@ class Redactor:
                 self._shapes.add(_NUMBERS.sub("#", first))
 
     def data(self, raw: Any) -> Any:
-        """Plain data with all texts in it masked, keys of objects included."""
+        """Return plain data with all texts in it masked, including keys of objects."""
         if isinstance(raw, str):
             return self.text(raw)
         if isinstance(raw, list | tuple):
@@ -184,14 +183,14 @@ class Redactor:
         return raw
 
     def _several(self, raw: Any) -> list[Any]:
-        if raw and all(isinstance(one, str) for one in raw):
+        if raw and all(isinstance(item, str) for item in raw):
             whole = "\n".join(raw)
             if "PRIVATE KEY" in whole:
-                # A key in lines of its own is known by its first and its last.
+                # A key in lines of its own is recognised by its first and last line.
                 masked = self.text(whole).split("\n")
                 if len(masked) == len(raw):
-                    return [self.text(one) for one in masked]
-        return [self.data(one) for one in raw]
+                    return [self.text(item) for item in masked]
+        return [self.data(item) for item in raw]
 
     def _object(self, raw: dict[Any, Any]) -> dict[Any, Any]:
         masked = {}
@@ -206,13 +205,13 @@ class Redactor:
         return masked
 
     def _item(self, key: Any, value: Any) -> tuple[Any, Any]:
-        """Return a key and its value, a text or what may hold some, as they are written."""
+        """Return a key and its value, a text or a container of texts, as they are written."""
         if self.redaction.secrets:
             value = self._without_secrets(key, value)
         if not (self.redaction.paths or self.redaction.hosts):
             return key, self.data(value)
         name = self._names(key) if isinstance(key, str) else key
-        # Also where a node is called `master`, or `gpu`.
+        # Also if a node's name is `master`, or `gpu`.
         if name != key and fields.is_key(key):
             name = key
         masked = self.data(value)
@@ -244,30 +243,30 @@ class Redactor:
         self._counts[kind] += 1
 
     def text(self, text: str) -> str:
-        """A text without what is to be taken out of it."""
-        found = self._done.get(text)
-        if found is None:
-            found = self._masked(text)
+        """Return a text without secrets and replaced names."""
+        masked = self._done.get(text)
+        if masked is None:
+            masked = self._masked(text)
             if len(text) < MAX_TEXT:
                 if len(self._done) >= MAX_DONE:
                     self._done.clear()
-                self._done[text] = found
-        return found
+                self._done[text] = masked
+        return masked
 
     def _masked(self, text: str) -> str:
-        found = text
+        masked = text
         if not text.isascii():
-            # Half of a pair of surrogates cannot be written.
-            found = text.encode("utf-8", "backslashreplace").decode()
+            # A lone surrogate cannot be written.
+            masked = text.encode("utf-8", "backslashreplace").decode()
         if self.redaction.secrets and len(text) > 3:
             if MASK in text:
                 self._counts[form.CAME_MASKED] += text.count(MASK)
-            found = mask_text(found, self._note)
-        found = self._names(found)
-        return found[:MAX_TEXT] if len(text) <= MAX_TEXT < len(found) else found
+            masked = mask_text(masked, self._note)
+        masked = self._names(masked)
+        return masked[:MAX_TEXT] if len(text) <= MAX_TEXT < len(masked) else masked
 
     def _names(self, text: str) -> str:
-        """Paths and hosts by what stands for them."""
+        """Return a text with its paths and hosts replaced."""
         if self.redaction.paths and "/" in text:
             text = _PATH.sub(lambda match: self._path(match[0]), text)
         if self.redaction.hosts:
@@ -293,82 +292,84 @@ class Redactor:
         return "/".join(parts) + tail
 
     def _host(self, word: str) -> str:
-        known = self._hosts.get(word)
-        if known is not None:
-            return known
-        first, dot, rest = word.partition(".")
+        stand_in = self._hosts.get(word)
+        if stand_in is not None:
+            return stand_in
+        first, dot, domain = word.partition(".")
         if dot and first in self._hosts and not _FILE.fullmatch(word):
-            return self._hosts[first] if not rest.isdecimal() else f"{self._hosts[first]}.{rest}"
+            return (
+                self._hosts[first] if not domain.isdecimal() else f"{self._hosts[first]}.{domain}"
+            )
         return self._parts(word)
 
     def _parts(self, word: str) -> str:
-        """A word with the names of hosts that are parts of it, as in `train-gpu7.log`."""
+        """Return a word with the names of hosts in it replaced, as in `train-gpu7.log`."""
         parts = _BETWEEN.split(word)
         if len(parts) == 1 or len(parts) > MAX_PARTS:
             return word
-        found, place = [], 0
+        replaced, place = [], 0
         while place < len(parts):
             ends = range(len(parts), place, -2)
-            end = next((one for one in ends if "".join(parts[place:one]) in self._hosts), place + 1)
+            end = next((at for at in ends if "".join(parts[place:at]) in self._hosts), place + 1)
             name = "".join(parts[place:end])
-            # `train.py` is a file and `train_step` a function, also where a host is called train.
+            # `train.py` is a file and `train_step` a function, even if a host's name is train.
             file = place == 0 and end == len(parts) - 2 and bool(_FILE.fullmatch(word))
             code = name.isalpha() and (file or "_" in (*parts[:place][-1:], *parts[end:][:1]))
-            found.append(name if code else self._hosts.get(name, name))
+            replaced.append(name if code else self._hosts.get(name, name))
             place = end
-        return "".join(found)
+        return "".join(replaced)
 
     def _folded(self, match: re.Match[str]) -> str:
-        """`gpu[01-16]`, `r[1-2]n[1-4]-ib`: names of hosts with their numbers drawn together."""
+        """Return folded names of hosts replaced: `gpu[01-16]`, `r[1-2]n[1-4]-ib`."""
         shape = _NUMBERS.sub("#", match[0])
-        if not any(one in shape for one in self._shapes):
+        if not any(item in shape for item in self._shapes):
             return match[0]
-        known = shape.partition(".")[0] in self._shapes
+        is_known = shape.partition(".")[0] in self._shapes
         names = node_sets.unfold(match[0])
-        found = [
-            "host" if known and name.partition(".")[0] not in self._hosts else self._host(name)
+        replaced = [
+            "host" if is_known and name.partition(".")[0] not in self._hosts else self._host(name)
             for name in names
         ]
-        if found == names:
-            return "host" if known and not names else match[0]
-        return node_sets.fold(found)
+        if replaced == names:
+            return "host" if is_known and not names else match[0]
+        return node_sets.fold(replaced)
 
     def _address(self, text: str) -> str:
         try:
             address = ipaddress.ip_address(text)
         except ValueError:
             head, _, port = text.rpartition(":")
-            known = self._address(head) if _is_address(head) else head
-            return f"[{known}]:{port}" if known != head else text
+            replaced = self._address(head) if _is_address(head) else head
+            return f"[{replaced}]:{port}" if replaced != head else text
         if address.is_loopback or address.is_unspecified:
             return text
         number = len(self._addresses) + 1
-        # RFC 2544 and RFC 3849: addresses that are nobody's.
+        # RFC 2544 and RFC 3849: addresses reserved for benchmarks and documentation.
         new = f"198.18.{number >> 8 & 255}.{number & 255}"
         if address.version == 6:
             new = f"2001:db8::{number:x}"
         if text in self._made_up:
             return text
-        known = self._addresses.setdefault(text, new)
-        self._made_up.add(known)
-        return known
+        replaced = self._addresses.setdefault(text, new)
+        self._made_up.add(replaced)
+        return replaced
 
 
 _is_secret_name = lru_cache(maxsize=4096)(is_secret_name)
 
 
 def _with_paths(snapshot: Snapshot) -> Iterable[str]:
-    """Texts of a picture that hold whole paths."""
+    """Yield texts of a snapshot that hold whole paths."""
     for frames in snapshot.stacks.values():
         yield from (frame.file for frame in frames)
     for job in snapshot.jobs:
-        for one in (*job.launchers, *(p for r in job.ranks for p in (r.process, *r.children))):
-            yield from (one.cwd or "", one.exe or "", *one.outputs, *one.cmdline)
-    yield from (one.path for one in snapshot.outputs)
+        for process in (*job.launchers, *(p for r in job.ranks for p in (r.process, *r.children))):
+            yield from (process.cwd or "", process.exe or "", *process.outputs, *process.cmdline)
+    yield from (output.path for output in snapshot.outputs)
 
 
 def _is_own(part: str) -> bool:
-    """Whether a part of a path may be a name of somebody's."""
+    """Whether a part of a path may identify a user."""
     return bool(part) and not (part in _COMMON or part.isdecimal() or _INSIDE.fullmatch(part))
 
 
@@ -381,5 +382,5 @@ def _is_address(name: str) -> bool:
 
 
 def _short(file: str, short: str) -> str:
-    """The short form of a path, of which folders have other names now: as many parts of it."""
+    """Return the short form of a path with replaced folders: as many of its parts."""
     return short if _LIBRARY.search(file) else "/".join(file.split("/")[-short.count("/") - 1 :])

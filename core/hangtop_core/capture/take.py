@@ -1,4 +1,4 @@
-"""Asks nodes for what a capture should hold and a session does not know by itself."""
+"""Request what a capture should hold beyond a session's own data."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ WINDOW = 1 << 18
 LIMIT_S = 60.0
 """Seconds for all answers together."""
 ARRIVE_S = 5.0
-"""Seconds in which a picture has to come that has what was answered last."""
+"""Seconds for a snapshot with the last answers to arrive."""
 TELL_S = 0.2
-"""Seconds between two words on how far it is."""
+"""Seconds between two progress reports."""
 
 
 def take(
@@ -33,22 +33,22 @@ def take(
     stacks: Mapping[str, Sequence[int]],
     *,
     want_locals: bool = False,
-    told: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[str]:
     """Ask all nodes of a job for stacks, descriptors, flight recorders and the ends of logs.
 
-    Also for what ranks have found that is not finite, where they look for that. What comes is in
-    the updates of the session. Recorders are not asked for where it is read-only.
+    Also for inf and nan that ranks have found, if they search for these. Answers come in the
+    session's updates. Recorders are not requested in read-only mode.
 
     Args:
-        session: that observes the job.
-        job: whose ranks are asked.
+        session: the session that observes the job.
+        job: the job whose ranks are asked.
         stacks: the processes whose stacks are taken, by node.
         want_locals: with their variables.
-        told: gets how many requests were answered, and of how many.
+        progress: receives the numbers of answered and of all requests.
 
     Returns:
-        Why some of it did not come, one line for each.
+        Why some of it is missing, one line for each.
     """
     futures: list[tuple[str, Future[Any]]] = []
     looking = pids_of(rank for rank in job.ranks if VARIABLE in rank.process.env)
@@ -61,20 +61,20 @@ def take(
     futures += [
         (f"numerics on {node}", session.numerics(node, pids)) for node, pids in looking.items()
     ]
-    futures += [(f"logs on {one.node}", session.log(one, WINDOW)) for one in wanted(job)]
+    futures += [(f"logs on {output.node}", session.log(output, WINDOW)) for output in wanted(job)]
     until = time.monotonic() + LIMIT_S
     waiting: set[Future[Any]] = {future for _, future in futures}
     while waiting and (left := until - time.monotonic()) > 0:
         _, waiting = wait(waiting, timeout=min(left, TELL_S))
-        told(len(futures) - len(waiting), len(futures))
-    missing = [f"{what}: {why}" for what, one in futures if (why := _why(one))]
+        progress(len(futures) - len(waiting), len(futures))
+    missing = [f"{what}: {why}" for what, request in futures if (why := _why(request))]
     arrived = time.time()
     session.wait(lambda update: update.snapshot.at >= arrived, timeout=ARRIVE_S)
     return missing
 
 
 def _why(future: Future[Any]) -> str:
-    """Why a request brought nothing; empty when it did."""
+    """Return why a request failed; empty if it succeeded."""
     if not future.done():
         return "no answer in time"
     error = future.exception()

@@ -1,6 +1,6 @@
 """Flight recorders in a capture: every call, stack and group once, and columns of numbers.
 
-The form is that in which nodes send them, so what reads those reads these, with the same limits.
+The form is that of the nodes' answers, so the same reader with the same limits reads it.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ _COLUMNS = ("group", "call", "site", "flag", "seq", "record", "created")
 
 
 class Packer:
-    """Gives traces numbers, and says what has to be written before one can be referred to."""
+    """Number traces, and return what has to be written before a trace can be referred to."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, str] = {}
+        self._indices: dict[Hashable, str] = {}
         self._traces: dict[int, tuple[int, Trace]] = {}
         self._count = 0
         self.bytes = 0
-        """Of all columns so far, compressed."""
+        """Compressed bytes of all columns so far."""
 
-    def known(self, trace: Trace) -> int | None:
-        """The number of this trace, or of the rank's last one when that says the same."""
+    def number_of(self, trace: Trace) -> int | None:
+        """Return the number of this trace, or of the rank's last one if equal; None otherwise."""
         number, last = self._traces.get(trace.rank, (0, None))
         if last is None or not (last is trace or _equal(last, trace)):
             return None
         return number
 
     def pack(self, trace: Trace) -> tuple[int, dict[str, Any], dict[str, Any]]:
-        """A new number, the parts that were not told before, and the trace that refers to them."""
+        """Return a new number, the parts not written before, and the trace that refers to them."""
         new: dict[str, dict[str, Any]] = {"calls": {}, "sites": {}, "groups": {}}
 
         def key(kind: str, part: Hashable, row: Any) -> str:
-            found = self._known.get((kind, part))
-            if found is None:
-                found = self._known[kind, part] = str(len(self._known))
-                new[kind][found] = row
-            return found
+            index = self._indices.get((kind, part))
+            if index is None:
+                index = self._indices[kind, part] = str(len(self._indices))
+                new[kind][index] = row
+            return index
 
         calls = [
             key("calls", c, [c.name, c.inputs, c.outputs, c.input_types, c.output_types])
@@ -82,20 +82,20 @@ class Packer:
         number, self._count = self._count, self._count + 1
         self._traces[trace.rank] = (number, trace)
         head = {"trace": number, "rank": trace.rank, "source": trace.source}
-        said = {**head, "newest_ns": trace.newest_ns, "row": msgspec.to_builtins(row)}
-        return number, {kind: some for kind, some in new.items() if some}, said
+        head_row = {**head, "newest_ns": trace.newest_ns, "row": msgspec.to_builtins(row)}
+        return number, {kind: rows for kind, rows in new.items() if rows}, head_row
 
 
-def _equal(one: Trace, two: Trace) -> bool:
+def _equal(first: Trace, second: Trace) -> bool:
     return (
-        all(getattr(one, f"raw_{name}") == getattr(two, f"raw_{name}") for name in _COLUMNS)
-        and (one.groups, one.calls, one.sites) == (two.groups, two.calls, two.sites)
-        and (one.statuses, one.timeout_ms) == (two.statuses, two.timeout_ms)
+        all(getattr(first, f"raw_{name}") == getattr(second, f"raw_{name}") for name in _COLUMNS)
+        and (first.groups, first.calls, first.sites) == (second.groups, second.calls, second.sites)
+        and (first.statuses, first.timeout_ms) == (second.statuses, second.timeout_ms)
     )
 
 
 class Traces:
-    """Reads traces back."""
+    """Read traces back."""
 
     def __init__(self) -> None:
         self._unpacker = Unpacker(Shared())
@@ -105,10 +105,10 @@ class Traces:
         return len(self._traces)
 
     def learn(self, raw: Any) -> None:
-        """Take in parts.
+        """Take parts.
 
         Raises:
-            Damaged: when they are none.
+            Damaged: when they are invalid.
         """
         try:
             self._unpacker.learn(msgspec.convert(raw, Parts))
@@ -116,7 +116,7 @@ class Traces:
             raise Damaged(f"parts of recorders: {str(error)[:200]}") from None
 
     def add(self, raw: dict[str, Any]) -> None:
-        """Take in a trace.
+        """Take a trace.
 
         Raises:
             Damaged: when its parts do not fit together.
@@ -137,10 +137,10 @@ class Traces:
         self._traces[number] = trace
 
     def get(self, number: int) -> Trace:
-        """A trace by its number.
+        """Return a trace by its number.
 
         Raises:
-            Damaged: when it was never told.
+            Damaged: when it was never written.
         """
         if number not in self._traces:
             raise Damaged(f"recorder {number} is not there")

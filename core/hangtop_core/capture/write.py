@@ -1,8 +1,8 @@
-"""Writes a capture: the newest picture first, so that what is cut short still opens.
+"""Write a capture: the newest snapshot first, so that a truncated file still opens.
 
-One gzip file of two members: the header, stored without compression in room of a fixed size so
-that it can be written last, and everything else. It gets its name when it is whole, and never takes
-that of a file that is there.
+One gzip file of two members: the header, stored uncompressed in a reserved space of fixed size so
+that it can be written last, and everything else. The file gets its name when it is complete, and
+never replaces an existing one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 LEVEL = 6
 HISTORY_TRACES = 32 << 20
-"""Bytes of flight recorders from which on older readings are left out."""
+"""Bytes of flight recorders beyond which older readings are left out."""
 _COUNTED = {
     "node": "nodes",
     "rank": "ranks",
@@ -49,11 +49,11 @@ _COUNTED = {
     "command": "commands",
 }
 _LATER = frozenset({"nodes", "outputs", "ranks", "recorder"})
-"""What of the newest picture stands in lines of its own."""
+"""Parts of the newest snapshot that have lines of their own."""
 
 
 class Saved(Struct, frozen=True):
-    """A capture that was written."""
+    """A written capture."""
 
     path: str
     bytes: int
@@ -68,13 +68,13 @@ def save(
     commands: Iterable[CommandRecord] = (),
     stop: Callable[[], bool] = lambda: False,
 ) -> Saved:
-    """Write pictures, at least one, to a file that is not there yet.
+    """Write snapshots, at least one, to a new file.
 
-    A ``redaction`` that has given names already goes on with these. When ``stop`` says so, older
-    pictures than those that were written are left out.
+    A ``redaction`` with replacement names keeps using them. Once ``stop`` returns True, older
+    snapshots are left out.
 
     Raises:
-        CaptureWriteError: it cannot be written. What is on the disk by then is named.
+        CaptureWriteError: it cannot be written; the error names what is on the disk.
     """
     redactor, pictures = _redactor(redaction), _in_order(pictures)
     try:
@@ -111,7 +111,7 @@ def stream(
     commands: Iterable[CommandRecord] = (),
     stop: Callable[[], bool] = lambda: False,
 ) -> Saved:
-    """Write pictures as `save` does, but to a pipe: whole, from a file without a name."""
+    """Write snapshots as `save` does, but to a pipe: whole, from a file without a name."""
     try:
         file = tempfile.TemporaryFile()  # noqa: SIM115
         writer = Writer(file, _redactor(redaction), facts)
@@ -131,8 +131,8 @@ def _redactor(redaction: Redaction | Redactor | None) -> Redactor:
 
 
 def _in_order(pictures: Iterable[Update]) -> list[Update]:
-    """Pictures by their time, of several at the same time the last one."""
-    by_time = {one.snapshot.at: one for one in pictures}
+    """Return snapshots by their time; of several at one time the last."""
+    by_time = {picture.snapshot.at: picture for picture in pictures}
     return [by_time[at] for at in sorted(by_time)]
 
 
@@ -151,7 +151,7 @@ def _name(part: Path, path: Path) -> None:
 
 
 def _leave(part: Path, *, useful: bool) -> str:
-    """Remove what was written, unless the newest picture is in it; says where it is then."""
+    """Remove the partial file, unless it holds the newest snapshot; return where it then is."""
     if useful:
         return f"; what was written before that is in {part}, and opens"
     part.unlink(missing_ok=True)
@@ -167,7 +167,7 @@ def _fix(error: OSError) -> str:
 
 
 class Writer:
-    """Writes lines."""
+    """Write lines."""
 
     def __init__(self, file: IO[bytes], redactor: Redactor, facts: Facts) -> None:
         self._file = file
@@ -178,14 +178,14 @@ class Writer:
         self._taker = Taker(self._trace)
         self._stacks: set[str] = set()
         self._texts: dict[int, tuple[Output, Output]] = {}
-        """By the identity of a log file's state: that, and what is written of it."""
+        """By the identity of a log file's state: the state, and its masked form."""
         self._raw: dict[tuple[str, str], Output] = {}
-        """The state that was written last, as it was."""
+        """The last written state, unmasked."""
         self._lines = 0
         self._counts: dict[str, int] = {}
         self._history = False
         self.useful = False
-        """Whether the newest picture is written."""
+        """Whether the newest snapshot is written."""
         self.header = Header(SCHEMA)
 
     def write(
@@ -196,7 +196,7 @@ class Writer:
     ) -> None:
         """Write everything."""
         newest = pictures[-1]
-        self._redactor.learn([one.snapshot for one in pictures])
+        self._redactor.learn([picture.snapshot for picture in pictures])
         self._write_header(self._describe(newest, newest, complete=False))
         with gzip.GzipFile("", "wb", LEVEL, self._file, 0) as zipped:
             self._zipped = zipped
@@ -210,7 +210,7 @@ class Writer:
         self._write_header(self._describe(newest, oldest, complete=True))
         self._file.seek(end)
 
-    # The newest picture
+    # The newest snapshot
 
     def _newest(self, update: Update) -> Update:
         update = self._cleaned(update, None)
@@ -218,9 +218,9 @@ class Writer:
         base = replace(update, snapshot=_bare(snapshot), diagnoses={})
         self._line({"base": self._taker.whole(base)})
         for key, diagnosis in update.diagnoses.items():
-            told = msgspec.to_builtins(diagnosis)
+            raw = msgspec.to_builtins(diagnosis)
             text = diagnosis_text(diagnosis, 100)
-            self._line({"verdict": key, "diagnosis": told, "text": text})
+            self._line({"verdict": key, "diagnosis": raw, "text": text})
         for node in snapshot.nodes:
             self._line({"node": self._taker.whole(node)})
         for place, job in enumerate(snapshot.jobs):
@@ -234,73 +234,73 @@ class Writer:
         for place, job in enumerate(snapshot.jobs):
             for number, rank in enumerate(job.ranks):
                 if rank.recorder is not None:
-                    told = self._taker.whole(rank.recorder)
-                    self._line({"of": place, "at": number, "recorder": told})
+                    raw = self._taker.whole(rank.recorder)
+                    self._line({"of": place, "at": number, "recorder": raw})
         return update
 
     def _stacks_of(self, snapshot: Snapshot, keys: Iterable[str]) -> None:
-        """Write the stacks that are referred to and were not written yet."""
+        """Write the stacks of these keys that were not written yet."""
         for key in keys:
             frames: tuple[Frame, ...] | None = snapshot.stacks.get(key)
             if frames is not None and key not in self._stacks:
                 self._stacks.add(key)
-                self._line({"stack": key, "frames": [self._taker.whole(one) for one in frames]})
+                self._line({"stack": key, "frames": [self._taker.whole(frame) for frame in frames]})
 
     def _trace(self, trace: Trace) -> int | None:
-        known = self._packer.known(trace)
-        if known is not None:
-            return known
+        written = self._packer.number_of(trace)
+        if written is not None:
+            return written
         if self._history and self._packer.bytes > HISTORY_TRACES:
             return None
-        number, parts, said = self._packer.pack(trace)
+        number, parts, record = self._packer.pack(trace)
         if parts:
             self._line({"parts": self._redactor.data(parts)}, redacted=True)
-        columns = said["row"].pop("columns")  # numbers, which are to stay as they are
-        said = self._redactor.data(said)
-        said["row"]["columns"] = columns
-        self._line(said, redacted=True)
+        columns = record["row"].pop("columns")  # numbers, which stay unchanged
+        record = self._redactor.data(record)
+        record["row"]["columns"] = columns
+        self._line(record, redacted=True)
         self._count("recorders")
         return number
 
-    # Older ones
+    # Older snapshots
 
     def _older(self, pictures: Sequence[Update], after: Update, stop: Callable[[], bool]) -> Update:
         self._history = True
-        for one in reversed(pictures[:-1]):
+        for picture in reversed(pictures[:-1]):
             if stop():
                 break
-            update = self._cleaned(one, after)
+            update = self._cleaned(picture, after)
             before = {id(r) for job in after.snapshot.jobs for r in job.ranks}
             for job in update.snapshot.jobs:
                 self._stacks_of(update.snapshot, _launchers(job))
                 for rank in job.ranks:
                     if id(rank) not in before:
                         self._stacks_of(update.snapshot, _stacks(rank))
-            told = self._taker.difference(after, update)
-            self._line({"earlier": told})
+            change = self._taker.difference(after, update)
+            self._line({"earlier": change})
             self._count("pictures")
             after = update
         return after
 
     def _cleaned(self, update: Update, after: Update | None) -> Update:
-        """A picture whose logs are masked and begin as in the next one."""
-        later = {(one.node, one.inode): one for one in after.snapshot.outputs} if after else {}
+        """Return a snapshot whose logs are masked and begin as in the next one."""
+        later = {(o.node, o.inode): o for o in after.snapshot.outputs} if after else {}
         outputs = tuple(
-            self._output(one, later.get((one.node, one.inode))) for one in update.snapshot.outputs
+            self._output(o, later.get((o.node, o.inode))) for o in update.snapshot.outputs
         )
         return replace(update, snapshot=replace(update.snapshot, outputs=outputs))
 
-    def _output(self, one: Output, later: Output | None) -> Output:
-        known = self._texts.get(id(one))
-        if known is not None:
-            return known[1]
-        key = (one.node, one.inode)
+    def _output(self, output: Output, later: Output | None) -> Output:
+        entry = self._texts.get(id(output))
+        if entry is not None:
+            return entry[1]
+        key = (output.node, output.inode)
         if later is None:
-            masked = replace(one, text=self._redactor.text(one.text))
+            masked = replace(output, text=self._redactor.text(output.text))
         else:
-            masked = _shorter(one, self._raw[key], later)
-        self._texts[id(one)] = (one, masked)  # kept, so that its number stays its own
-        self._raw[key] = one
+            masked = _shorter(output, self._raw[key], later)
+        self._texts[id(output)] = (output, masked)  # kept, so that its id stays unique
+        self._raw[key] = output
         return masked
 
     # Lines
@@ -355,32 +355,32 @@ class Writer:
 
 
 def _shielded(redactor: Redactor, data: dict[str, Any]) -> dict[str, Any]:
-    """Everything masked, but logs, which are masked already and must stay as they are."""
+    """Return data masked, except logs, which are masked already and must stay unchanged."""
     output = data.get("output")
     if output is None:
-        found: dict[str, Any] = redactor.data(data)
-        return found
+        masked: dict[str, Any] = redactor.data(data)
+        return masked
     text = output.pop("text", "")
     return {"output": redactor.data(output) | {"text": text}}
 
 
-def _shorter(one: Output, after: Output, later: Output) -> Output:
-    """An older state of a log, whose text is the beginning of what was written of a later one.
+def _shorter(output: Output, after: Output, later: Output) -> Output:
+    """Return an older state of a log, whose text is the beginning of a later, written state.
 
-    ``after`` is that one before it was masked: masking keeps lines. Without a common beginning
-    there is no text, as when the file was begun anew.
+    ``after`` is the later state unmasked: masking keeps lines. Without a common beginning there is
+    no text, as when the file was begun anew.
     """
-    start, text = one.start, one.text
+    start, text = output.start, output.text
     if start < after.start:  # the window has moved on
         text = text.encode()[after.start - start :].decode(errors="ignore")
         start = after.start
     if not text or start != after.start or not after.text.startswith(text):
-        return replace(one, text="")
+        return replace(output, text="")
     lines = later.text.split("\n")
     if len(lines) != after.text.count("\n") + 1:
-        return replace(one, text="")
+        return replace(output, text="")
     whole = lines[: text.count("\n")]
-    return replace(one, start=start, text="".join(f"{line}\n" for line in whole))
+    return replace(output, start=start, text="".join(f"{line}\n" for line in whole))
 
 
 def _bare(snapshot: Snapshot) -> Snapshot:
@@ -390,8 +390,8 @@ def _bare(snapshot: Snapshot) -> Snapshot:
 
 def _stacks(rank: Rank) -> Iterable[str]:
     samples = (rank.sample, *rank.child_samples.values())
-    return (thread.stack for one in samples if one is not None for thread in one.threads)
+    return (thread.stack for sample in samples if sample is not None for thread in sample.threads)
 
 
 def _launchers(job: Job) -> Iterable[str]:
-    return (thread.stack for one in job.launcher_samples.values() for thread in one.threads)
+    return (thread.stack for sample in job.launcher_samples.values() for thread in sample.threads)

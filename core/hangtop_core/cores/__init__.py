@@ -1,1 +1,1 @@
-"""Core files: found, opened without trusting them, explained, and shown like live stacks."""
+"""Core files: search, safe reading, explanations, and display like live stacks."""

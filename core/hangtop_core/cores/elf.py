@@ -1,9 +1,9 @@
-"""What a core file says by itself: signal, threads, command, environment, mapped files.
+"""The content of a core file: signal, threads, command, environment, mapped files.
 
 Only headers, notes and single pages are read, so a core of 40 GiB costs as much as a small one, and
-every count in the file is bounded before it is believed. Formats: elf(5), core(5), and Linux's
-`struct elf_prstatus`, `elf_prpsinfo` (include/linux/elfcore.h) and `fill_files_note`
-(fs/binfmt_elf.c), for 64-bit machines; offsets of the stack pointer for x86-64 and AArch64.
+every count in the file is limited before use. Formats: elf(5), core(5), and Linux's `struct
+elf_prstatus`, `elf_prpsinfo` (include/linux/elfcore.h) and `fill_files_note` (fs/binfmt_elf.c), for
+64-bit machines; offsets of the stack pointer for x86-64 and AArch64.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from msgspec import Struct
 
 MAX_SEGMENTS = 400_000
 MAX_NOTES = 256 << 20
-"""Bytes; a thread has about 12 KiB of notes."""
+"""Maximum number of bytes; a thread has about 12 KiB of notes."""
 MAX_THREADS = 20_000
 MAX_NUMBER_OF_NOTES = 16 * MAX_THREADS
-"""The kernel writes some six for a thread, and some for all."""
+"""The kernel writes about six per thread, and a few for all."""
 MAX_MAPPED = 400_000
-"""Mapped files; the kernel's default for all mappings of a process is 65,530."""
+"""Maximum number of mapped files; the kernel's default for all mappings of a process is 65,530."""
 MAX_ENVIRONMENT = 8 << 20
 PAGE = 4096
 HEADER_BYTES = 56
-"""Of one segment; `Elf64_Phdr`."""
+"""Size of the header of one segment; `Elf64_Phdr`."""
 MAX_PIECES = 64
-"""Segments from which one stretch of memory is put together."""
+"""Maximum number of segments that one stretch of memory is joined from."""
 
 _PT_LOAD, _PT_NOTE = 1, 4
 _ET_CORE = 4
 _MANY = 0xFFFF
-"""PN_XNUM: the number of segments stands in the first section header."""
+"""PN_XNUM: the number of segments is in the first section header."""
 _PRSTATUS, _PRPSINFO, _AUXV = 1, 3, 6
 _SIGINFO, _FILE = 0x53494749, 0x46494C45
 _AT_ENTRY, _AT_RANDOM, _AT_EXECFN = 9, 25, 31
 _STACK_POINTER = {62: 112 + 19 * 8, 183: 112 + 31 * 8}
 """By e_machine; general registers begin at byte 112 of `elf_prstatus`."""
 MACHINES = {62: "x86_64", 183: "aarch64", 21: "ppc64le", 22: "s390x", 243: "riscv64"}
-"""By e_machine, as `uname -m` says it."""
+"""By e_machine: the name in `uname -m`."""
 FILE_HEADER = 64
-"""Bytes of `Elf64_Ehdr`, which strip(1) changes; what follows in the first page stays."""
+"""Bytes of `Elf64_Ehdr`, which strip(1) changes; the rest of the first page stays."""
 _NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
 class NotACoreError(Exception):
-    """The file is no core that can be read; says why."""
+    """The file is no readable core; the text says why."""
 
 
 class Mapped(Struct, frozen=True):
@@ -61,26 +61,26 @@ class Mapped(Struct, frozen=True):
 
 
 class Signal(Struct, frozen=True):
-    """What ended the process. `number` is 0 for a core that was taken of a live process."""
+    """The signal that ended the process. `number` is 0 for a core of a live process."""
 
     number: int
     code: int | None = None
-    """si_code; None where the core does not say."""
+    """si_code; None if the core has none."""
     address: int | None = None
-    """Of faults: what was touched."""
+    """The address of a fault."""
     sender: int | None = None
-    """Of signals that a process sent: its pid."""
+    """The pid of the process that sent the signal."""
     sender_uid: int | None = None
 
 
 class Header(Struct, frozen=True):
-    """Everything the notes of a core say."""
+    """The content of a core's notes."""
 
     path: str
     size: int
     modified: float
     wanted: int
-    """Bytes the file should have; more than `size` where it was cut."""
+    """Bytes that the file should have; more than `size` if it was cut."""
     machine: int
     pid: int
     threads: tuple[int, ...]
@@ -88,13 +88,13 @@ class Header(Struct, frozen=True):
     signal: Signal
     comm: str
     command: str
-    """At most 79 characters of it."""
+    """The command line, at most 79 characters."""
     arguments: tuple[str, ...]
     environment: dict[str, str]
     executable: str | None
     mapped: tuple[Mapped, ...]
     stack_pointer: int | None
-    """Of the first thread."""
+    """Stack pointer of the first thread."""
     uid: int | None = None
 
     @property
@@ -111,7 +111,7 @@ class _Load(Struct, frozen=True):
 
 
 def is_core(path: str) -> bool:
-    """Whether a file says that it is a core; False for what cannot be read."""
+    """Whether a file has the header of a core; False for unreadable files."""
     try:
         with _open(path) as file:
             start = file.read(20)
@@ -135,10 +135,10 @@ def _order_of(data: bytes, form: str, at: int) -> int:
 
 
 def read(path: str) -> Header:
-    """Read what a core says by itself.
+    """Read the headers and notes of a core.
 
     Raises:
-        NotACoreError: it is something else, of 32 bits, or damaged where that may not be.
+        NotACoreError: it is no core, of 32 bits, or its headers are damaged.
         OSError: it cannot be opened.
     """
     with _open(path) as file:
@@ -149,7 +149,7 @@ def read(path: str) -> Header:
 
 
 class _Reader:
-    """One open core."""
+    """An open core."""
 
     def __init__(self, file: BinaryIO, path: str) -> None:
         self._file = file
@@ -197,19 +197,19 @@ class _Reader:
                 self._notes.append((offset, filled))
 
     def memory(self, address: int, count: int) -> bytes:
-        """Read memory as it was; less, or nothing, where the core does not have it."""
-        found = b""
+        """Return memory; less, or nothing, if the core is missing it."""
+        data = b""
         for _ in range(MAX_PIECES):
-            at = address + len(found)
+            at = address + len(data)
             load = next((x for x in self._loads if x.start <= at < x.start + x.filled), None)
             if load is None:
                 break
-            room = min(count - len(found), load.start + load.filled - at)
+            room = min(count - len(data), load.start + load.filled - at)
             part = self._at(load.offset + at - load.start, room)
-            found += part
-            if len(part) < room or len(found) == count:
+            data += part
+            if len(part) < room or len(data) == count:
                 break
-        return found
+        return data
 
     def header(self) -> Header:
         notes = self._all_notes()
@@ -217,7 +217,7 @@ class _Reader:
         if not statuses:
             why = "its notes are missing" if self._size < self.wanted else "it names no thread"
             raise NotACoreError(f"tells nothing: {why}")
-        # The first signal is that of the thread that got it.
+        # The thread that got the signal comes first.
         first = {kind: data for kind, data in reversed(notes) if data}
         process = first.get(_PRPSINFO, b"")
         info = process if len(process) >= 136 else bytes(136)
@@ -246,7 +246,7 @@ class _Reader:
         )
 
     def _all_notes(self) -> list[tuple[int, bytes]]:
-        found: list[tuple[int, bytes]] = []
+        notes: list[tuple[int, bytes]] = []
         left = MAX_NOTES
         for place, size in self._notes:
             data = self._at(place, min(size, left))
@@ -257,11 +257,11 @@ class _Reader:
                 start = at + 12 + (name + 3 & ~3)
                 if start + length > len(data):
                     break
-                if len(found) >= MAX_NUMBER_OF_NOTES:
+                if len(notes) >= MAX_NUMBER_OF_NOTES:
                     raise NotACoreError(f"has more than {MAX_NUMBER_OF_NOTES:,} notes, the limit")
-                found.append((kind, data[start : start + length]))
+                notes.append((kind, data[start : start + length]))
                 at = start + (length + 3 & ~3)
-        return found
+        return notes
 
     def _vector(self, data: bytes) -> dict[int, int]:
         numbers = self._unpack(f"{len(data) // 16 * 2}Q", data)
@@ -296,21 +296,21 @@ class _Reader:
         return Signal(number, code, sender=sender, sender_uid=uid)
 
     def _strings(self, vector: dict[int, int]) -> list[str]:
-        """Arguments, then environment, as the kernel laid them out above the stack."""
+        """Return arguments, then environment, as the kernel laid them out above the stack."""
         low, high = vector.get(_AT_RANDOM, 0) + 16, vector.get(_AT_EXECFN, 0)
         if not 16 < low < high <= low + MAX_ENVIRONMENT:
             return []
         data = self.memory(low, high - low)
         # Padding and the platform's name come before the arguments.
-        found = [_text(one) for one in data.split(b"\0") if one]
-        return found[1:] if found and found[0] in _PLATFORMS else found
+        strings = [_text(piece) for piece in data.split(b"\0") if piece]
+        return strings[1:] if strings and strings[0] in _PLATFORMS else strings
 
     def _executable(self, vector: dict[int, int], mapped: tuple[Mapped, ...]) -> str | None:
-        """The file that was run, under its real name: a link to it may have moved on since."""
+        """Return the executable by its real name: a link to it may have moved on since."""
         entry = vector.get(_AT_ENTRY, 0)
-        for one in mapped:
-            if one.start <= entry < one.end:
-                return one.path
+        for file in mapped:
+            if file.start <= entry < file.end:
+                return file.path
         name = self.memory(vector.get(_AT_EXECFN, 0), PAGE).split(b"\0")[0]
         return os.fsdecode(name) if name.startswith(b"/") else None
 
@@ -319,13 +319,13 @@ _PLATFORMS = frozenset({"x86_64", "aarch64", "haswell", "xeon_phi"})
 
 
 def first_page(path: str, start: int) -> bytes:
-    """Read a page of the memory of a core from an address on; less where it lacks some of it."""
+    """Return a page of the memory of a core from an address on; less if some is missing."""
     with _open(path) as file:
         return _Reader(file, path).memory(start, PAGE)
 
 
 def _arguments_and_environment(strings: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Take apart what the kernel laid out; the environment begins at the first NAME=VALUE."""
+    """Split arguments from the environment, which begins at the first NAME=VALUE."""
     start = next((n for n, text in enumerate(strings) if _NAMED.match(text)), len(strings))
     environment: dict[str, str] = {}
     for text in strings[start:]:

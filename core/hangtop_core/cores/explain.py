@@ -1,4 +1,4 @@
-"""Why a process left a core: what the functions on its stacks and its signal mean. Pure.
+"""The cause of a core, from the functions on its stacks and its signal. Pure.
 
 Names of torch's functions: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp of torch 1.13 to 2.15
 (`ncclCommWatchdog`, `watchdogHandler`, since 2.8 `Watchdog::runLoop`; `heartbeatMonitor`, since 2.8
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from hangtop_core.model.frame import Frame
 
 DEEP = 250
-"""Frames from which on a stack that ends in a fault is taken for one that overflowed."""
+"""Number of frames from which a stack that ends in a fault counts as overflowed."""
 NEAR_STACK = 1 << 16
-"""Bytes between stack pointer and fault, within which a push or a call made it."""
+"""Maximum distance in bytes between stack pointer and fault for a push or a call."""
 _BUS_ADRERR = 2
 
 LOOK_AT_THE_HANG = (
@@ -38,7 +38,7 @@ _COMPARE_MEMORY = ("compare the memory limit of the job with what it uses: hangt
 
 
 class Explanation(Struct, frozen=True):
-    """One thing that is known about a crash."""
+    """A known fact about a crash."""
 
     code: str
     text: str
@@ -116,18 +116,18 @@ _KNOWN = (
         ("hangtop logs FILE: the lines after `terminate called after throwing`",),
     ),
 )
-"""In the order in which they count: the first that is seen is what is said first."""
+"""In the order of priority: the first match is the first explanation."""
 
 
 def explain(
     header: Header, threads: Sequence[CoreThread], message: str | None = None
 ) -> tuple[Explanation, ...]:
-    """What is known about why the process ended, the most telling first.
+    """Return the known causes of the process's end, the most specific first.
 
     Args:
-        header: what the core says by itself.
-        threads: its threads, the one that got the signal first; none where no stack was read.
-        message: what glibc printed before it aborted.
+        header: the content of the core.
+        threads: its threads, the one that got the signal first; empty if no stack was read.
+        message: glibc's message before an abort.
     """
     sent = header.signal
     if sent.number in (0, signal.SIGTRAP, signal.SIGSTOP, signal.SIGINT):
@@ -143,17 +143,17 @@ def explain(
 
 
 def _by_functions(thread: CoreThread, message: str | None) -> list[Explanation]:
-    """Return what the first known function on a stack means."""
+    """Return the meaning of the first known function on a stack."""
     names = [frame.name for frame in thread.frames if frame.native]
-    for known in _KNOWN:
-        if any(known.pattern.search(name) for name in names):
-            said = f"; it said: {clean(message, 300)}" if message else ""
-            return [Explanation(known.code, known.text + said, known.steps)]
+    for row in _KNOWN:
+        if any(row.pattern.search(name) for name in names):
+            ending = f"; it said: {clean(message, 300)}" if message else ""
+            return [Explanation(row.code, row.text + ending, row.steps)]
     return []
 
 
 def _aborted(number: int, message: str | None) -> list[Explanation]:
-    """Return what is known without a stack: the message, or that it aborted."""
+    """Return the explanation without a stack: the message, or an abort."""
     if message:
         return [Explanation("aborted", f"it aborted and said: {clean(message, 300)}")]
     if number == signal.SIGABRT:
@@ -170,24 +170,26 @@ _NO_MEMORY = Explanation(
 
 
 def _thrown_by_library(thread: CoreThread) -> bool:
-    """Whether what called __cxa_throw is a part of libstdc++ without a name, as operator new is."""
+    """Whether the caller of __cxa_throw is a nameless part of libstdc++, such as operator new."""
     frames = thread.frames
     at = next((at for at, frame in enumerate(frames) if frame.name == "__cxa_throw"), len(frames))
-    return any(one.name == "??" and "libstdc++" in one.file for one in frames[at + 1 : at + 2])
+    return any(
+        caller.name == "??" and "libstdc++" in caller.file for caller in frames[at + 1 : at + 2]
+    )
 
 
 def _by_signal(header: Header, threads: Sequence[CoreThread]) -> list[Explanation]:
-    """What the signal alone says."""
+    """Return what the signal alone shows."""
     sent = header.signal
     own = sent.sender in (header.pid, None)
     if sent.code is not None and sent.code <= 0 and not own:
-        # A sender that has no pid here is in another PID namespace; the kernel's own codes are
+        # A sender without a pid here is in another PID namespace; the kernel's own codes are
         # above 0: signal.c, __send_signal_locked.
         user = f"user {sent.sender_uid}"
         outside = f"a process of {user} outside of its PID namespace, as container runtimes are"
-        who = f"process {sent.sender} of {user}" if sent.sender else outside
+        sender = f"process {sent.sender} of {user}" if sent.sender else outside
         text = (
-            f"{signal_name(sent.number)} was sent by {who}: somebody ended it, as timeout(1), "
+            f"{signal_name(sent.number)} was sent by {sender}: somebody ended it, as timeout(1), "
             "schedulers and operators do. Its stacks show where it was then, not a fault of its own"
         )
         return [Explanation("sent-by-process", text)]
@@ -199,20 +201,20 @@ def _by_signal(header: Header, threads: Sequence[CoreThread]) -> list[Explanatio
 
 
 def _bus(header: Header) -> Explanation:
-    one = _at(header.mapped, header.signal.address)
-    shared = one is not None and one.path.startswith(("/dev/shm/", "/run/shm/"))  # noqa: S108
-    if one is not None and shared:
+    mapping = _at(header.mapped, header.signal.address)
+    shared = mapping is not None and mapping.path.startswith(("/dev/shm/", "/run/shm/"))  # noqa: S108
+    if mapping is not None and shared:
         return Explanation(
             "shared-memory-full",
-            f"it touched {clean(one.path, 120)}, for which shared memory had no room: /dev/shm is "
-            "full. DataLoader workers and NCCL put their buffers there",
+            f"it touched {clean(mapping.path, 120)}, for which shared memory had no room: /dev/shm "
+            "is full. DataLoader workers and NCCL put their buffers there",
             ("df -h /dev/shm", "docker run --shm-size=16g, or an emptyDir with medium: Memory"),
         )
-    if one is not None and header.signal.code == _BUS_ADRERR:
+    if mapping is not None and header.signal.code == _BUS_ADRERR:
         return Explanation(
             "mapped-file",
-            f"it touched a part of {clean(one.path, 160)} that could not be read: the file was cut "
-            "while it was mapped, its disk is full, or its file server failed",
+            f"it touched a part of {clean(mapping.path, 160)} that could not be read: the file was "
+            "cut while it was mapped, its disk is full, or its file server failed",
             ("look at the file's size and at the kernel log of the node",),
         )
     text = "a bus error: mapped memory whose file was cut, whose disk is full, or bad hardware"
@@ -240,7 +242,7 @@ def _segmentation(header: Header, threads: Sequence[CoreThread]) -> list[Explana
 
 
 def _overflow(frames: Sequence[Frame]) -> Explanation | None:
-    """Return that the stack overflowed, by a fault near its end: it is deep, or not readable."""
+    """Return a stack overflow for a fault near the stack's end: deep, or without any frame."""
     if not frames:
         return Explanation("stack-overflow", "it touched memory just below its stack")
     if len(frames) < DEEP:
@@ -253,11 +255,11 @@ def _overflow(frames: Sequence[Frame]) -> Explanation | None:
 def _at(mapped: Sequence[Mapped], address: int | None) -> Mapped | None:
     if address is None:
         return None
-    return next((one for one in mapped if one.start <= address < one.end), None)
+    return next((file for file in mapped if file.start <= address < file.end), None)
 
 
 def signal_text(sent: Signal) -> str:
-    """How it ended, in one line."""
+    """Return how the process ended, in one line."""
     if not sent.number:
         return "no signal: taken of a process that ran"
     meaning = signal.strsignal(sent.number) if sent.number < signal.NSIG else None

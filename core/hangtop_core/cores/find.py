@@ -1,4 +1,4 @@
-"""Which cores lie on this machine."""
+"""Search for cores on this machine."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 PATTERN = Path("/proc/sys/kernel/core_pattern")
 USES_PID = Path("/proc/sys/kernel/core_uses_pid")
 MAX_BELOW = 1024
-"""Directories in a directory that are looked into."""
+"""Maximum number of subdirectories that are searched."""
 MAX_NAMES = 20_000
-"""Names that are looked at in one directory."""
+"""Maximum number of names that are checked in one directory."""
 
 
 def read_pattern(path: Path = PATTERN) -> str | None:
-    """The core_pattern of this machine; None where it cannot be read."""
+    """Return the core_pattern of this machine; None if it cannot be read."""
     try:
         return path.read_text("utf-8", "replace").rstrip("\n")
     except OSError:
@@ -32,7 +32,7 @@ def read_pattern(path: Path = PATTERN) -> str | None:
 
 
 def uses_pid(path: Path = USES_PID) -> bool:
-    """Whether `.PID` follows the names of cores here that do not have it."""
+    """Whether `.PID` is appended to names of cores without a pid."""
     try:
         return path.read_text().strip() == "1"
     except OSError:
@@ -40,11 +40,11 @@ def uses_pid(path: Path = USES_PID) -> bool:
 
 
 def present(place: Place, directories: Iterable[str]) -> list[str]:
-    """Cores that lie where the pattern says, the newest first.
+    """Return the cores in the pattern's place, newest first.
 
     Args:
-        place: what the pattern means.
-        directories: working directories to look in where it names none.
+        place: the parsed pattern.
+        directories: working directories to search if the pattern names none.
     """
     where = [place.directory] if place.directory is not None else [*dict.fromkeys(directories)]
     for name in place.below:
@@ -54,30 +54,30 @@ def present(place: Place, directories: Iterable[str]) -> list[str]:
             for below in _directories(directory, links=True)
             if name.fullmatch(os.path.basename(below))
         ][:MAX_BELOW]
-    found = {
+    modified_at = {
         path: modified
         for directory in where
         for path, modified in _candidates(directory, place)
         if _is_core(path)
     }
-    return sorted(found, key=lambda path: -found[path])
+    return sorted(modified_at, key=lambda path: -modified_at[path])
 
 
 def in_directory(directory: str) -> list[str]:
-    """All cores in one directory, by name, and those in its directories that are called so.
+    """Return all cores in one directory, by name, and those in its subdirectories by their names.
 
-    Ranks that run in a directory each leave their cores there.
+    Ranks that run in directories of their own leave their cores there.
     """
     everything = Place("", directory=directory, name=re.compile(".*"))
     named = Place("", directory=directory, name=re.compile(".*core.*"))
-    found = [path for path, _ in _candidates(directory, everything)]
+    paths = [path for path, _ in _candidates(directory, everything)]
     for below in _directories(directory):
-        found += [path for path, _ in _candidates(below, named)]
-    return sorted(filter(_is_core, found))
+        paths += [path for path, _ in _candidates(below, named)]
+    return sorted(filter(_is_core, paths))
 
 
 def _is_core(path: str) -> bool:
-    """Whether it is a core, or one that is packed, by its name: what is in it is not looked at."""
+    """Whether a file is a core, or packed with the name of a core: its content is not checked."""
     return elf.is_core(path) or (
         "core" in os.path.basename(path) and packed.program(path) is not None
     )
@@ -86,10 +86,10 @@ def _is_core(path: str) -> bool:
 def _directories(directory: str, *, links: bool = False) -> list[str]:
     try:
         with os.scandir(directory) as entries:
-            some = [entry.path for entry in entries if entry.is_dir(follow_symlinks=links)]
+            paths = [entry.path for entry in entries if entry.is_dir(follow_symlinks=links)]
     except OSError:
         return []
-    return sorted(some)[:MAX_BELOW]
+    return sorted(paths)[:MAX_BELOW]
 
 
 def _candidates(directory: str, place: Place) -> Iterator[tuple[str, float]]:
@@ -111,17 +111,17 @@ def _candidates(directory: str, place: Place) -> Iterator[tuple[str, float]]:
 
 
 def own_directories() -> list[str]:
-    """This directory, and the working directories of this user's Python processes."""
-    found = []
+    """Return this directory, and the working directories of this user's Python processes."""
+    folders = []
     with suppress(FileNotFoundError):  # it may have been removed
-        found.append(os.getcwd())
+        folders.append(os.getcwd())
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
         try:
             comm = Path(f"/proc/{name}/comm").read_bytes()  # not always UTF-8
             if comm.startswith((b"python", b"pt_", b"torchrun")):
-                found.append(os.readlink(f"/proc/{name}/cwd"))
+                folders.append(os.readlink(f"/proc/{name}/cwd"))
         except OSError:
             continue
-    return found
+    return folders

@@ -1,8 +1,8 @@
 """Native frames of the threads of a core, by gdb in batch mode.
 
-gdb runs without any of its start-up files, loads no script that an executable, a library or the
-directory of the core brings along, asks no debuginfod server, and has its time. What it prints
-(gdb 9 to 16, `thread apply all backtrace`) is read as text, line by line.
+gdb runs without its start-up files, loads no script of an executable, a library or the core's
+directory, uses no debuginfod server, and has a time limit. Its output (gdb 9 to 16, `thread apply
+all backtrace`) is parsed as text, line by line.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 SECONDS = 90.0
 """Reading symbols of torch's libraries takes 3 to 10 s."""
 DEPTH = 400
-"""Innermost frames of a thread."""
+"""Maximum number of innermost frames of a thread."""
 MAX_TEXT = 1000
-"""Characters of the name of a function, and of a file."""
+"""Maximum number of characters of a function's name, and of a file's."""
 _THREAD = re.compile(r"Thread \d+ \(.*?(?:LWP|process) (\d{1,10})\)?")
 _FRAME = re.compile(r"#\d+ +(?:0x[0-9a-f]+ in )?(.*)")
 _LINE = re.compile(r"(\S.*):(\d{1,10})")
@@ -42,21 +42,21 @@ _SETTINGS = (
     "set confirm off",
 )
 _OUTSIDE = ("env", "-u", "DEBUGINFOD_URLS", "HOME=/nonexistent")
-"""No server is asked for symbols, and nothing of the user's own settings is read."""
+"""No server is asked for symbols, and none of the user's settings are read."""
 
 
 class Native(Struct, frozen=True):
-    """What gdb found."""
+    """The output of gdb."""
 
     threads: Mapping[int, tuple[Frame, ...]] = {}
     """By thread id, innermost frame first."""
     message: str | None = None
-    """What glibc or assert(3) printed before the abort."""
+    """The message of glibc or assert(3) before the abort."""
     problem: str | None = None
 
 
 def read(tools: Tools, core: str, executable: str) -> Native:
-    """Run gdb on a core; what goes wrong is `problem`."""
+    """Run gdb on a core; failures are in `problem`."""
     gdb = shutil.which("gdb")
     if gdb is None:
         return Native(problem="gdb is not on this machine: native frames are missing")
@@ -76,30 +76,30 @@ def read(tools: Tools, core: str, executable: str) -> Native:
     if done.timed_out or done.flooded:
         why = f"took more than {SECONDS:g} s" if done.timed_out else "wrote without end"
         return Native(problem=f"gdb {why} and was ended: native frames are missing")
-    found = parse(done.out.decode("utf-8", "replace"))
-    if not found.threads:
-        said = done.err.decode("utf-8", "replace").strip().splitlines()
-        return Native(problem=f"gdb found no thread: {said[-1][:300] if said else 'no reason'}")
-    return found
+    stacks = parse(done.out.decode("utf-8", "replace"))
+    if not stacks.threads:
+        errors = done.err.decode("utf-8", "replace").strip().splitlines()
+        return Native(problem=f"gdb found no thread: {errors[-1][:300] if errors else 'no reason'}")
+    return stacks
 
 
 def parse(text: str) -> Native:
-    """Read what gdb prints."""
+    """Parse the output of gdb."""
     threads: dict[int, list[Frame]] = {}
     message = None
     frames: list[Frame] | None = None
     for line in text.splitlines():
         if (thread := _THREAD.match(line)) is not None:
             frames = threads.setdefault(int(thread[1]), [])
-        elif (said := _ABORT.match(line)) is not None:
-            message = said[1].strip() or None
+        elif (abort := _ABORT.match(line)) is not None:
+            message = abort[1].strip() or None
         elif frames is not None and (frame := _FRAME.match(line)) is not None:
             frames.append(frame_of(frame[1]))
-    return Native({tid: tuple(some) for tid, some in threads.items()}, message)
+    return Native({tid: tuple(stack) for tid, stack in threads.items()}, message)
 
 
 def frame_of(text: str) -> Frame:
-    """One frame of gdb's: `name (a=...) at file.c:12`, `name () from /lib/libx.so`, `?? ()`."""
+    """Parse a frame of gdb's: `name (a=...) at file.c:12`, `name () from /lib/libx.so`, `?? ()`."""
     text = text[: 4 * MAX_TEXT]
     head, _, where = text.partition(" at ")
     place, line = _LINE.fullmatch(where), 0

@@ -1,6 +1,6 @@
-"""Unpacks cores as systemd-coredump keeps them: by zstd, lz4 and xz, and by gzip.
+"""Unpack cores as systemd-coredump stores them: by zstd, lz4 and xz, and by gzip.
 
-Beginnings are those of the formats: RFC 8878 (zstd), lz4_Frame_format.md, xz-file-format.txt and
+Magic numbers are those of the formats: RFC 8878 (zstd), lz4_Frame_format.md, xz-file-format.txt and
 RFC 1952 (gzip). Programs unpack them, since Python reads neither zstd (before 3.14) nor lz4.
 """
 
@@ -31,48 +31,47 @@ _PROGRAMS = {
 PIECE = 1 << 20
 ZEROS = bytes(PIECE)
 MAX_UNPACKED = 128 << 30
-"""Bytes that are unpacked, zeros included."""
+"""Maximum number of unpacked bytes, including zeros."""
 MAX_RATIO = 10_000
-"""Bytes that are unpacked for each byte of the file, and for each of `PIECE`.
+"""Maximum number of unpacked bytes for each byte of the file, and for each of `PIECE`.
 
-A file of some KiB may stand for any number of zeros.
-"""
+A file of some KiB may stand for any number of zeros."""
 SPARED = 256 << 20
-"""Bytes of its disk that an unpacked core leaves free."""
+"""Bytes of disk space that an unpacked core leaves free."""
 
 
 def program(path: str) -> str | None:
-    """The program that unpacks a file, by how it begins; None for what is not packed."""
+    """Return the program that unpacks a file, by its magic number; None if it is not packed."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             start = file.read(6)
     except OSError:
         return None
-    return next((one for magic, one in _PROGRAMS.items() if start.startswith(magic)), None)
+    return next((name for magic, name in _PROGRAMS.items() if start.startswith(magic)), None)
 
 
 @contextmanager
 def whole(path: str, tools: Tools) -> Iterator[str]:
-    """Give the path of a core as it is: of a packed one that of a copy, which nobody else finds.
+    """Yield the path of an unpacked core; for a packed one that of an anonymous copy.
 
     Raises:
-        elf.NotACoreError: it cannot be unpacked: by what, for want of what, or holds no core.
+        elf.NotACoreError: it cannot be unpacked, or holds no core; the text says why.
         OSError: nothing can be written where temporary files go.
     """
     name = program(path)
     if name is None:
         yield path
         return
-    found = shutil.which(name)
-    if found is None:
+    unpacker = shutil.which(name)
+    if unpacker is None:
         raise elf.NotACoreError(
             f"is packed, and {name} is not here to unpack it: install it, or use coredumpctl dump"
         )
     with tempfile.TemporaryFile(prefix="hangtop-core-") as file:
-        # By a name that other processes of ours understand, too; there is no other, so that
-        # nothing is left however we end.
+        # This name works in child processes, too; the file has no other, so that nothing is
+        # left whatever ends this process.
         copy = f"/proc/{os.getpid()}/fd/{file.fileno()}"
-        process = tools.start([found, "-dc", "--", path], stderr=subprocess.DEVNULL)
+        process = tools.start([unpacker, "-dc", "--", path], stderr=subprocess.DEVNULL)
         try:
             _copy(process, file, min(MAX_UNPACKED, MAX_RATIO * (os.stat(path).st_size + PIECE)))
         finally:
@@ -82,17 +81,17 @@ def whole(path: str, tools: Tools) -> Iterator[str]:
         yield copy
 
 
-def _copy(process: subprocess.Popen[bytes], file: BinaryIO, most: int) -> None:
-    """Write what a program prints, with holes where there is nothing, while there is room."""
+def _copy(process: subprocess.Popen[bytes], file: BinaryIO, limit: int) -> None:
+    """Write a program's output, with holes for zeros, within the disk space."""
     assert process.stdout is not None  # noqa: S101  # it was opened as a pipe
     disk = os.fstatvfs(file.fileno())
     room = disk.f_bavail * disk.f_frsize - SPARED
     while data := process.stdout.read(PIECE):
         if not file.tell() and not data.startswith(b"\x7fELF"):
             raise elf.NotACoreError("is packed, and holds no core file")
-        if file.tell() + len(data) > most:
+        if file.tell() + len(data) > limit:
             raise elf.NotACoreError(
-                f"has more than {size(most)} when it is unpacked, the limit: unpack it yourself"
+                f"has more than {size(limit)} when it is unpacked, the limit: unpack it yourself"
             )
         if data == ZEROS[: len(data)]:
             file.seek(len(data), os.SEEK_CUR)

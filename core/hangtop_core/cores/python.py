@@ -1,9 +1,8 @@
-"""Stacks of Python processes in cores: by pystack, and by py-spy where that does not do.
+"""Stacks of Python processes in cores: by pystack, and by py-spy if that fails.
 
-pystack (1.4 and later) reads cores of crashes and those that gcore has taken, and native frames in
-a tenth of the time that gdb takes for torch's libraries. py-spy 0.4 reads cores of crashes only,
-and breaks down on one that was cut (its `panicked at` is told as that). Both run as processes of
-their own, with limits.
+pystack (1.4 and later) reads cores of crashes and of gcore, and native frames in a tenth of gdb's
+time for torch's libraries. py-spy 0.4 reads cores of crashes only, and panics on a cut core, which
+is reported as that. Both run as processes of their own, with limits.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ SECONDS = 60.0
 """For each of the two readers."""
 MAX_TEXT = 2000
 MAX_VALUE = 200
-"""Characters of names of functions and files, and of names and values of variables."""
+"""Maximum number of characters of names of functions and files, and of names and values of
+variables."""
 _CODE = (
     "import sys; sys.path[:] = {path!r}; "
     "from hangtop_core.cores.pythonread import main; main({core!r}, {executable!r}, {native!r})"
@@ -70,7 +70,7 @@ class _Found(Struct):
 
 
 class PythonThread(Struct, frozen=True):
-    """One thread that runs Python."""
+    """A thread that runs Python."""
 
     tid: int
     name: str | None
@@ -78,14 +78,14 @@ class PythonThread(Struct, frozen=True):
     frames: tuple[Frame, ...]
     """Innermost first."""
     entries: tuple[bool, ...]
-    """For every frame whether the interpreter's loop was entered anew for it."""
+    """For every frame: whether the interpreter's loop was entered anew for it."""
     locals: tuple[tuple[Local, ...], ...] = ()
     native: tuple[Frame, ...] = ()
-    """Native frames, where whoever read the core gave them."""
+    """Native frames, if the reader of the core gave them."""
 
 
 class Python(Struct, frozen=True):
-    """What was found."""
+    """The Python stacks of a core."""
 
     threads: Mapping[int, PythonThread] = {}
     by: str | None = None
@@ -98,19 +98,19 @@ class Python(Struct, frozen=True):
 
 
 def read(tools: Tools, core: str, executable: str, *, with_native: bool) -> Python:
-    """Read the Python frames of a core, and native ones where pystack does it.
+    """Read the Python frames of a core, and native ones if pystack does it.
 
-    What goes wrong is among `problems`.
+    Failures are in `problems`.
     """
     code = _CODE.format(path=sys.path, core=core, executable=executable, native=with_native)
-    found, why = _by(tools, [*_OUTSIDE, sys.executable, "-I", "-c", code], _Found)
-    if found is not None and found.threads is not None:
-        return Python(_threads(found.threads), by="pystack")
-    missing = found is not None and found.missing
+    result, why = _by(tools, [*_OUTSIDE, sys.executable, "-I", "-c", code], _Found)
+    if result is not None and result.threads is not None:
+        return Python(_threads(result.threads), by="pystack")
+    missing = result is not None and result.missing
     problems = [
         f"pystack is not installed, which reads more cores than py-spy: {EXTRA}"
         if missing
-        else f"pystack: {(found.error if found is not None else None) or why}"
+        else f"pystack: {(result.error if result is not None else None) or why}"
     ]
     spy = py_spy()
     if spy is None:
@@ -122,13 +122,13 @@ def read(tools: Tools, core: str, executable: str, *, with_native: bool) -> Pyth
 
 
 def py_spy() -> str | None:
-    """The py-spy that came with hangtop, or one on PATH."""
+    """Return the py-spy that came with hangtop, or the one on PATH."""
     scripts = sysconfig.get_path("scripts")
     return shutil.which("py-spy", path=scripts) or shutil.which("py-spy")
 
 
 def _by(tools: Tools, argv: list[str], kind: Any) -> tuple[Any, str]:
-    """Run a reader; what it found, or None and why."""
+    """Run a reader; return its result, or None and why."""
     try:
         done = tools.run(argv, SECONDS, threading.Event())
     except OSError as error:
@@ -144,37 +144,37 @@ def _why(done: Done) -> str:
         return f"took more than {SECONDS:g} s and was ended"
     if done.code is not None and done.code < 0:
         return f"broke down on it (signal {-done.code})"
-    said = done.err.decode("utf-8", "replace").strip().splitlines()
-    if any("panicked at" in line for line in said):
+    errors = done.err.decode("utf-8", "replace").strip().splitlines()
+    if any("panicked at" in line for line in errors):
         return "broke down on it: a part of the memory that it needs is missing"
-    return (said[0] if said else f"ended with status {done.code} and said nothing")[:300]
+    return (errors[0] if errors else f"ended with status {done.code} and said nothing")[:300]
 
 
-def _threads(found: list[_Thread]) -> dict[int, PythonThread]:
+def _threads(rows: list[_Thread]) -> dict[int, PythonThread]:
     threads = {}
-    for one in found:
-        if one.os_thread_id is None:
+    for row in rows:
+        if row.os_thread_id is None:
             continue
-        threads[one.os_thread_id] = PythonThread(
-            tid=one.os_thread_id,
-            name=one.thread_name,
-            gil=one.owns_gil,
-            frames=tuple(map(_frame, one.frames)),
-            entries=tuple(frame.is_entry for frame in one.frames),
+        threads[row.os_thread_id] = PythonThread(
+            tid=row.os_thread_id,
+            name=row.thread_name,
+            gil=row.owns_gil,
+            frames=tuple(map(_frame, row.frames)),
+            entries=tuple(frame.is_entry for frame in row.frames),
             locals=tuple(
                 tuple(
                     Local(local.name[:MAX_VALUE], (local.repr or "")[:MAX_VALUE], local.arg)
                     for local in frame.locals or ()
                 )
-                for frame in one.frames
+                for frame in row.frames
             ),
-            native=tuple(map(native_frame, one.native)),
+            native=tuple(map(native_frame, row.native)),
         )
     return threads
 
 
 def native_frame(frame: _Frame) -> Frame:
-    """A native frame as pystack names it."""
+    """Return a native frame in pystack's naming."""
     file = (frame.filename or "")[:MAX_TEXT]
     line = min(max(frame.line, 0), 2**31 - 1)
     return Frame(frame.name[:MAX_TEXT], file, file.rpartition("/")[2], line, native=True)

@@ -1,8 +1,8 @@
 """A process that reads the stacks of one core by pystack, and prints them as JSON.
 
 Started by `python` as `python -I -c '...; main(CORE, EXECUTABLE, NATIVE)'`: native code that walks
-through the memory of a core that anybody may have written ends with this process, and has its
-limits. Imports pystack only here; it is an optional package (`pip install 'hangtop[core-files]'`).
+through the memory of an untrusted core ends with this process, and has its limits. Imports pystack
+only here; it is an optional package (`pip install 'hangtop[core-files]'`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 MAX_DATA = 4 << 30
-"""Bytes of memory of its own: setrlimit(2), RLIMIT_DATA."""
+"""Maximum number of bytes of memory of its own: setrlimit(2), RLIMIT_DATA."""
 MAX_CPU_S = 120
 MAX_FRAMES = 400
 """Frames kept at either end of a deep stack."""
@@ -22,38 +22,38 @@ MAX_THREADS = 2000
 
 
 def main(core: str, executable: str, native: bool) -> None:
-    """Print what pystack finds: `{"threads": [...]}`, or `{"error": why}`."""
-    for what, most in (
+    """Print the result of pystack: `{"threads": [...]}`, or `{"error": why}`."""
+    for what, limit in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_DATA, MAX_DATA),
         (resource.RLIMIT_CPU, MAX_CPU_S),
     ):
         with suppress(ValueError, OSError):
-            resource.setrlimit(what, (most, resource.getrlimit(what)[1]))
+            resource.setrlimit(what, (limit, resource.getrlimit(what)[1]))
     try:
-        found: dict[str, Any] = {"threads": threads(core, executable, native)}
+        result: dict[str, Any] = {"threads": threads(core, executable, native)}
     except ImportError as error:
-        found = {"missing": True, "error": str(error)}
+        result = {"missing": True, "error": str(error)}
     except Exception as error:
-        found = {"error": f"{type(error).__name__}: {error}"[:500]}
-    sys.stdout.write(json.dumps(found))
+        result = {"error": f"{type(error).__name__}: {error}"[:500]}
+    sys.stdout.write(json.dumps(result))
 
 
 def threads(core: str, executable: str, native: bool) -> list[dict[str, Any]]:
-    """The threads that run Python, or with ``native`` all; frames are innermost first."""
+    """Return the threads that run Python, or with ``native`` all; frames are innermost first."""
     from pystack.engine import NativeReportingMode, StackMethod, get_process_threads_for_core
 
     error: Exception | None = None
     mode = NativeReportingMode.ALL if native else NativeReportingMode.OFF
     for method in (StackMethod.AUTO, StackMethod.ALL):
         try:
-            found = get_process_threads_for_core(
+            rows = get_process_threads_for_core(
                 core, executable, native_mode=mode, locals=True, method=method
             )
-        except Exception as one:
-            error = error or one
+        except Exception as failure:
+            error = error or failure
             continue
-        return [_thread(one) for one in found[:MAX_THREADS]]
+        return [_thread(row) for row in rows[:MAX_THREADS]]
     raise error or ValueError("pystack found nothing")
 
 
@@ -74,7 +74,7 @@ def _thread(thread: Any) -> dict[str, Any]:
     ]
     native = [
         {
-            # Without the version of a symbol, and that the call was inlined.
+            # Without the version of a symbol and the mark of an inlined call.
             "name": frame.symbol.split("@")[0].removesuffix(" (inlined)").strip("?") or "??",
             "filename": frame.path.strip("?") or frame.library,
             "line": max(frame.linenumber, 0),

@@ -1,4 +1,4 @@
-"""Opens cores: what they say, the right executable, stacks by pystack, py-spy and gdb, and why."""
+"""Open cores: headers, the right executable, stacks by pystack, py-spy and gdb, explanations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORKER = "pt_data_worker"
 
 
 class Core(Struct, frozen=True):
-    """Everything that one core tells."""
+    """The content of a core."""
 
     path: str
     size: int
@@ -38,19 +38,19 @@ class Core(Struct, frozen=True):
     how: str
     """The signal in words."""
     threads: tuple[CoreThread, ...] = ()
-    """The one that got the signal first."""
+    """The thread that got the signal comes first."""
     explanations: tuple[Explanation, ...] = ()
     problems: tuple[str, ...] = ()
-    """What could not be read, and why."""
+    """Parts that could not be read, with the reason."""
     rank: int | None = None
     local_rank: int | None = None
     world_size: int | None = None
     node: str | None = None
     role: str = "rank"
-    """Or "dataloader-worker", "process"; "unknown" where the core lacks the environment."""
+    """Or "dataloader-worker", "process"; "unknown" if the core has no environment."""
     executable: str | None = None
     read_by: str | None = None
-    """What read its Python frames."""
+    """The reader of its Python frames."""
     uid: int | None = None
 
 
@@ -62,11 +62,11 @@ def read(
     Args:
         path: the core, which may be packed.
         tools: runs pystack, py-spy and gdb.
-        executable: what crashed; without it, what the core says.
+        executable: the crashed program; by default the one that the core names.
         with_native: native frames, too, which take gdb some seconds.
 
     Raises:
-        NotACoreError: it is no core, not even its headers are whole, or it cannot be unpacked.
+        NotACoreError: it is no core, its headers are incomplete, or it cannot be unpacked.
         OSError: it cannot be opened.
     """
     path = os.path.abspath(path)
@@ -78,12 +78,12 @@ def read(
 def _read(path: str, tools: Tools, executable: str | None, with_native: bool) -> Core:
     header = elf.read(path)
     chosen = executable or header.executable or ""
-    other = _other_machine(header)
-    if other is None:
+    mismatch = _other_machine(header)
+    if mismatch is None:
         unlike = _wrong_executable(header, chosen, given=executable is not None)
         by_native, by_python = _stacks(header, tools, chosen, with_native)
     else:
-        unlike, by_native, by_python = [other], native.Native(), python.Python()
+        unlike, by_native, by_python = [mismatch], native.Native(), python.Python()
     problems = [*_cut(header), *unlike, *by_python.problems]
     problems += [by_native.problem] if by_native.problem else []
     threads = _readable(together(header, by_native, by_python))
@@ -118,7 +118,7 @@ def _read(path: str, tools: Tools, executable: str | None, with_native: bool) ->
 def _stacks(
     header: Header, tools: Tools, chosen: str, with_native: bool
 ) -> tuple[native.Native, python.Python]:
-    """Read stacks by what the executable is; empty where that is not here."""
+    """Read stacks by the kind of executable; empty if that is not on this machine."""
     by_native, by_python = native.Native(), python.Python()
     if not os.path.isfile(chosen):
         return by_native, by_python
@@ -130,10 +130,10 @@ def _stacks(
 
 
 def _explained_by_gdb(header: Header, tools: Tools, chosen: str) -> tuple[Explanation, ...] | None:
-    """Explain a core by gdb's stacks; None where it reads none.
+    """Explain a core by gdb's stacks; None if it reads none.
 
-    pystack names a caller of what does not return by the function behind it; gdb does not, and
-    finds what glibc said.
+    pystack names the caller of a function that does not return by the function behind it; gdb does
+    not, and finds glibc's message.
     """
     by_gdb = native.read(tools, header.path, chosen)
     if not by_gdb.threads:
@@ -142,11 +142,11 @@ def _explained_by_gdb(header: Header, tools: Tools, chosen: str) -> tuple[Explan
 
 
 def spawned(threads: Sequence[CoreThread]) -> int | None:
-    """Which child of mp.spawn this is: its environment does not say."""
+    """Return the index of a child of mp.spawn, which its environment does not contain."""
     for thread in threads:
         for frame, values in zip(thread.frames, thread.locals, strict=False):
             if frame.name == WRAP[0] and frame.file.endswith(WRAP[1]):
-                return number_in({one.name: one.value for one in values}, ("i",))
+                return number_in({value.name: value.value for value in values}, ("i",))
     return None
 
 
@@ -156,19 +156,19 @@ def _rank(environment: Mapping[str, str], threads: Sequence[CoreThread]) -> int 
 
 
 def _readable(threads: tuple[CoreThread, ...]) -> tuple[CoreThread, ...]:
-    """Return the threads, none where no stack says anything.
+    """Return the threads, none if no stack has a name.
 
-    gdb gives `??` where the memory of a stack is missing.
+    gdb prints `??` if the memory of a stack is missing.
     """
-    known = any(frame.name != "??" for thread in threads for frame in thread.frames)
-    return threads if known else ()
+    has_names = any(frame.name != "??" for thread in threads for frame in thread.frames)
+    return threads if has_names else ()
 
 
 def _cut(header: Header) -> list[str]:
-    """Say that the end of the core is missing, how much, and why that may be."""
+    """Return that the end of the core is missing, how much, and the possible cause."""
     if not header.cut:
         return []
-    there = f"{size(header.size)} of {size(header.wanted)} are there"
+    present = f"{size(header.size)} of {size(header.wanted)} are there"
     try:
         disk = os.statvfs(header.path)
         free = disk.f_bavail * disk.f_frsize
@@ -177,13 +177,13 @@ def _cut(header: Header) -> list[str]:
     full = free is not None and free < header.wanted - header.size
     why = "its disk is full" if full else "ulimit -c was too small, the disk was full then"
     return [
-        f"the core is cut: {there} ({why}, or it is still being written); what is missing is "
+        f"the core is cut: {present} ({why}, or it is still being written); what is missing is "
         "memory, mostly stacks of threads and the interpreter's own"
     ]
 
 
 def _wrong_executable(header: Header, chosen: str, *, given: bool) -> list[str]:
-    """Say where what crashed is not here, or is another file by now."""
+    """Return problems of an executable that is missing or has changed."""
     if not chosen:
         return ["the core does not say what crashed: name the executable after the core"]
     if not os.path.isfile(chosen):
@@ -193,7 +193,8 @@ def _wrong_executable(header: Header, chosen: str, *, given: bool) -> list[str]:
         ]
     names = (header.executable, chosen)
     start = next(
-        (one.start for one in header.mapped if one.path in names and one.offset == 0), None
+        (mapped.start for mapped in header.mapped if mapped.path in names and mapped.offset == 0),
+        None,
     )
     if start is None and not given:
         return []
@@ -207,9 +208,9 @@ def _wrong_executable(header: Header, chosen: str, *, given: bool) -> list[str]:
     except (OSError, elf.NotACoreError) as error:
         problems.append(f"{clean(chosen, 200)} cannot be compared: {error}")
     lost = {
-        one.path
-        for one in header.mapped
-        if ".so" in os.path.basename(one.path) and not os.path.exists(one.path)
+        mapped.path
+        for mapped in header.mapped
+        if ".so" in os.path.basename(mapped.path) and not os.path.exists(mapped.path)
     }
     if lost:
         problems.append(
@@ -230,7 +231,7 @@ def _another(header: Header, chosen: str) -> str:
 
 
 def _other_machine(header: Header) -> str | None:
-    """Say that no program here can read the stacks of this core, where it is so."""
+    """Return that no program here can read the stacks of this core; None if one can."""
     theirs, ours = elf.MACHINES.get(header.machine), platform.machine()
     if theirs == ours or (theirs is None and ours not in elf.MACHINES.values()):
         return None
@@ -241,8 +242,8 @@ def _other_machine(header: Header) -> str | None:
 
 
 def _may_run_python(header: Header, executable: str) -> bool:
-    """Whether it can be a Python process: by its name, or by a library of Python's."""
-    names = {os.path.basename(one.path) for one in header.mapped}
+    """Whether it may be a Python process: by its name, or by a Python library."""
+    names = {os.path.basename(file.path) for file in header.mapped}
     names.add(os.path.basename(executable))
     return any("python" in name for name in names) or not header.mapped
 

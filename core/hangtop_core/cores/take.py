@@ -1,4 +1,4 @@
-"""Asks a node for a core of a process that runs: first what that costs, then the core itself."""
+"""Request a core of a running process from a node: first its cost, then the core itself."""
 
 from __future__ import annotations
 
@@ -17,31 +17,30 @@ if TYPE_CHECKING:
 Seconds = Annotated[float, Meta(ge=0, le=1e7)]
 T = TypeVar("T")
 COST_S = 15.0
-"""Seconds within which a node says what a core would cost."""
+"""Seconds for a node to estimate the cost."""
 LIMIT_S = 1900.0
-"""Seconds that a core may take: above the limit that the probe itself has; see
-`hangtop_probe.cores.cores`."""
+"""Seconds for a core: above the probe's own limit; see `hangtop_probe.cores.cores`."""
 
 
 class Cost(Struct, frozen=True):
-    """What a core would cost; all but `free` and `dir` is an estimate."""
+    """The cost of a core; all but `free` and `dir` is an estimate."""
 
     dir: Text
     size: Count
     seconds: Seconds
-    """For which the process stands still."""
+    """For which the process is stopped."""
     free: Count | None = None
     network: bool = False
     """Whether the directory is on a file server, which may take far longer."""
 
     @property
     def fits(self) -> bool:
-        """Whether there is room for it."""
+        """Whether the disk has space for it."""
         return self.free is None or self.free > self.size
 
     @property
-    def told(self) -> str:
-        """In words, for people who are about to agree to it."""
+    def description(self) -> str:
+        """Return a description for people who are about to agree to it."""
         slower = ", longer if the file server is slow" if self.network else ""
         free = f", of {size(self.free)} that are free" if self.free is not None else ""
         return (
@@ -61,26 +60,26 @@ class Taken(Struct, frozen=True):
     running_again: bool = True
 
     @property
-    def told(self) -> str:
-        """How it went, in words."""
+    def outcome(self) -> str:
+        """Return the outcome in words."""
         again = "it runs again" if self.running_again else "it does NOT run again: kill -CONT it"
         path = clean(self.path, 600)
         return f"{size(self.size)} in {path}, in {duration(self.seconds)}; {again}"
 
 
 class Asking(Protocol):
-    """A session, or what stands for one."""
+    """A session, or a stand-in for one."""
 
     def ask(self, node: str, ask: Ask, result: Callable[[Any], T], /) -> Future[T]:
         """Make a request."""
 
 
 def cost(session: Asking, node: str, pid: int, directory: str | None = None) -> Future[Cost]:
-    """Ask what a core would cost; nothing is touched, but it must not be a read-only session."""
+    """Request the cost of a core; no process is touched, but a read-only session refuses."""
     ask = Ask(
         "core", (pid,), _params(pid, directory), "look what a core would take", no_pieces, COST_S
     )
-    return session.ask(node, ask, lambda said: decode(said, Cost))
+    return session.ask(node, ask, lambda answer: decode(answer, Cost))
 
 
 def take(session: Asking, node: str, pid: int, directory: str | None = None) -> Future[Taken]:
@@ -88,7 +87,7 @@ def take(session: Asking, node: str, pid: int, directory: str | None = None) -> 
     params = {**_params(pid, directory), "take": True}
     what = "gdb -p PID: generate-core-file"
     ask = Ask("core", (pid,), params, what, no_pieces, LIMIT_S, pauses=True)
-    return session.ask(node, ask, lambda said: decode(said, Taken))
+    return session.ask(node, ask, lambda answer: decode(answer, Taken))
 
 
 def _params(pid: int, directory: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Cores as text, drawn as live stacks are; and as the nouns that live stacks are made of."""
+"""Cores as text in the layout of live stacks, and as the model of live stacks."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ UNKNOWN_NODE = "?"
 
 
 def snapshot_of(cores: Sequence[Core], *, all_threads: bool) -> tuple[Snapshot, Job]:
-    """Cores as a picture of ranks that stand where they ended.
+    """Return cores as a snapshot of ranks at their end.
 
-    Ranks whose number is unknown are numbered from behind, so that none stands for another.
+    Ranks without a number get distinct negative numbers.
     """
     stacks: dict[str, tuple[Frame, ...]] = {}
     ranks = []
@@ -71,7 +71,7 @@ def snapshot_of(cores: Sequence[Core], *, all_threads: bool) -> tuple[Snapshot, 
 
 
 def shown(core: Core, *, all_threads: bool) -> list[CoreThread]:
-    """The thread that got the signal, those that run Python, or all of them."""
+    """Return the thread that got the signal and those that run Python, or all threads."""
     return [
         thread
         for number, thread in enumerate(core.threads)
@@ -80,7 +80,7 @@ def shown(core: Core, *, all_threads: bool) -> list[CoreThread]:
 
 
 def merged(cores: Sequence[Core], width: int, *, libraries: bool, ascii_only: bool) -> str:
-    """The stacks of the ranks of one job, merged: that of the thread that got the signal."""
+    """Return the merged stacks of one job's ranks: of each the thread that got the signal."""
     snapshot, job = snapshot_of(cores, all_threads=False)
     tree = merge(snapshot, job, libraries=libraries)
     return merged_text(tree, width, job=job, ascii_only=ascii_only)
@@ -89,11 +89,11 @@ def merged(cores: Sequence[Core], width: int, *, libraries: bool, ascii_only: bo
 def lines(
     core: Core, width: int, *, all_threads: bool = False, with_locals: bool = False
 ) -> Iterator[str]:
-    """One core: how it ended and why, what could not be read, then its stacks."""
+    """Yield one core: its end and cause, what could not be read, then its stacks."""
     yield from head(core, width)
-    for one in core.explanations:
-        yield from wrap(one.text, width, "  why: ", "       ")
-        for step in one.steps:
+    for explanation in core.explanations:
+        yield from wrap(explanation.text, width, "  why: ", "       ")
+        for step in explanation.steps:
             yield from wrap(step, width, "    - ", "      ")
     for problem in core.problems:
         yield from wrap(problem, width, "  not read: ", "            ")
@@ -110,15 +110,17 @@ def lines(
 
 
 def head(core: Core, width: int) -> Iterator[str]:
-    """Whose core it is, and how it ended."""
+    """Yield the rank of a core, and how it ended."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(core.modified))
     yield from wrap(f"{clean(core.path, 400)}: {size(core.size)}, written {when}", width, "", "  ")
     of = f" of {core.world_size}" if core.world_size is not None else ""
     lacks = "a process whose rank is unknown (the core lacks its environment)"
     none = lacks if core.role == "unknown" else "a process that is no rank"
-    whose = f"{rank_name(core.rank)}{of}" if core.rank is not None else none
+    subject = f"{rank_name(core.rank)}{of}" if core.rank is not None else none
     if core.role == "dataloader-worker":
-        whose = f"a DataLoader worker of {whose}"
+        subject = f"a DataLoader worker of {subject}"
     on = f" on {clean(core.node, 80)}" if core.node else ""
-    yield from wrap(f"{whose}{on}, pid {core.pid}: {clean(core.command, 200)}", width, "  ", "    ")
+    yield from wrap(
+        f"{subject}{on}, pid {core.pid}: {clean(core.command, 200)}", width, "  ", "    "
+    )
     yield from wrap(f"ended by {core.how}" if core.signal else core.how, width, "  ", "    ")

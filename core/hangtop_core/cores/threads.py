@@ -1,4 +1,4 @@
-"""Puts the native and the Python frames of a thread together, as py-spy does for live processes."""
+"""Merge of the native and the Python frames of a thread, as py-spy does for live processes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _INTERPRETER = re.compile(
     r"pyrun_|pymain_|object_vacall|function_code_fastcall|slot_tp_|type_call|do_call_core|"
     r"call_function|\(anonymous\)|wrap_|vectorcall_"
 )
-"""Functions of CPython that only carry a call on: a live stack does not show them either."""
+"""Functions of CPython that only pass a call on: a live stack omits them, too."""
 
 
 class CoreThread(Struct, frozen=True):
-    """One thread of a core, native and Python frames together."""
+    """A thread of a core with its native and Python frames merged."""
 
     tid: int
     name: str | None = None
@@ -45,12 +45,14 @@ class CoreThread(Struct, frozen=True):
 
 
 def together(header: Header, native: Native, python: Python) -> tuple[CoreThread, ...]:
-    """All threads of a core, the one that got the signal first."""
-    found = {tid: one.native for tid, one in python.threads.items()} if python.has_native else {}
-    found = {**native.threads, **found}
+    """Return all threads of a core, the one that got the signal first."""
+    native_of = (
+        {tid: thread.native for tid, thread in python.threads.items()} if python.has_native else {}
+    )
+    native_of = {**native.threads, **native_of}
     order = dict.fromkeys((*header.threads, *python.threads, *native.threads))
     return tuple(
-        _thread(tid, header.pid, found.get(tid, ()), python.threads.get(tid)) for tid in order
+        _thread(tid, header.pid, native_of.get(tid, ()), python.threads.get(tid)) for tid in order
     )
 
 
@@ -68,12 +70,12 @@ def _thread(tid: int, pid: int, native: Sequence[Frame], python: PythonThread | 
 
 
 def merge(native: Sequence[Frame], python: PythonThread) -> list[Frame]:
-    """Put Python frames where the interpreter's loop is among native ones, innermost first.
+    """Insert Python frames at the interpreter's loops among native ones, innermost first.
 
-    Each run of the loop stands for the frames up to the one for which it was entered. Where the
-    counts differ (frames were optimised away, or the stack is cut) all Python frames come behind
-    the native ones that are inside of them. So they do where the interpreter has no names, as
-    Debian's: its frames are told by its file then, or by having neither name nor file, as in gdb.
+    Each run of the loop stands for the frames up to the one for which it was entered. If the counts
+    differ (frames were optimised away, or the stack is cut), all Python frames follow the native
+    ones inside of them. Likewise if the interpreter has no names, as Debian's: its frames are then
+    recognised by its file, or by having neither name nor file, as in gdb.
     """
     loops = [at for at, frame in enumerate(native) if _LOOP.match(frame.name)]
     if not native:
@@ -84,21 +86,21 @@ def merge(native: Sequence[Frame], python: PythonThread) -> list[Frame]:
         inside = native[:first]
         return [*_shown(inside), *python.frames]
     merged: list[Frame] = []
-    rest = list(zip(python.frames, python.entries, strict=True))
+    remaining = list(zip(python.frames, python.entries, strict=True))
     for frame in native:
         if not _LOOP.match(frame.name):
             merged += _shown([frame])
             continue
-        while rest:
-            one, entry = rest.pop(0)
-            merged.append(one)
+        while remaining:
+            python_frame, entry = remaining.pop(0)
+            merged.append(python_frame)
             if entry:
                 break
     return merged
 
 
 def _nameless(frame: Frame) -> bool:
-    """Whether a frame is one of an interpreter that has no names."""
+    """Whether a frame is one of an interpreter without names."""
     own = _INTERPRETER_FILE.fullmatch(frame.file.rpartition("/")[2]) is not None
     return frame.name == "??" and (own or not frame.file)
 

@@ -1,1 +1,1 @@
-"""Flight-recorder dump files: finding them, and reading them safely."""
+"""Flight-recorder dump files: search, and safe reading."""

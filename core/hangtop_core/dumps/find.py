@@ -1,8 +1,8 @@
-"""From what a person named to files with ranks.
+"""From paths that a person gave to files with ranks.
 
-A dump does not say whose it is; its file name does: `<prefix><rank>`, one file per rank. torch's
-prefixes: `/tmp/nccl_trace_rank_` (up to 2.8), `~/.cache/torch/comm_lib_trace_rank_` (since);
-others use `_dump_3`, `rank_12`, or put a host name in between, digits and all.
+A dump does not contain its rank; its file name does: `<prefix><rank>`, one file per rank. torch's
+prefixes: `/tmp/nccl_trace_rank_` (up to 2.8), `~/.cache/torch/comm_lib_trace_rank_` (since); others
+use `_dump_3`, `rank_12`, or put a host name in between, digits and all.
 """
 
 from __future__ import annotations
@@ -43,39 +43,39 @@ Kind = Literal[
 
 
 class Problem(Struct, frozen=True):
-    """Something about a file that a person should know; the other files are used all the same."""
+    """A problem of a file that a person should know; the other files are used all the same."""
 
     path: str
     kind: Kind
     why: str
     rank: int | None = None
-    """Whose dump it is or should be, by its name; None where it is nobody's."""
+    """The rank of the dump by its name; None for other files."""
 
 
 class DumpFile(Struct, frozen=True):
-    """One file that may be a dump."""
+    """A file that may be a dump."""
 
     path: str
     rank: int
     size: int
     modified: float
     explicit: bool
-    """Named by itself, not found in a directory."""
+    """Whether it was named, and not found in a directory."""
 
 
 def rank_of(name: str, prefix: str | None = None) -> int | None:
-    """The rank in a file's name; None when there is none.
+    """Return the rank in a file's name; None without one.
 
-    With a prefix: the digits right behind it, or, where a host name stands between, the last ones.
-    Without: the digits after the word `rank`, else the last ones.
+    With a prefix: the digits right behind it, or, behind a host name, the last ones. Without: the
+    digits after the word `rank`, else the last ones.
     """
     stem = _EXTENSIONS.sub("", name)
     if prefix is not None:
         at = name.find(prefix)
         if at < 0:
             return None
-        rest = name[at + len(prefix) :]
-        behind = re.match(r"(\d{1,6})(?:$|\D)", rest) or _LAST.search(_EXTENSIONS.sub("", rest))
+        tail = name[at + len(prefix) :]
+        behind = re.match(r"(\d{1,6})(?:$|\D)", tail) or _LAST.search(_EXTENSIONS.sub("", tail))
         return int(behind[1]) if behind else None
     named = _NAMED.findall(stem)
     if named:
@@ -85,11 +85,11 @@ def rank_of(name: str, prefix: str | None = None) -> int | None:
 
 
 def find(paths: Sequence[str], prefix: str | None = None) -> tuple[list[DumpFile], list[Problem]]:
-    """All files that may be dumps, ascending by rank, and what is wrong with the others.
+    """Return all files that may be dumps, ascending by rank, and the problems of the others.
 
     Args:
-        paths: files, directories (searched to the bottom, links not followed) and patterns.
-        prefix: what stands before the rank in file names; files without it are left out.
+        paths: files, directories (searched recursively, links not followed) and patterns.
+        prefix: text before the rank in file names; files without it are left out.
 
     Raises:
         UsageError: a path does not exist, or a pattern matches nothing.
@@ -107,13 +107,13 @@ def find(paths: Sequence[str], prefix: str | None = None) -> tuple[list[DumpFile
             problems.append(file)
         elif file is not None:
             key = os.path.realpath(path)
-            if key not in files or not os.path.islink(path):  # a file's own name is the better one
+            if key not in files or not os.path.islink(path):  # prefer a file's own name
                 files[key] = file
     return sorted(files.values(), key=lambda file: (file.rank, file.path)), problems
 
 
 def _checked(path: str, rank: int | None, explicit: bool) -> DumpFile | Problem | None:
-    """Return a file that may be a dump, or what is wrong with it; None where it is no dump."""
+    """Return a possible dump, or its problem; None for other files."""
     try:
         status = os.stat(path)
     except OSError as error:
@@ -139,23 +139,23 @@ def _cannot_be_read(error: OSError) -> str:
 
 
 def _no_file(mode: int) -> str:
-    """What stands where a dump should: something that is never opened."""
+    """Return the problem of a special file, which is never opened."""
     kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
     what = next((words for is_kind, words in kinds if is_kind(mode)), "a device")
     return f"is no regular file but {what}"
 
 
 def folder_of(path: str) -> str:
-    """Return where the dumps of a folder lie: of a run of `hangtop run`, in its `flight`."""
+    """Return the folder of dumps; for a run of `hangtop run` its `flight`."""
     flight = os.path.join(path, "flight")
     is_run = os.path.isdir(os.path.join(path, "hook", "hangtop_hook")) and os.path.isdir(flight)
     return flight if is_run else path
 
 
 def _walk(paths: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """All files of some paths, and whether each was named itself.
+    """Yield all files under some paths, and whether each was named itself.
 
-    Folders come, too, where nothing is in them or they cannot be listed.
+    Folders are yielded, too, if they are empty or cannot be listed.
     """
     count = 0
     for given in paths:
@@ -187,12 +187,12 @@ def _expand(given: str) -> list[str]:
     path = os.path.expanduser(given)
     if os.path.lexists(path):
         return [path]
-    found = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
-    if not found:
+    matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
+    if not matches:
         raise UsageError(
             f"{given}: " + ("no such file matches" if glob.has_magic(path) else "no such file"),
             "Give the files, or the directory they are in. torch writes them to the prefix in\n"
             "TORCH_FR_DUMP_TEMP_FILE (before: TORCH_NCCL_DEBUG_INFO_TEMP_FILE), else to\n"
             "~/.cache/torch/comm_lib_trace_rank_* (up to torch 2.8: /tmp/nccl_trace_rank_*).",
         )
-    return found
+    return matches

@@ -1,4 +1,4 @@
-"""From paths to the traces of a job: find, read, keep one per rank, and say what was odd."""
+"""From paths to the traces of a job: find, read, keep one per rank, and report problems."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
 DEFAULT_DESC = "default_pg"
 MIN_TO_COMPARE = 3
 STALE_S = 3600.0
-"""A dump that ends so much earlier than most, and twice their timeout, is of an earlier run."""
+"""Seconds, and twice the timeout, by which a dump of an earlier run ends before most others."""
 _OLD_PREFIX = "/tmp/nccl_trace_rank_"  # noqa: S108 - where torch up to 2.8 writes
 _CERTAIN = frozenset({"truncated", "empty", "refused", "too-large"})
-"""Problems of files that are dumps, whatever their names."""
+"""Problems of files that are certainly dumps, whatever their names."""
 _PACKED = re.compile(r"(\.(gz|xz|bz2|zst|lz4|zip|tmp|part|partial|bak)|~)$", re.IGNORECASE)
-"""What is added to the name of a dump that was packed, or is not whole yet."""
+"""Endings of names of dumps that are packed, or not complete yet."""
 _NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 
 
 class Loaded(Struct):
-    """What was read."""
+    """The dumps that were read."""
 
     traces: list[Trace]
     """One per rank, ascending."""
     problems: list[Problem]
     files: int
-    """Files that looked like dumps."""
+    """Number of files that looked like dumps."""
 
 
 def default_patterns(environ: Mapping[str, str]) -> list[str]:
-    """Where torch writes dumps when it is not told otherwise, newest versions first."""
-    told = [environ[name] + "*" for name in _NAMES if environ.get(name)]
+    """Return where torch writes dumps by its settings and defaults, newest versions first."""
+    configured = [environ[name] + "*" for name in _NAMES if environ.get(name)]
     cache = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME", "/"), ".cache")
-    return [*told, os.path.join(cache, "torch", "comm_lib_trace_rank_*"), _OLD_PREFIX + "*"]
+    return [*configured, os.path.join(cache, "torch", "comm_lib_trace_rank_*"), _OLD_PREFIX + "*"]
 
 
 def load(
@@ -62,9 +62,9 @@ def load(
 
     Args:
         paths: files, directories, patterns.
-        prefix: what stands before the rank in file names; None: told from the names.
-        progress: called with how many of how many files are done.
-        replica_size: ranks of one torchft replica: default groups are numbered within those.
+        prefix: text before the rank in file names; None: inferred from the names.
+        progress: called with the numbers of read and of all files.
+        replica_size: ranks of one torchft replica: default groups are numbered within replicas.
 
     Raises:
         UsageError: a path does not exist.
@@ -72,37 +72,37 @@ def load(
     files, problems = find(paths, prefix)
     total = len(files)
     reading = read(files, None if progress is None else lambda done: progress(done, total))
-    problems = _by_name([*problems, *reading.problems], [one.source for one in reading.traces])
-    traces, duplicates = _one_per_rank(reading.traces, {one.path: one for one in files})
+    problems = _by_name([*problems, *reading.problems], [trace.source for trace in reading.traces])
+    traces, duplicates = _one_per_rank(reading.traces, {file.path: file for file in files})
     traces, clocks = _timely(traces)
     traces, stale = _without_stale(traces)
     problems += [*duplicates, *clocks, *stale]
     if replica_size:
         traces = [_shifted(trace, replica_size) for trace in traces]
-    problems += _odd(traces)
-    return Loaded(traces, sorted(problems, key=lambda one: one.path), total)
+    problems += _suspicious(traces)
+    return Loaded(traces, sorted(problems, key=lambda problem: problem.path), total)
 
 
 def _by_name(problems: Sequence[Problem], read_paths: Sequence[str]) -> list[Problem]:
-    """Say of files that are no dumps whose they should be only where their names are of dumps.
+    """Return problems, with a rank only if the file's name is that of a dump.
 
     A log beside the dumps has the number of a rank in its name, too.
     """
-    dumps = [*read_paths, *(one.path for one in problems if one.kind in _CERTAIN)]
+    dumps = [*read_paths, *(problem.path for problem in problems if problem.kind in _CERTAIN)]
     if not dumps:
         return list(problems)
     shapes, endings = {_shape(path) for path in dumps}, {_ending(path) for path in dumps}
 
-    def is_of_dump(one: Problem) -> bool:
-        if one.kind in _CERTAIN or _shape(one.path) in shapes:
+    def is_of_dump(problem: Problem) -> bool:
+        if problem.kind in _CERTAIN or _shape(problem.path) in shapes:
             return True
-        return not os.path.isdir(one.path) and _ending(one.path) in endings
+        return not os.path.isdir(problem.path) and _ending(problem.path) in endings
 
-    return [one if is_of_dump(one) else replace(one, rank=None) for one in problems]
+    return [problem if is_of_dump(problem) else replace(problem, rank=None) for problem in problems]
 
 
 def _shape(path: str) -> str:
-    """Return a file's name with every number alike: that of all dumps of a job on one node."""
+    """Return a file's name without its numbers: equal for all dumps of a job on one node."""
     return re.sub(r"\d+", "#", _PACKED.sub("", os.path.basename(path)))
 
 
@@ -121,7 +121,7 @@ def _one_per_rank(
     for rank in sorted(by_rank):
         ordered = sorted(
             by_rank[rank],
-            key=lambda one: (one.newest_ns, files[one.source].modified, one.source),
+            key=lambda dump: (dump.newest_ns, files[dump.source].modified, dump.source),
         )
         kept.append(ordered[-1])
         for trace in ordered[:-1]:
@@ -131,7 +131,7 @@ def _one_per_rank(
 
 
 def _timely(traces: Sequence[Trace]) -> tuple[list[Trace], list[Problem]]:
-    """Leave out times from before a clock was set back: they would still be to come."""
+    """Leave out times from before a clock was set back: they would lie in the future."""
     kept, problems = [], []
     for trace in traces:
         timely, count = without_untimely(trace)
@@ -144,11 +144,11 @@ def _timely(traces: Sequence[Trace]) -> tuple[list[Trace], list[Problem]]:
 
 
 def _without_stale(traces: list[Trace]) -> tuple[list[Trace], list[Problem]]:
-    """Leave out what an earlier run has left: a rank that wrote none keeps its old file."""
-    known = [trace.newest_ns for trace in traces if trace.newest_ns]
-    if len(known) < MIN_TO_COMPARE:
+    """Leave out dumps of an earlier run: a rank that wrote none keeps its old file."""
+    times = [trace.newest_ns for trace in traces if trace.newest_ns]
+    if len(times) < MIN_TO_COMPARE:
         return traces, []
-    usual = median_low(known)
+    usual = median_low(times)
     margin = max(STALE_S, 2 * max(trace.timeout_ms for trace in traces) / 1000) * 1e9
     kept, problems = [], []
     for trace in traces:
@@ -161,8 +161,8 @@ def _without_stale(traces: list[Trace]) -> tuple[list[Trace], list[Problem]]:
     return kept, problems
 
 
-def _odd(traces: Sequence[Trace]) -> list[Problem]:
-    """Files that were used, but deserve a word."""
+def _suspicious(traces: Sequence[Trace]) -> list[Problem]:
+    """Return problems of files that were used."""
     problems = []
     versions = Counter(trace.version for trace in traces)
     usual = versions.most_common(1)[0][0] if versions else ""
@@ -180,14 +180,14 @@ def _odd(traces: Sequence[Trace]) -> list[Problem]:
 
 
 def _is_outside_groups(trace: Trace) -> bool:
-    """Whether the groups of a trace have members, and its rank is not one of them."""
+    """Whether the groups of a trace have members, but not its rank."""
     texts = {group.members for group in trace.groups}
     runs = [run for text in texts for run in member_runs(text)]
     return bool(runs) and not any(first <= trace.rank <= last for first, last in runs)
 
 
 def _shifted(trace: Trace, size: int) -> Trace:
-    """With the default group's ranks numbered over all replicas, as torchft jobs need it."""
+    """Return a trace whose default group is numbered over all replicas, as torchft jobs need it."""
     first = trace.rank // size * size
     groups, memberships = [], Memberships()
     for group in trace.groups:

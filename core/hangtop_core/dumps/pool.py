@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 MAX_READERS = 8
 FILES_PER_READER = 4
-"""Starting a reader takes about as long as reading so many files."""
+"""Number of files whose reading takes about as long as the start of a reader."""
 START_SECONDS = 60.0
 BASE_SECONDS = 20.0
 SECONDS_PER_BYTE = 1e-6
 MAX_ANSWER = 512 << 20
-"""Bytes of an answer: twice those of the largest file that is read, and a trace is smaller."""
+"""Maximum number of bytes of an answer: twice those of the largest dump, and a trace is smaller."""
 _CODE = "import sys; sys.path[:] = {path!r}; from hangtop_core.dumps.reader import main; main()"
 
 
 class _Reader:
-    """One process and what it is at."""
+    """A process and its current file."""
 
     def __init__(self) -> None:
-        # The same interpreter and packages, and nothing of the environment that could change them.
+        # The same interpreter and packages, without the environment that could change them.
         code = _CODE.format(path=sys.path)
         try:
             self.process = subprocess.Popen(
@@ -52,25 +52,25 @@ class _Reader:
         except OSError as error:
             raise StartError(f"cannot start a process to read dumps: {error}") from error
         self.file: DumpFile | None = None
-        """What it reads; None while it starts."""
+        """The file that it reads; None while it starts."""
         self.alive = True
         self.deadline = time.monotonic() + START_SECONDS
         self.buffer = bytearray()
 
     def give(self, file: DumpFile, limit_s: float) -> None:
-        """Ask for a file."""
+        """Request a file."""
         assert self.process.stdin is not None  # noqa: S101 - it was made with a pipe
         self.file = file
         self.deadline = time.monotonic() + limit_s + file.size * SECONDS_PER_BYTE
         self.buffer.clear()
         ask = wire.Ask(os.fsencode(file.path), file.rank)
         with suppress(BrokenPipeError):
-            # A reader that has just died is noticed when its answer does not come.
+            # A reader that has just died is noticed when its answer is missing.
             self.process.stdin.write(wire.frame(ask))
             self.process.stdin.flush()
 
     def take(self) -> bytes | None:
-        """Read what has come; the answer when it is complete.
+        """Read available bytes; return the answer once it is complete.
 
         Raises:
             EOFError: the process has ended.
@@ -88,12 +88,12 @@ class _Reader:
         return bytes(self.buffer[wire.LENGTH.size : size]) if len(self.buffer) >= size else None
 
     def fileno(self) -> int:
-        """Where answers come from."""
+        """Return the descriptor of the answers."""
         assert self.process.stdout is not None  # noqa: S101 - it was made with a pipe
         return self.process.stdout.fileno()
 
     def close(self) -> int:
-        """End it, whatever it does; its exit status."""
+        """Kill the process, whatever it does; return its exit status."""
         self.alive = False
         self.process.kill()
         for pipe in (self.process.stdin, self.process.stdout):
@@ -104,7 +104,7 @@ class _Reader:
 
 
 class Reading(Struct):
-    """What came of a number of files."""
+    """The results of a number of files."""
 
     traces: list[Trace]
     problems: list[Problem]
@@ -115,10 +115,10 @@ def read(
     progress: Callable[[int], None] | None = None,
     limit_s: float = BASE_SECONDS,
 ) -> Reading:
-    """Read files in processes of their own; whatever is wrong with one is its problem alone.
+    """Read files in processes of their own; a problem of one file affects no other.
 
     Args:
-        files: what to read.
+        files: the files to read.
         progress: called with the number of files that are done.
         limit_s: seconds for a file, besides those that its size allows.
     """
@@ -156,14 +156,14 @@ def _starting(readers: set[_Reader]) -> int:
 def _finished(
     selector: selectors.BaseSelector, readers: set[_Reader], done: Reading, unpacker: wire.Unpacker
 ) -> list[_Reader]:
-    """Readers that are ready for a file, or no longer alive.
+    """Return readers that are ready for a file, or no longer alive.
 
     Raises:
-        StartError: one did not come up.
+        StartError: a reader did not start.
     """
     soonest = min(reader.deadline for reader in readers)
     events = selector.select(max(soonest - time.monotonic(), 0.0))
-    found = []
+    finished = []
     for key, _ in events:
         reader = key.fileobj
         assert isinstance(reader, _Reader)  # noqa: S101 - nothing else was registered
@@ -173,25 +173,25 @@ def _finished(
             status = reader.close()
             how = f"signal {-status}" if status < 0 else f"status {status}"
             _failed(done, reader, f"refused: the process that read it broke down ({how})")
-            found.append(reader)
+            finished.append(reader)
             continue
         except OverflowError:
             reader.close()
             why = f"refused: what was read of it has over {MAX_ANSWER >> 20} MiB"
             _failed(done, reader, why)
-            found.append(reader)
+            finished.append(reader)
             continue
         if body is not None:
             if reader.file is not None and not _take(done, reader.file, body, unpacker):
                 reader.close()
-            found.append(reader)
+            finished.append(reader)
     now = time.monotonic()
-    for reader in readers.difference(found):
+    for reader in readers.difference(finished):
         if reader.deadline <= now:
             reader.close()
             _failed(done, reader, "refused: reading it takes far too long")
-            found.append(reader)
-    return found
+            finished.append(reader)
+    return finished
 
 
 def _failed(done: Reading, reader: _Reader, why: str) -> None:
@@ -201,7 +201,7 @@ def _failed(done: Reading, reader: _Reader, why: str) -> None:
 
 
 def _take(done: Reading, file: DumpFile, body: bytes, unpacker: wire.Unpacker) -> bool:
-    """Take an answer; False where it is none: whoever says that is not given another file."""
+    """Take an answer; return False for an invalid one, whose reader gets no other file."""
     try:
         answer = wire.ANSWER.decode(body)
         if answer.kind:
@@ -210,7 +210,7 @@ def _take(done: Reading, file: DumpFile, body: bytes, unpacker: wire.Unpacker) -
             trace = unpacker.unpack(answer)
             trace.source = file.path
             done.traces.append(trace)
-    except ValueError as error:  # of msgspec's, too
+    except ValueError as error:  # also msgspec's errors
         why = f"refused: the process that read it gave no answer ({clean(str(error), 200)})"
         _problem(done, file, "refused", why)
         return False

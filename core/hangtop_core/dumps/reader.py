@@ -1,8 +1,8 @@
-"""A process that reads dumps: what a hostile file can do ends with it.
+"""A process that reads dumps, which confines the effects of a hostile file.
 
-Started by `pool` as `python -c 'from hangtop_core.dumps.reader import main; main()'`; speaks
-`wire` over its stdin and stdout. Limits: a file's size, the memory a file may take (a multiple of
-its size), and time, which the parent watches.
+Started by `pool` as `python -c 'from hangtop_core.dumps.reader import main; main()'`; speaks `wire`
+over its stdin and stdout. Limits: a file's size, the memory a file may take (a multiple of its
+size), and time, which the parent watches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hangtop_probe.recorder.unpickle import ForeignError, RefusedError, Truncate
 MAX_FILE = 256 << 20
 """Bytes; a dump of 2,000 entries with stacks has about 350 KB."""
 MAX_CPU_S = 120
-"""For one file, should the parent be gone; it watches the clock itself as long as it lives."""
+"""Seconds for one file if the parent is gone; otherwise the parent watches the clock."""
 
 TOO_MUCH = "it takes far more memory than its size explains"
 TOO_LITTLE = "this shell allows too little memory to read it (ulimit -v)"
@@ -46,7 +46,7 @@ def _send(message: wire.Answer) -> None:
 
 
 def answer(ask: wire.Ask, base: int = 0) -> wire.Answer:
-    """Read one file; never raises for what is in it."""
+    """Read one file; never raises for its content."""
     path, enough = os.fsdecode(ask.path), True
     try:
         size = os.stat(path).st_size
@@ -60,7 +60,7 @@ def answer(ask: wire.Ask, base: int = 0) -> wire.Answer:
             data = file.read(64)
             check_start(data)
             data += file.read(MAX_FILE)
-        # Without its path, which need not be UTF-8: who asks knows it.
+        # Without its path, which need not be UTF-8: the parent knows it.
         return wire.pack(trace_of(reduce(decode(data)), ask.rank, ""))
     except OSError as error:
         return wire.Answer("unreadable", error.strerror or str(error))

@@ -1,4 +1,4 @@
-"""Opening a dump that may have been written by anybody; see `hangtop_probe.recorder.unpickle`."""
+"""Decoder of untrusted dumps; see `hangtop_probe.recorder.unpickle`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hangtop_probe.recorder.unpickle import (
 
 
 def decode(data: bytes) -> object:
-    """Decode a pickle or JSON dump without ever running anything of it.
+    """Decode a pickle or JSON dump without ever executing any of it.
 
     Raises:
         ForeignError: neither of the two.
@@ -29,7 +29,7 @@ def _parse(data: bytes) -> object:
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError as error:
-        # In the middle of a text the end of a line behind it is what is complained of.
+        # A cut within a string is reported as the line end behind it.
         if "truncated" in str(error) or not data.rstrip().endswith(b"}"):
             raise TruncatedError("ends too early") from error
         raise ForeignError(f"is no JSON: {error}") from error

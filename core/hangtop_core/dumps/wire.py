@@ -1,7 +1,7 @@
-"""What a reader process says to its parent: traces, packed so that equal parts are equal bytes.
+"""Answers of a reader process to its parent: traces, packed so that equal parts are equal bytes.
 
-Ranks of one job call the same operations at the same places: the parent decodes each distinct
-call, stack and group once, and a thousand traces share them.
+Ranks of one job call the same operations at the same places: the parent decodes each distinct call,
+stack and group once, and a thousand traces share them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LENGTH = struct.Struct("<I")
 
 
 class Ask(Struct):
-    """Read this file."""
+    """A request to read this file."""
 
     path: bytes
     rank: int
@@ -34,7 +34,7 @@ class Answer(Struct):
     """A trace in parts, or why there is none."""
 
     kind: Kind | Literal[""] = ""
-    """Of a problem; empty when there is a trace."""
+    """Kind of a problem; empty for a trace."""
     why: str = ""
     trace: Trace | None = None
     calls: tuple[bytes, ...] = ()
@@ -48,13 +48,13 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def frame(message: Ask | Answer) -> bytes:
-    """A message with its length before it."""
+    """Return a message with its length before it."""
     body = _encode(message)
     return LENGTH.pack(len(body)) + body
 
 
 def receive(stream: BinaryIO) -> bytes | None:
-    """The next message of a stream; None at its end."""
+    """Return the next message of a stream; None at its end."""
     head = stream.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return None
@@ -74,7 +74,7 @@ def pack(trace: Trace) -> Answer:
 
 
 class Unpacker:
-    """Puts traces together again, keeping every distinct part once."""
+    """Rebuild traces, keeping every distinct part once."""
 
     def __init__(self) -> None:
         self._calls = _Parts(Call)
@@ -82,7 +82,7 @@ class Unpacker:
         self._groups = _Parts(GroupInfo)
 
     def unpack(self, answer: Answer) -> Trace:
-        """The trace of an answer that has one.
+        """Return the trace of an answer that has one.
 
         Raises:
             ValueError: its parts do not fit together.

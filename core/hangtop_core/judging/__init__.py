@@ -1,1 +1,1 @@
-"""What is concluded from snapshots over time: hangs, what they were caused by, their ends."""
+"""Conclusions from snapshots over time: hangs, their causes and their ends."""

@@ -1,4 +1,4 @@
-"""What is concluded from every snapshot, for every job of it."""
+"""Diagnoses of all jobs of every snapshot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Judge:
-    """Diagnoses all jobs of one snapshot after the other. On the session's thread."""
+    """Diagnose all jobs of one snapshot after the other, on the session's thread."""
 
     def __init__(self, diagnose: Diagnose, hang_after: float) -> None:
         self._diagnose = diagnose
@@ -35,9 +35,11 @@ class Judge:
 
     @property
     def settled(self) -> bool:
-        """Whether time alone changes nothing: every job was judged, and none of them gets on."""
+        """Whether time alone changes nothing: every job is judged and hung."""
         judged = self._last.values()
-        return all(one.state == "hung" and one.verdicts for one in judged) and bool(judged)
+        return all(
+            diagnosis.state == "hung" and diagnosis.verdicts for diagnosis in judged
+        ) and bool(judged)
 
     @property
     def kept(self) -> frozenset[str]:
@@ -45,34 +47,36 @@ class Judge:
         return self._past.kept
 
     def before(self, snapshot: Snapshot) -> Mapping[str, Diagnosis]:
-        """What was concluded last of jobs of a snapshot: nothing of one that is new."""
+        """Return the last diagnoses of the jobs of a snapshot; a new job has none."""
         last = self._last
         return {job.key: last[job.key] for job in snapshot.jobs if job.key in last}
 
     def judge(self, snapshot: Snapshot) -> Mapping[str, Diagnosis]:
-        """Diagnose every job; where that fails the last diagnosis stands, and says since when."""
-        found: dict[str, Diagnosis] = {}
+        """Diagnose every job; where that fails, the last diagnosis stays, with a blind spot."""
+        diagnoses: dict[str, Diagnosis] = {}
         for job in snapshot.jobs or (None,):
             key = job.key if job is not None else ""
             try:
                 new = self._diagnose(snapshot, job, self._hang_after)
                 alive = live_pids(job) if job is not None else frozenset()
-                found[key] = self._steady.setdefault(key, Steady()).take(new, snapshot.at, alive)
+                diagnoses[key] = self._steady.setdefault(key, Steady()).take(
+                    new, snapshot.at, alive
+                )
             except Exception as error:
                 log.exception("diagnosing job %r failed", key)
-                found[key] = _failed(snapshot, job, error, self._last.get(key))
-        self._last = found = self._past.add(snapshot, found)
-        self._steady = {key: one for key, one in self._steady.items() if key in found}
-        return dict(found)
+                diagnoses[key] = _failed(snapshot, job, error, self._last.get(key))
+        self._last = diagnoses = self._past.add(snapshot, diagnoses)
+        self._steady = {key: steady for key, steady in self._steady.items() if key in diagnoses}
+        return dict(diagnoses)
 
 
 def _failed(
     snapshot: Snapshot, job: Job | None, error: Exception, last: Diagnosis | None
 ) -> Diagnosis:
-    """Say that nothing could be concluded since the last diagnosis, and why: a fault of hangtop."""
+    """Return the last diagnosis with a blind spot: hangtop failed to judge since then."""
     why = clean(f"hangtop failed to judge what it saw: {type(error).__name__}: {error}", 300)
     if last is not None:
-        spots = (one for one in last.blind_spots if one.what != FAILED)
+        spots = (spot for spot in last.blind_spots if spot.what != FAILED)
         why = f"it is as of {last.observed_at}, for since then {why}"
         return replace(last, blind_spots=(BlindSpot(FAILED, (), (), why, REPORT_IT), *spots))
     return Diagnosis(

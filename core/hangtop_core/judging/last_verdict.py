@@ -1,4 +1,4 @@
-"""The last verdict on a hang, put together with how its job ended."""
+"""The last verdict on a hang, combined with the end of its job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hangtop_core.jobs.following import Identity
 
 LATER = "it shows how the job ended, after it had hung"
-"""Why a verdict on the end comes after those on the hang."""
+"""Reason why a verdict on the end is ranked after those on the hang."""
 _ASKS = re.compile(
     r"\b(?:hangtop (?:dump|capture|strace|files|flight|debug|diagnose)|py-spy|strace|gdb|kill"
     r"|nsenter)\b"
@@ -28,22 +28,22 @@ _ASKS = re.compile(
 
 
 class Hang(NamedTuple):
-    """The last verdict on a hang, and what was known when it was given."""
+    """The last verdict on a hang, with the state of the job at that time."""
 
     diagnosis: Diagnosis
     at: float
     since: float
     gone: frozenset[Identity]
-    """Ranks that had left by then: who leaves later may leave because of the hang."""
+    """Ranks that had left by then; a rank that leaves later may leave because of the hang."""
 
 
 def outlived(hang: Hang, now: Diagnosis, ended: Ended) -> Diagnosis:
-    """Return what is to be said of a job that hung until its end.
+    """Return the diagnosis of a job that hung until its end.
 
     Args:
-        hang: what it hung by.
-        now: what is concluded of what is left of the job.
-        ended: when it ended, and by what.
+        hang: the last verdict on the hang.
+        now: the diagnosis of the remains of the job.
+        ended: when and by what it ended.
     """
     hung, at = hang.diagnosis, max(ended.at, hang.at)
     lasted = round(max(at - hang.since, 0.0), 1)
@@ -64,18 +64,18 @@ def outlived(hang: Hang, now: Diagnosis, ended: Ended) -> Diagnosis:
 
 
 def _both(hung: tuple[Verdict, ...], now: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
-    """Verdicts on a hang, then those on the end that say something else."""
+    """Return the verdicts on a hang, then the verdicts on the end that add a cause."""
     kept = tuple(map(_still_possible, hung))
-    known = {_gist(one) for one in hung}
-    news = (one for one in now if _gist(one) not in known)
-    later = tuple(replace(one, weaker=one.weaker or LATER) for one in news)
+    gists = {_gist(verdict) for verdict in hung}
+    news = (item for item in now if _gist(item) not in gists)
+    later = tuple(replace(item, weaker=item.weaker or LATER) for item in news)
     if kept and kept[0].cause != "unknown":
         return (*kept, *later)
     return (replace(later[0], weaker=""), *later[1:]) if later else kept
 
 
 def _gist(verdict: Verdict) -> tuple[object, ...]:
-    return verdict.cause, frozenset((one.rank, one.node) for one in verdict.culprits)
+    return verdict.cause, frozenset((culprit.rank, culprit.node) for culprit in verdict.culprits)
 
 
 def _still_possible(verdict: Verdict) -> Verdict:
@@ -87,17 +87,19 @@ def _still_possible(verdict: Verdict) -> Verdict:
 
 
 def _timeline(hung: Diagnosis, now: Diagnosis, ended: Ended) -> tuple[Moment, ...]:
-    """What happened until the verdict, after it, and the end; nothing that is to come."""
+    """Return the moments around the verdict and the end, without those that are still due."""
     text = clean(f"the job ended{f': {ended.by}' if ended.by else ''}", 300)
     if now.state != "exited":
         text = "the job was last seen"
     moments = (*hung.timeline, *now.timeline, Moment(ended.at, "left", None, text))
-    past = (one for one in moments if one.at <= ended.at + 60.0 and one.kind != "due")
-    unique = {(one.kind, one.rank, one.text): one for one in past}
-    return tuple(sorted(unique.values(), key=lambda one: one.at))
+    past = (moment for moment in moments if moment.at <= ended.at + 60.0 and moment.kind != "due")
+    unique = {(moment.kind, moment.rank, moment.text): moment for moment in past}
+    return tuple(sorted(unique.values(), key=lambda moment: moment.at))
 
 
 def _spots(spots: Sequence[BlindSpot]) -> tuple[BlindSpot, ...]:
-    """Blind spots, each once, without what would need a process of the job to mend it."""
-    each = {(one.what, one.why): one for one in spots}.values()
-    return tuple(replace(one, fix="", command="") if _ASKS.search(one.fix) else one for one in each)
+    """Return distinct blind spots, without remedies that need a process of the job."""
+    each = {(spot.what, spot.why): spot for spot in spots}.values()
+    return tuple(
+        replace(spot, fix="", command="") if _ASKS.search(spot.fix) else spot for spot in each
+    )

@@ -1,4 +1,4 @@
-"""Pictures that were stored, judged by this version of hangtop."""
+"""Stored snapshots, judged by this version of hangtop."""
 
 from __future__ import annotations
 
@@ -19,50 +19,65 @@ log = logging.getLogger(__name__)
 
 
 def judge(update: Update, hang_after: float) -> Update:
-    """A picture with what this version of hangtop concludes from it alone."""
+    """Return an update with the diagnoses of this version from its snapshot alone."""
     snapshot = update.snapshot
-    found = {job.key: diagnose(snapshot, job, hang_after) for job in snapshot.jobs}
-    return replace(update, diagnoses=found or {"": diagnose(snapshot, None, hang_after)})
+    diagnoses = {job.key: diagnose(snapshot, job, hang_after) for job in snapshot.jobs}
+    return replace(update, diagnoses=diagnoses or {"": diagnose(snapshot, None, hang_after)})
 
 
 def rejudge(pictures: Sequence[Update], hang_after: float) -> tuple[Update, ...]:
-    """Pictures, oldest first, the newest judged anew, with what jobs hung by before their end.
+    """Judge the newest of some updates anew, with the hangs before the jobs' ends.
 
-    Those that this is taken from are judged anew, too; the verdicts on all others stay.
+    The updates that such a hang is taken from are judged anew, too; the diagnoses of all others
+    stay.
+
+    Args:
+        pictures: oldest first.
+        hang_after: seconds without progress after which a job counts as hung.
     """
     *earlier, newest = pictures
     pictures = (*earlier, judge(newest, hang_after))
-    told, sources = _followed(pictures)
-    if any(one.snapshot.at in sources for one in earlier):
-        fresh = (_fresh(one, hang_after) if one.snapshot.at in sources else one for one in earlier)
-        told, _ = _followed((*fresh, pictures[-1]))
-    return (*told[:-1], _agreed(told[-1], pictures[-1], newest))
+    judged, sources = _followed(pictures)
+    if any(update.snapshot.at in sources for update in earlier):
+        fresh = (
+            _fresh(update, hang_after) if update.snapshot.at in sources else update
+            for update in earlier
+        )
+        judged, _ = _followed((*fresh, pictures[-1]))
+    return (*judged[:-1], _agreed(judged[-1], pictures[-1], newest))
 
 
-def _agreed(told: Update, alone: Update, stored: Update) -> Update:
-    """The newest picture, without hangs that were seen to be over before the end.
+def _agreed(judged: Update, alone: Update, stored: Update) -> Update:
+    """Return the newest update without hangs that were over before the end.
 
-    Whoever took it has looked more often than pictures are kept. Its earlier attempts stay.
+    Its recorder took more snapshots than are kept. Its earlier attempts stay.
     """
-    over = {key for key, one in stored.diagnoses.items() if one.ended and not one.hung_until_end}
-    diagnoses = {
-        key: replace(alone.diagnoses.get(key, one), past_attempts=one.past_attempts)
-        if key in over
-        else one
-        for key, one in told.diagnoses.items()
+    over = {
+        key
+        for key, diagnosis in stored.diagnoses.items()
+        if diagnosis.ended and not diagnosis.hung_until_end
     }
-    return replace(told, diagnoses=diagnoses)
+    diagnoses = {
+        key: replace(alone.diagnoses.get(key, diagnosis), past_attempts=diagnosis.past_attempts)
+        if key in over
+        else diagnosis
+        for key, diagnosis in judged.diagnoses.items()
+    }
+    return replace(judged, diagnoses=diagnoses)
 
 
 def _followed(pictures: Sequence[Update]) -> tuple[tuple[Update, ...], frozenset[float]]:
-    """Pictures with what is known from those before, and when those were taken that tell it."""
+    """Return updates with earlier hangs added, and the times of the snapshots these come from."""
     past = PastHangs()
-    told = [replace(one, diagnoses=past.add(one.snapshot, one.diagnoses)) for one in pictures]
-    return tuple(told), past.sources
+    judged = [
+        replace(update, diagnoses=past.add(update.snapshot, update.diagnoses))
+        for update in pictures
+    ]
+    return tuple(judged), past.sources
 
 
 def _fresh(update: Update, hang_after: float) -> Update:
-    """A picture judged anew; without any verdict where that fails, as it may be anybody's."""
+    """Judge an update anew; return it without diagnoses where that fails (it may be forged)."""
     try:
         return judge(update, hang_after)
     except Exception:

@@ -1,7 +1,7 @@
-"""That a hang which was called one stays one until somebody makes progress, and slow steps slow.
+"""Hysteresis: a hang lasts until a rank makes progress, and slow steps stay slow for a while.
 
-A rank may be met at another line for a moment, a sample may fail, a node may say nothing: then the
-newest picture alone is not enough to call a hang, and is no sign of progress either.
+A rank may be sampled at another line for a moment, a sample may fail, a node may not respond: the
+newest snapshot alone then proves neither a hang nor progress.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ VARIES_S = 30.0
 
 
 class Steady:
-    """Keeps what was concluded of one job, over its pictures."""
+    """Keep the last conclusion on one job over its snapshots."""
 
     def __init__(self) -> None:
         self._hung: Diagnosis | None = None
-        """The last diagnosis of the hang that goes on."""
+        """The last diagnosis of the present hang."""
         self._slow: Diagnosis | None = None
-        """The last one that told steps to be slow, at `_at`."""
+        """The last diagnosis of slow steps, made at `_at`."""
         self._alive: frozenset[Identity] = frozenset()
         self._at = self._since = 0.0
-        """When that was made, and the first of the same hang."""
+        """When the kept diagnosis was made, and the first diagnosis of the same hang."""
 
     def take(self, diagnosis: Diagnosis, at: float, alive: frozenset[Identity]) -> Diagnosis:
-        """Return what stands: this diagnosis, or the hang before it, where nothing has moved.
+        """Return the diagnosis that stands: this one, or the hang before it if nothing has moved.
 
         Args:
-            diagnosis: of the newest picture.
-            at: the time of that.
-            alive: the ranks that live; where others came, it is another attempt.
+            diagnosis: of the newest snapshot.
+            at: the time of that snapshot.
+            alive: the live ranks; new ranks mean another attempt.
         """
         if not alive <= self._alive:
             self._hung = self._slow = None
@@ -53,7 +53,7 @@ class Steady:
         return diagnosis if held in (None, diagnosis) else _held(held, diagnosis, at - self._at)
 
     def _stands(self, diagnosis: Diagnosis, at: float) -> bool:
-        """Whether what was concluded before holds on: nothing has moved, or steps vary a little."""
+        """Whether the earlier conclusion still holds: nothing has moved, or steps vary a little."""
         if self._hung is not None:
             return diagnosis.state == "unknown" and not moved_since(self._since, diagnosis, at)
         return diagnosis.state == "progressing" and at - self._at <= VARIES_S
@@ -72,15 +72,15 @@ def _held(before: Diagnosis, now: Diagnosis, later: float) -> Diagnosis:
     )
 
 
-def moved_since(told: float, diagnosis: Diagnosis, at: float) -> bool:
-    """Whether progress was seen after a hang was told.
+def moved_since(reported_at: float, diagnosis: Diagnosis, at: float) -> bool:
+    """Whether progress was seen after a hang was reported.
 
-    That a job is no longer called hung is none: a node may be silent, or a rank may run and get
-    nowhere.
+    A state other than hung is no progress: a node may not respond, or a rank may run without
+    progress.
     """
     if diagnosis.state in MAKES_PROGRESS:
         return True
     if diagnosis.state == "exited" or diagnosis.stalled_for_s is None:
-        # Less than `STALLED_AFTER_S` is not said; without ranks that can be seen neither.
+        # None below `STALLED_AFTER_S`, and without visible ranks.
         return False
-    return at - diagnosis.stalled_for_s > told + STALLED_AFTER_S
+    return at - diagnosis.stalled_for_s > reported_at + STALLED_AFTER_S

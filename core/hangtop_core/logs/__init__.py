@@ -1,1 +1,1 @@
-"""What ranks and launchers have printed: streams told apart, errors, and lines that are known."""
+"""Logs of ranks and launchers: parsed streams, errors, and known lines."""

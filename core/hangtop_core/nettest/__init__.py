@@ -1,1 +1,1 @@
-"""Whether nodes can talk: `hangtop nettest`. `conduct` asks nodes, all that judges is pure."""
+"""Network test between nodes: `hangtop nettest`. `conduct` asks nodes; all judging is pure."""

@@ -1,6 +1,6 @@
-"""Asking many nodes one thing at a time of a test, and waiting for all, while people may interrupt.
+"""Requests of the network test to many nodes at once, with a wait that Ctrl-C interrupts.
 
-Nothing here judges; what fails is told by node, and never raised.
+Nothing here judges; failures are returned by node, and never raised.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LONG_S = 3600.0
-"""Seconds a process with torch, or an open port, may be there for at most."""
+"""Maximum lifetime in seconds of a process with torch, or of an open port."""
 STEP_S = 0.2
-"""Seconds of waiting after which what is waited for is told, and Ctrl-C is noticed."""
+"""Seconds between progress messages during a wait; Ctrl-C is noticed then."""
 
 
 class Nodes:
-    """The nodes of a session, as a test asks them."""
+    """The nodes of a session, for a test."""
 
     def __init__(self, session: Session, tell: Callable[[str], None]) -> None:
-        """``tell`` gets what is being done, in a few words, whenever that changes."""
+        """Ask through a session; ``tell`` gets short progress messages."""
         self._session = session
         self.tell = tell
 
     def each(
         self, asked: Mapping[str, Mapping[str, Any]], type_: type[T], what: str, seconds: float
     ) -> tuple[dict[str, list[T]], dict[str, str]]:
-        """Ask nodes, each its own question; return pieces and failures by node."""
+        """Ask each node its own question; return answers and failures by node."""
         pieces: dict[str, list[T]] = {node: [] for node in asked}
         futures = {
             self.start(node, params, type_, what, seconds, pieces[node].append): node
@@ -52,7 +52,7 @@ class Nodes:
         for future, node in futures.items():
             if not future.done():
                 failed[node] = f"no answer in {seconds:g} s"
-        return {node: some for node, some in pieces.items() if node not in failed}, failed
+        return {node: received for node, received in pieces.items() if node not in failed}, failed
 
     def start(
         self,
@@ -64,7 +64,7 @@ class Nodes:
         take: Callable[[T], None],
         end: Callable[[Any], Any] = lambda _: None,
     ) -> Future[Any]:
-        """Ask one node; ``take`` gets pieces on the session's thread."""
+        """Ask one node; ``take`` gets answers on the session's thread."""
 
         def piece(_: str, raw: Any) -> None:
             take(decode(raw, type_))
@@ -73,14 +73,14 @@ class Nodes:
         return self._session.ask(node, ask, end)
 
     def stop(self, node: str, name: str) -> Future[Any]:
-        """End something that is under way on a node."""
+        """End a running request on a node."""
         params = {"do": "stop", "name": name}
         return self.start(node, params, object, "stop", 10.0, lambda _: None)
 
     def over(
         self, futures: Iterable[Future[Any]], seconds: float, what: str
     ) -> Iterable[Future[Any]]:
-        """Yield futures as they are done, for so many seconds; says for how many one waits."""
+        """Yield futures as they complete, for at most ``seconds``; report the progress."""
         waiting = set(futures)
         whole, until = len(waiting), time.monotonic() + seconds
         while waiting and time.monotonic() < until:
@@ -90,10 +90,10 @@ class Nodes:
 
 
 class Inbox(queue.SimpleQueue[Any]):
-    """What comes on the session's thread, taken on the caller's."""
+    """A queue from the session's thread to the caller's."""
 
     def take(self, until: float) -> Any:
-        """Return what comes next; None when nothing did for a moment, or in time."""
+        """Return the next item; None after a moment without any, or after ``until``."""
         left = until - time.monotonic()
         if left <= 0:
             return None
@@ -104,6 +104,6 @@ class Inbox(queue.SimpleQueue[Any]):
 
 
 def reason(error: BaseException) -> str:
-    """Why a node did not do something, for people."""
+    """Return for people why a node failed."""
     text = str(error) if isinstance(error, HangtopError) else f"{type(error).__name__}: {error}"
     return clean(text, 300)

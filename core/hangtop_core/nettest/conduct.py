@@ -1,7 +1,7 @@
-"""The test itself, phase by phase: who is there, names, ports, then a real job with torch.
+"""The network test, phase by phase: nodes, names, ports, then a real job with torch.
 
-Every phase asks all nodes at once and is bounded in time; what it finds goes into `Facts`, which
-are whole at any moment, so that a test that is interrupted still tells what it knows.
+Every phase asks all nodes at once and is limited in time; its results go into `Facts`, which are
+consistent at any moment, so that an interrupted test still reports its results.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.attach.wire.messages import decode
 from hangtop_core.model.node.states import FAILED, OBSERVED
-from hangtop_core.nettest import said, schedule
+from hangtop_core.nettest import answers, schedule
 from hangtop_core.nettest.asking import Inbox, Nodes, reason
 from hangtop_core.nettest.choose import spots
 from hangtop_core.nettest.facts import Facts, Kind, Names, Wanted, Way
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from hangtop_core.session.session import Session
 
 LOOK_S = 120.0
-"""Seconds for all nodes to answer, and to tell of their interfaces and Pythons."""
+"""Seconds for all nodes to connect, and to report their interfaces and Pythons."""
 NAMES_S = 10.0
-"""Seconds that a node tries to resolve names, and to tell its time."""
+"""Seconds for a node to resolve names, and to report its time."""
 LISTEN_S = 600.0
-"""Seconds after which a node closes its ports by itself, whatever became of us."""
+"""Seconds after which a node closes its ports even if hangtop is gone."""
 CONNECT_MORE_S = 5.0
-"""Seconds by which a node may exceed what its connections take."""
+"""Seconds by which a node may exceed the time for its connections."""
 MAX_NODES = 512
-"""Every node is asked for every other one: beyond, chosen nodes tell as much."""
+"""Maximum number of nodes: every node is asked about every other one."""
 
 
 class Conductor:
-    """Conducts one test; `facts` is what it knows."""
+    """Conduct one test; `facts` are its results."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Conductor:
         self._nodes = Nodes(session, tell)
 
     def run(self) -> Facts:
-        """Do all of it; an interrupt ends it with what is known by then.
+        """Run all phases; an interrupt ends the test with the results so far.
 
         Raises:
             UsageError: when no node has the interface that was asked for.
@@ -77,7 +77,7 @@ class Conductor:
         return self.facts
 
     def choose(self) -> Facts:
-        """Find out only where nodes would be tested."""
+        """Determine only the addresses at which nodes would be tested."""
         self._connect()
         self._look()
         return self.facts
@@ -104,15 +104,15 @@ class Conductor:
     def _look(self) -> None:
         params = {"do": "look", "python": self._wanted.python}
         asked = {n: params for n in self.facts.nodes if n not in self.facts.missing}
-        pieces, failed = self._nodes.each(asked, said.Look, "looking at interfaces", LOOK_S)
+        pieces, failed = self._nodes.each(asked, answers.Look, "looking at interfaces", LOOK_S)
         self.facts.missing |= failed
         self.facts.looked = {node: pieces[node][0] for node in self.facts.nodes if pieces.get(node)}
         self._names()
         named = {
             address
-            for known in self.facts.names.values()
-            for found in known.names.values()
-            for address in (found if isinstance(found, tuple) else ())
+            for table in self.facts.names.values()
+            for addresses in table.names.values()
+            for address in (addresses if isinstance(addresses, tuple) else ())
         }
         self.facts.spots = spots(self.facts.looked, self._wanted.interface, named)
         for node in self.facts.looked:
@@ -120,7 +120,7 @@ class Conductor:
                 self.facts.failed[node] = "it has no address that others could reach"
 
     def _clocks(self) -> None:
-        """Ask every node what time it is there."""
+        """Ask every node for its time."""
         asked = {measure_clock(self._session, node): node for node in self.facts.present}
         for future in self._nodes.over(asked, NAMES_S, "looking at clocks"):
             if (clock := future.result()) is not None:
@@ -133,24 +133,24 @@ class Conductor:
         self._resolve({"names": names}, "resolving names")
 
     def _routes(self) -> None:
-        """Ask every node for the way to the addresses of all, and for their names."""
+        """Ask every node for the routes to all addresses, and for their names."""
         addresses = [spot.address for spot in self.facts.spots.values()]
         self._resolve({"addresses": addresses}, "resolving addresses")
 
     def _resolve(self, params: Mapping[str, Any], what: str) -> None:
         params = {"do": "names", "seconds": NAMES_S, **params}
         asked = dict.fromkeys(self.facts.present, params)
-        pieces, failed = self._nodes.each(asked, said.NamesPiece, what, NAMES_S + 10)
+        pieces, failed = self._nodes.each(asked, answers.NamesPiece, what, NAMES_S + 10)
         self.facts.failed.update(failed)
-        for node, some in pieces.items():
-            known = self.facts.names.setdefault(node, Names())
-            for one in some:
-                known.names.update(one.names)
-                known.reverse.update(one.reverse)
-                known.sources.update(one.sources)
+        for node, received in pieces.items():
+            table = self.facts.names.setdefault(node, Names())
+            for piece in received:
+                table.names.update(piece.names)
+                table.reverse.update(piece.reverse)
+                table.sources.update(piece.sources)
 
     def _ports(self) -> None:
-        """Open ports on all nodes, have everybody connect to everybody, close them."""
+        """Open ports on all nodes, connect all pairs of nodes, close the ports."""
         token = secrets.token_hex(24)
         began = time.monotonic()
         listening = self._listen(token)
@@ -165,16 +165,16 @@ class Conductor:
             self.facts.listened_s = time.monotonic() - began
 
     def _note_strangers(
-        self, end: tuple[str, said.ListenEnd], listening: Mapping[str, Future[Any]]
+        self, end: tuple[str, answers.ListenEnd], listening: Mapping[str, Future[Any]]
     ) -> None:
-        node, told = end
-        if told.strangers and node in listening:
-            self.facts.strangers[node] = told.strangers
+        node, summary = end
+        if summary.strangers and node in listening:
+            self.facts.strangers[node] = summary.strangers
 
     def _listen(self, token: str) -> dict[str, Future[Any]]:
-        """Open the ports; return, by node, what ends when they are closed."""
+        """Open the ports; return by node the future that ends when they are closed."""
         inbox = Inbox()
-        found: dict[str, Future[Any]] = {}
+        futures: dict[str, Future[Any]] = {}
         for node, spot in self.facts.spots.items():
             params = {
                 "do": "listen",
@@ -186,74 +186,81 @@ class Conductor:
             }
             what = f"open port {self.facts.port} on {spot.address}, for this test"
 
-            def take(piece: said.OpenedPiece, node: str = node) -> None:
+            def take(piece: answers.OpenedPiece, node: str = node) -> None:
                 inbox.put((node, piece.opened))
 
-            def end(summary: Any, node: str = node) -> tuple[str, said.ListenEnd]:
-                return node, decode(summary, said.ListenEnd)
+            def end(summary: Any, node: str = node) -> tuple[str, answers.ListenEnd]:
+                return node, decode(summary, answers.ListenEnd)
 
-            found[node] = self._nodes.start(
-                node, params, said.OpenedPiece, what, LISTEN_S + 10, take, end
+            futures[node] = self._nodes.start(
+                node, params, answers.OpenedPiece, what, LISTEN_S + 10, take, end
             )
         until = time.monotonic() + 15.0
         while time.monotonic() < until:
-            waiting = [n for n, future in found.items() if not future.done()]
+            waiting = [n for n, future in futures.items() if not future.done()]
             if all(node in self.facts.opened for node in waiting):
                 break
-            self._nodes.tell(f"opening port {self.facts.port} on {len(found)} nodes")
+            self._nodes.tell(f"opening port {self.facts.port} on {len(futures)} nodes")
             item = inbox.take(until)
             if item is not None:
                 self.facts.opened[item[0]] = item[1]
-        for node, future in found.items():
+        for node, future in futures.items():
             if future.done() and (error := future.exception()) is not None:
                 self.facts.failed[node] = f"no port could be opened: {reason(error)}"
-        return found
+        return futures
 
     def _call(self, token: str) -> None:
-        """Have every node connect to the open ports of all others; alone, to its own."""
+        """Connect every node to the open ports of all others; a single node to its own."""
         rows: list[Row] = []
         facts = self.facts
         nodes = list(facts.spots)
         order = schedule.orders(nodes) if len(nodes) > 1 else {n: [n] for n in nodes}
-        for source, others in order.items():
-            for target in others:
+        for source, targets in order.items():
+            for target in targets:
                 for kind, port in _ports_of(facts.opened.get(target, ())):
                     rows.append((source, target, kind, port))
         limit = self._wanted.connect_limit
         what = f"connecting {len(nodes)} nodes with each other"
         facts.ways = self._connected(token, rows, limit, what)
-        late = [way for way in facts.ways if way.how in ("timed-out", "late")]
+        late = [connection for connection in facts.ways if connection.how in ("timed-out", "late")]
         if late and are_slow(facts.ways, limit):
-            some = [(way.source, way.target, way.kind, way.port) for way in late]
-            what = f"connecting once more, with more time: {len(some)} ways"
-            again = self._connected(token, some, limit * MORE, what)
-            tried = {(way.source, way.target, way.kind): way for way in again}
+            late_rows = [
+                (connection.source, connection.target, connection.kind, connection.port)
+                for connection in late
+            ]
+            what = f"connecting once more, with more time: {len(late_rows)} ways"
+            again = self._connected(token, late_rows, limit * MORE, what)
+            tried = {
+                (connection.source, connection.target, connection.kind): connection
+                for connection in again
+            }
             facts.ways = [tried.get((w.source, w.target, w.kind), w) for w in facts.ways]
 
     def _connected(self, token: str, rows: Sequence[Row], limit: float, what: str) -> list[Way]:
-        """Have nodes connect to each other, every node to its targets in this order."""
+        """Connect nodes to each other, every node to its targets in this order."""
         targets: dict[str, list[Any]] = {}
         for number, (source, target, _, port) in enumerate(rows):
             address = self.facts.spots[target].address
             targets.setdefault(source, []).append([number, address, port])
         asked = {
-            node: self._call_params(token, node, some, limit) for node, some in targets.items()
+            node: self._call_params(token, node, calls_of_node, limit)
+            for node, calls_of_node in targets.items()
         }
-        seconds = max((one["seconds"] for one in asked.values()), default=0.0)
-        pieces, failed = self._nodes.each(asked, said.CalledPiece, what, seconds + 10.0)
+        seconds = max((params["seconds"] for params in asked.values()), default=0.0)
+        pieces, failed = self._nodes.each(asked, answers.CalledPiece, what, seconds + 10.0)
         self.facts.failed.update(failed)
-        found = []
-        for node, some in pieces.items():
-            calls = {call.id: call for piece in some for call in piece.calls}
+        connections = []
+        for node, received in pieces.items():
+            calls = {call.id: call for piece in received for call in piece.calls}
             for number, call in calls.items():
                 if number < len(rows) and rows[number][0] == node:
-                    found.append(Way(*rows[number], clean(call.how, 100), call.took))
-        return found
+                    connections.append(Way(*rows[number], clean(call.how, 100), call.took))
+        return connections
 
     def _call_params(
         self, token: str, source: str, targets: list[Any], limit: float
     ) -> dict[str, Any]:
-        # Eight at a time: all of them time out where a node drops everything.
+        # Eight at a time: all of them time out if a node drops everything.
         seconds = limit * 2 * (1 + len(targets) / 8) + CONNECT_MORE_S
         return {
             "do": "connect",
@@ -273,31 +280,33 @@ class Conductor:
 
 
 Row = tuple[str, str, Kind, int]
-"""From which node, to which, to which kind of port, to which port."""
+"""Source node, target node, kind of port, port."""
 MORE = 5.0
-"""How many times the limit a way gets the second time."""
+"""Factor by which the limit grows for the second attempt of a connection."""
 SLOW = 0.05
-"""Share of the limit that working ways take where machines, and not the network, are slow."""
+"""Share of the limit that working connections take if machines, not the network, are slow."""
 
 
 def _why_missing(node: Node | None) -> str:
-    """Return why a node takes no part: its reason, else the state it has stayed in."""
+    """Return why a node takes no part: its reason, else its last state."""
     if node is None:
         return "connecting"
     return clean(node.reason or node.state, 300)
 
 
-def are_slow(ways: Sequence[Way], limit: float) -> bool:
-    """Whether even the ways that work take long, so that one which was late says nothing yet.
+def are_slow(connections: Sequence[Way], limit: float) -> bool:
+    """Whether even working connections take long, so that a late one proves nothing yet.
 
-    A firewall that drops one way leaves the others at a millisecond.
+    A firewall that drops one connection leaves the others at a millisecond.
     """
-    took = [way.took for way in ways if way.ok]
+    took = [connection.took for connection in connections if connection.ok]
     return bool(took) and statistics.median(took) > limit * SLOW
 
 
-def _ports_of(opened: Sequence[said.Opened]) -> list[tuple[Kind, int]]:
-    """The ports of a node that are open: the chosen one, and any."""
+def _ports_of(opened: Sequence[answers.Opened]) -> list[tuple[Kind, int]]:
+    """Return the open ports of a node: the chosen one, and any."""
     return [
-        ("any" if one.asked == 0 else "chosen", one.port) for one in opened if one.port is not None
+        ("any" if port.asked == 0 else "chosen", port.port)
+        for port in opened
+        if port.port is not None
     ]

@@ -1,4 +1,4 @@
-"""Real jobs with torch over the nodes; if one fails, smaller ones, until it is known for whom."""
+"""Real jobs with torch over the nodes; after a failure smaller ones, until the culprit is known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from hangtop_core.nettest import blame, schedule
+from hangtop_core.nettest import culprits, schedule
 from hangtop_core.nettest.facts import SETTING, JobRun, Member
 from hangtop_core.nettest.ranks import Ranks
 from hangtop_core.text.clean import plural
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from hangtop_core.nettest.facts import Facts, Wanted
 
 GROUP = 8
-"""Nodes of one of the jobs that look for the guilty, at most."""
+"""Maximum number of nodes in one of the jobs that search for the culprit."""
 PAIR_LIMIT_S = 5.0
-"""Seconds for each thing that ranks of a job of two wait for: there may be many of those."""
+"""Seconds for each wait of ranks in a job of two: there may be many such jobs."""
 BRIEF = ("store", "init", "barrier", "all_reduce")
 SENDING = (*BRIEF, "bandwidth")
-"""For a job that failed only where much is sent."""
+"""For a job that failed only when much data is sent."""
 WHOLE = (*SENDING, "numerics")
 ON_GPU = (*WHOLE, "memory")
 ALONE = ("memory", "numerics")
 
 
 class _Unit(NamedTuple):
-    """What is told apart when a job fails: a node with all its ranks, or one GPU."""
+    """The smallest part that a failure is traced to: a node with all its ranks, or one GPU."""
 
     name: str
     members: tuple[Member, ...]
@@ -49,29 +49,29 @@ class Jobs:
         self._smaller = 0
 
     def run(self) -> None:
-        """Run one by gloo, where GPUs are one by NCCL, and what follows from their failing."""
+        """Run a job by gloo and, with GPUs, one by NCCL, and smaller jobs if one fails."""
         members = self._members()
         if not members:
             return
         self._over(members, "gloo")
         gpus = [
             Member(node, f"gpu{index}", f"cuda:{index}")
-            for node in dict.fromkeys(one.node for one in members)
+            for node in dict.fromkeys(member.node for member in members)
             if "nccl" in self._facts.torch[node].backends
             for index in range(len(self._facts.torch[node].gpus))
         ]
         if gpus:
-            _, failed = self._ranks.start([(one.node, one.name) for one in gpus])
+            _, failed = self._ranks.start([(member.node, member.name) for member in gpus])
             self._facts.left_out.update(failed)
-            self._over([one for one in gpus if one.node not in failed], "nccl")
-        self._facts.lines = {node: tuple(some) for node, some in self._ranks.lines.items()}
+            self._over([member for member in gpus if member.node not in failed], "nccl")
+        self._facts.lines = {node: tuple(printed) for node, printed in self._ranks.lines.items()}
 
     def close(self) -> None:
         """End all processes with torch."""
         self._ranks.close()
 
     def _members(self) -> list[Member]:
-        """Start a process on each node that can take part, two where there is only one node."""
+        """Start a process on each usable node; two if there is only one node."""
         facts = self._facts
         nodes = self._connected_nodes()
         names = ("0", "1") if len(facts.nodes) == 1 else ("0",)
@@ -88,7 +88,7 @@ class Jobs:
         ]
 
     def _connected_nodes(self) -> list[str]:
-        """Return the nodes with torch whose connections work; the others are noted."""
+        """Return the nodes with torch whose connections work; note the others."""
         facts = self._facts
         nodes = [node for node in facts.spots if node in self._pythons]
         blocked = _blocked(facts)
@@ -96,10 +96,10 @@ class Jobs:
         return [node for node in nodes if node not in blocked]
 
     def _over(self, members: Sequence[Member], backend: str) -> None:
-        """Run one job over all, once more with its interface named if it fails, then smaller ones.
+        """Run a job over all; if it fails, again with its interface named, then smaller ones.
 
-        A job that fails by itself and works when ranks are told their interface is what a wrong
-        interface looks like; so the first one is told nothing.
+        A wrong interface makes a job fail without settings that works with the interface named; so
+        the first job runs without.
         """
         members = self._with_host_first(members)
         if len(members) < 2 and backend == "gloo":
@@ -118,43 +118,43 @@ class Jobs:
             self._facts.jobs.append(run)
         units = _by_node(members)
         if len(units) == 1 and backend == "nccl":
-            units = [_Unit(one.place, (one,)) for one in members]
+            units = [_Unit(member.place, (member,)) for member in members]
         if not run.ok:
-            late = any(one.step == "bandwidth" for one in run.outcomes)
+            late = any(outcome.step == "bandwidth" for outcome in run.outcomes)
             self._bisect(units, SENDING if late else BRIEF, backend, forced)
         elif self._wanted.pairs:
             order = self._orders(SENDING, backend, forced)
             for pairs in schedule.rounds(units):
-                self._some(pairs, order, backend, self._wanted.limit)
+                self._run_several(pairs, order, backend, self._wanted.limit)
 
     def _may_take_another(self, run: JobRun) -> bool:
-        """Whether ranks that are told nothing may take another interface than the one tested.
+        """Whether ranks without settings may use another interface than the tested one.
 
-        gloo takes the address that the node's own name has, NCCL goes by rules of its own.
+        gloo uses the address that the node's own name resolves to, NCCL has rules of its own.
         """
-        if any(one.wrong and one.step != "store" for one in run.outcomes):
+        if any(outcome.wrong and outcome.step != "store" for outcome in run.outcomes):
             return False
         return run.backend != "gloo" or any(map(self._facts.is_misled, run.nodes))
 
     def _with_host_first(self, members: Sequence[Member]) -> list[Member]:
-        """Let a node whose chosen port is free have rank 0, and so the store."""
+        """Give rank 0, and so the store, to a node whose chosen port is free."""
         free = {
             node
-            for node, some in self._facts.opened.items()
-            if any(one.asked and one.port is not None for one in some)
+            for node, ports in self._facts.opened.items()
+            if any(port.asked and port.port is not None for port in ports)
         }
-        return sorted(members, key=lambda one: one.node not in free)
+        return sorted(members, key=lambda member: member.node not in free)
 
     def _orders(self, steps: Sequence[str], backend: str, forced: bool = False) -> _Orders:
         return _Orders(self._facts, steps, SETTING[backend] if forced else None, self._wanted.size)
 
-    def _some(
+    def _run_several(
         self, jobs: Sequence[Sequence[_Unit]], order: _Orders, backend: str, limit: float
     ) -> list[bool]:
-        """Run jobs that have no unit in common; return which went well.
+        """Run jobs without common units; return which of them succeeded.
 
-        Two whose stores are on one node, as those of its GPUs, would want the same port: they run
-        one after the other. A single member meets nobody.
+        Two jobs with their stores on one node, such as those of its GPUs, would use the same port:
+        they run one after the other. A single member has no store.
         """
         members = [[member for unit in units for member in unit.members] for units in jobs]
         runs: list[JobRun] = []
@@ -166,15 +166,15 @@ class Jobs:
         for units, run in zip(jobs, runs, strict=True):
             if len(units) <= 2:
                 names = tuple(unit.name for unit in units)
-                told = replace(run, forced=order.setting is not None, units=names)
-                (self._facts.pair_jobs if len(units) == 2 else self._facts.alone).append(told)
+                smaller = replace(run, forced=order.setting is not None, units=names)
+                (self._facts.pair_jobs if len(units) == 2 else self._facts.alone).append(smaller)
         return [run.ok for run in runs]
 
     def _bisect(self, units: list[_Unit], steps: Sequence[str], backend: str, forced: bool) -> None:
         """Find the pairs for which a job of these steps fails, without trying all of very many.
 
-        Groups first, all at the same time; inside one that fails every pair; where none fails,
-        groups two by two, and then pairs between two that fail together. GPUs first alone.
+        Groups run first, all at the same time; inside a failing group every pair; if none fails,
+        groups two by two, and then pairs between two that fail together. GPUs first run alone.
         """
         limit = min(self._wanted.limit, PAIR_LIMIT_S)
         if backend == "nccl" and not self._work_alone(units, forced, limit):
@@ -185,20 +185,20 @@ class Jobs:
         groups = schedule.groups(units, GROUP)
         failing = groups if len(groups) == 1 else self._failing(groups, order, backend, limit)
         for rounds in zip_longest(*(schedule.rounds(group) for group in failing), fillvalue=[]):
-            self._some([pair for pairs in rounds for pair in pairs], order, backend, limit)
+            self._run_several([pair for pairs in rounds for pair in pairs], order, backend, limit)
         if not failing:
             self._pairs_across(groups, order, backend, limit)
 
     def _work_alone(self, units: Sequence[_Unit], forced: bool, limit: float) -> bool:
-        """Try each GPU by itself; return whether all of them work."""
+        """Run a job on each GPU alone; return whether all of them work."""
         gpus = [[_Unit(member.place, (member,))] for unit in units for member in unit.members]
-        return all(self._some(gpus, self._orders(ALONE, "nccl", forced), "nccl", limit))
+        return all(self._run_several(gpus, self._orders(ALONE, "nccl", forced), "nccl", limit))
 
     def _failing(
         self, groups: Sequence[list[_Unit]], order: _Orders, backend: str, limit: float
     ) -> list[list[_Unit]]:
-        """Run a job of each group; return the groups in which it fails."""
-        good = self._some(groups, order, backend, limit)
+        """Run a job of each group; return the failing groups."""
+        good = self._run_several(groups, order, backend, limit)
         return [group for group, fine in zip(groups, good, strict=True) if not fine]
 
     def _pairs_across(
@@ -206,14 +206,14 @@ class Jobs:
     ) -> None:
         """Run groups two by two, and the pairs between two groups that fail together."""
         for pairs in schedule.rounds(groups):
-            good = self._some([[*a, *b] for a, b in pairs], order, backend, limit)
+            good = self._run_several([[*a, *b] for a, b in pairs], order, backend, limit)
             for (a, b), fine in zip(pairs, good, strict=True):
                 for units in () if fine else schedule.across(a, b):
-                    self._some(units, order, backend, limit)
+                    self._run_several(units, order, backend, limit)
 
 
 def _turns(jobs: Sequence[list[Member]]) -> list[list[list[Member]]]:
-    """Cut jobs, in their order, so that of each part no two have their store on one node."""
+    """Split jobs, in their order, into turns without two stores on one node."""
     turns: list[list[list[Member]]] = []
     hosts: set[str] = set()
     for job in jobs:
@@ -226,7 +226,7 @@ def _turns(jobs: Sequence[list[Member]]) -> list[list[list[Member]]]:
 
 
 class _Orders:
-    """What members of jobs are told beyond their rank."""
+    """Options of the members of jobs beyond their rank."""
 
     def __init__(self, facts: Facts, steps: Sequence[str], setting: str | None, size: int) -> None:
         self.setting = setting
@@ -236,12 +236,12 @@ class _Orders:
         self._hosts: dict[Member, Member] = {}
 
     def of(self, jobs: Sequence[Sequence[Member]]) -> _Orders:
-        """Let each job meet at its first member."""
+        """Make the first member of each job its store's host."""
         self._hosts = {member: job[0] for job in jobs for member in job}
         return self
 
     def __call__(self, member: Member) -> Mapping[str, Any]:
-        """What one member is told; the first of its job has the store."""
+        """Return the options of one member; the first of its job hosts the store."""
         facts = self._facts
         host = self._hosts.get(member, member)
         environ = {"NCCL_DEBUG": "INFO"} if member.device != "cpu" else {}
@@ -256,38 +256,38 @@ class _Orders:
 
 
 def _pythons(facts: Facts) -> dict[str, str]:
-    """By node the interpreter with torch; nodes without are noted."""
-    found = {}
+    """Return by node the interpreter with torch; note nodes without one."""
+    interpreters = {}
     for node in facts.present:
         tried = facts.looked[node].pythons
-        with_torch = next((one for one in tried if one.torch is not None), None)
+        with_torch = next((python for python in tried if python.torch is not None), None)
         if with_torch is not None:
-            found[node] = with_torch.path
+            interpreters[node] = with_torch.path
             continue
-        paths = ", ".join(one.path for one in tried) or "any Python"
-        why = next((one.why for one in tried if one.why), None)
+        paths = ", ".join(python.path for python in tried) or "any Python"
+        why = next((python.why for python in tried if python.why), None)
         facts.no_torch[node] = f"{paths}: {why}" if why else f"no torch in {paths}"
-    return found
+    return interpreters
 
 
 def _blocked(facts: Facts) -> dict[str, str]:
-    """Nodes that nobody reaches, or that reach nobody: a job with them only waits."""
-    found: dict[str, str] = {}
+    """Return the nodes with too many failing connections: a job with them only waits."""
+    reasons: dict[str, str] = {}
     for kind in ("chosen", "any"):
-        for one in blame.of_kind(facts, kind):
-            if one.what in ("into", "from", "both"):
-                found[one.nodes[0]] = "its connections fail"
-            elif one.what in ("all", "some"):
-                found |= dict.fromkeys(one.nodes, "too many connections fail")
+        for culprit in culprits.of_kind(facts, kind):
+            if culprit.what in ("into", "from", "both"):
+                reasons[culprit.nodes[0]] = "its connections fail"
+            elif culprit.what in ("all", "some"):
+                reasons |= dict.fromkeys(culprit.nodes, "too many connections fail")
             elif len(facts.present) == 2:
-                found |= dict.fromkeys(one.nodes, "their connections fail")
-            elif not set(one.nodes) & set(found):
-                found[one.nodes[1]] = f"connections between it and {one.nodes[0]} fail"
-    return found
+                reasons |= dict.fromkeys(culprit.nodes, "their connections fail")
+            elif not set(culprit.nodes) & set(reasons):
+                reasons[culprit.nodes[1]] = f"connections between it and {culprit.nodes[0]} fail"
+    return reasons
 
 
 def _by_node(members: Sequence[Member]) -> list[_Unit]:
-    found: dict[str, list[Member]] = {}
+    by_node: dict[str, list[Member]] = {}
     for member in members:
-        found.setdefault(member.node, []).append(member)
-    return [_Unit(node, tuple(some)) for node, some in found.items()]
+        by_node.setdefault(member.node, []).append(member)
+    return [_Unit(node, tuple(ranks)) for node, ranks in by_node.items()]

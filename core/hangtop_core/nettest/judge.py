@@ -1,4 +1,4 @@
-"""From what a test found out to findings, the worst first: pure, so that it can be replayed."""
+"""From the results of a test to findings, the worst first: pure, so that it can be replayed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _ORDER = ("failure", "warning", "note")
 
 
 def findings(facts: Facts) -> tuple[Finding, ...]:
-    """Everything worth knowing, failures first; of equals, what comes first in a job."""
-    found = [
+    """Return all findings, failures first; equal levels in the order of a job's steps."""
+    results = [
         *_of_missing(facts),
         *of_ports(facts),
         *of_taken_ports(facts),
@@ -35,40 +35,40 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
         *of_numerics(facts),
         *_of_torch(facts),
     ]
-    return tuple(sorted(found, key=lambda one: _ORDER.index(one.level)))
+    return tuple(sorted(results, key=lambda result: _ORDER.index(result.level)))
 
 
-def status(facts: Facts, found: tuple[Finding, ...], wants_job: bool) -> int:
-    """The exit status: 0 passed, 3 something fails, 4 something could not be tested, 130 Ctrl-C."""
+def status(facts: Facts, results: tuple[Finding, ...], wants_job: bool) -> int:
+    """Return the exit status: 0 passed, 3 failure, 4 not fully tested, 130 Ctrl-C."""
     if facts.interrupted:
         return INTERRUPTED
-    if any(one.level == "failure" for one in found if one.cause != "node-unreachable"):
+    if any(result.level == "failure" for result in results if result.cause != "node-unreachable"):
         return FAILED
     lacking = facts.missing or facts.failed or (wants_job and (facts.no_torch or not facts.jobs))
     return INCOMPLETE if lacking else PASSED
 
 
 def _of_missing(facts: Facts) -> list[Finding]:
-    found: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for node, why in {**facts.missing, **facts.failed}.items():
-        found.setdefault(why, []).append(node)
-    return [_missing(why, tuple(nodes)) for why, nodes in found.items()]
+        by_reason.setdefault(why, []).append(node)
+    return [_missing(why, tuple(nodes)) for why, nodes in by_reason.items()]
 
 
 def _missing(why: str, nodes: tuple[str, ...]) -> Finding:
-    """Nodes that could not be tested; large packets that get lost are what the test is for."""
-    told = f"{', '.join(nodes)} could not be tested: {why}"
+    """Return the finding on untested nodes; lost large packets are a finding of their own."""
+    summary = f"{', '.join(nodes)} could not be tested: {why}"
     if large_packets.TO in why or large_packets.FROM in why:
         steps = (large_packets.fix(nodes[0]),)
-        return Finding("mtu-mismatch", "failure", told, nodes, next_steps=steps)
+        return Finding("mtu-mismatch", "failure", summary, nodes, next_steps=steps)
     step = Advice("`hangtop doctor` with the same nodes says how far one gets, and the fix")
-    return Finding("node-unreachable", "failure", told, nodes, next_steps=(step,))
+    return Finding("node-unreachable", "failure", summary, nodes, next_steps=(step,))
 
 
 def _of_torch(facts: Facts) -> list[Finding]:
-    found: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for node, why in facts.no_torch.items():
-        found.setdefault(why, []).append(node)
+        by_reason.setdefault(why, []).append(node)
     return [
         Finding(
             "no-torch",
@@ -82,5 +82,5 @@ def _of_torch(facts: Facts) -> list[Finding]:
                 ),
             ),
         )
-        for why, nodes in found.items()
+        for why, nodes in by_reason.items()
     ]

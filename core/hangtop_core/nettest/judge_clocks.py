@@ -1,4 +1,4 @@
-"""Clocks that differ between nodes, and what that does to a job."""
+"""Clocks that differ between nodes, and the effects on a job."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from hangtop_core.nettest.facts import Facts
 
 NOTICED_S = 1.0
+"""Seconds from which a difference is reported; clocks under NTP differ by milliseconds."""
 _CLOCKS = ("timedatectl", Sign.THEN, "chronyc", "tracking")
-"""Seconds from which on it is told; clocks that are kept by NTP differ by milliseconds."""
 RENDEZVOUS_S = 15.0
-"""keep_alive_interval times keep_alive_max_attempt of torchrun's rendezvous: the time of a node's
-last sign of life is compared with one's own (torch 2.0 to 2.15, elastic/rendezvous/
-dynamic_rendezvous.py, `_sanitize`)."""
+"""keep_alive_interval times keep_alive_max_attempt of torchrun's rendezvous, which compares a
+node's last sign of life with its own time (torch 2.0 to 2.15,
+elastic/rendezvous/dynamic_rendezvous.py, `_sanitize`)."""
 MUNGE_S = 300.0
-"""For which a credential of Slurm's munge is good (munge(1), --ttl)."""
+"""Seconds for which a credential of Slurm's munge is valid (munge(1), --ttl)."""
 
 
 def of_clocks(facts: Facts) -> Iterator[Finding]:
-    """Nodes whose clock is not that of most, this machine's counted where it decides."""
+    """Yield a finding on clocks that differ from most; this machine's breaks a tie."""
     off = _off(facts)
     if not off:
         return
-    told = ", ".join(f"that of {node} is {_way(by)}" for node, by in off.items())
-    most = len(facts.clocks) - len(off)
-    others = f"{most} others agree" if most > 1 else "by the clock of this machine"
-    evidence = [f"asked over the connections to all nodes; {others}"]
+    differences = ", ".join(f"that of {node} is {_offset(by)}" for node, by in off.items())
+    agreeing = len(facts.clocks) - len(off)
+    agreement = f"{agreeing} others agree" if agreeing > 1 else "by the clock of this machine"
+    evidence = [f"asked over the connections to all nodes; {agreement}"]
     worst = max(map(abs, off.values()))
     if worst > RENDEZVOUS_S:
         evidence.append(
@@ -48,7 +48,7 @@ def of_clocks(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         "clock-differs",
         "warning",
-        f"clocks differ: {told}",
+        f"clocks differ: {differences}",
         tuple(off),
         evidence=tuple(evidence),
         next_steps=(Command("", _CLOCKS, f"see whether NTP runs on {first}"),),
@@ -56,18 +56,18 @@ def of_clocks(facts: Facts) -> Iterator[Finding]:
 
 
 def clocks(facts: Facts) -> str:
-    """How far the clocks of nodes are apart, in one line."""
+    """Return in one line how far the clocks of nodes differ."""
     ahead = [clock.ahead for clock in facts.clocks.values()]
     within = max(clock.within for clock in facts.clocks.values())
     apart = max(ahead) - min(ahead)
-    odd = node_sets.fold(_off(facts))
-    if odd:
-        return f"{duration(apart)} apart: {odd}"
+    off = node_sets.fold(_off(facts))
+    if off:
+        return f"{duration(apart)} apart: {off}"
     return f"those of {len(ahead)} nodes are the same within {max(apart, within) * 1000:.0f} ms"
 
 
 def _off(facts: Facts) -> dict[str, float]:
-    """Nodes with clocks that are not those of most, and by how many seconds ahead of these."""
+    """Return the nodes whose clock differs from most, and by how many seconds it is ahead."""
     if len(facts.clocks) < 2:
         return {}
     ahead = [clock.ahead for clock in facts.clocks.values()]
@@ -79,5 +79,5 @@ def _off(facts: Facts) -> dict[str, float]:
     }
 
 
-def _way(by: float) -> str:
+def _offset(by: float) -> str:
     return f"{duration(abs(by))} {'ahead' if by > 0 else 'behind'}"

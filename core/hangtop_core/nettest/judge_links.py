@@ -1,4 +1,4 @@
-"""Interfaces, routes, names and settings: what would send a job another way than was tested."""
+"""Interfaces, routes, names and settings that would send a job another way than was tested."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 def of_links(facts: Facts) -> Iterator[Finding]:
-    """Routes that lack, or leave by another interface than the one tested; MTUs that differ."""
+    """Yield missing routes, routes by another interface than the tested one, and differing MTUs."""
     asked = [spot.address for spot in facts.spots.values()]
-    for node, known in facts.names.items():
+    for node, table in facts.names.items():
         spot = facts.spots.get(node)
         if spot is None:
             continue
-        other: dict[str, list[str]] = defaultdict(list)
+        by_source: dict[str, list[str]] = defaultdict(list)
         for address in asked:
-            source = known.sources.get(address, spot.address)
+            source = table.sources.get(address, spot.address)
             if source != spot.address and address != spot.address:
-                other[source].append(address)
-        for from_, targets in other.items():
+                by_source[source].append(address)
+        for from_, targets in by_source.items():
             if not _is_address(from_):
                 yield _no_route(facts, node, from_, targets)
                 continue
@@ -37,7 +37,7 @@ def of_links(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "wrong-interface",
                 "warning",
-                f"{facts.at(node)} goes to {_some(targets)} by {via}, not by {spot.interface}",
+                f"{facts.at(node)} goes to {_first_few(targets)} by {via}, not by {spot.interface}",
                 (node,),
                 evidence=(f"its kernel sends to {targets[0]} from {clean(from_)}",),
                 next_steps=(Command("", ("ip", "route", "get", targets[0]), f"on {node}"),),
@@ -49,7 +49,7 @@ def _no_route(facts: Facts, node: str, why: str, targets: list[str]) -> Finding:
     return Finding(
         "no-route",
         "warning",
-        f"{facts.at(node)} has no way to {_some(targets)}",
+        f"{facts.at(node)} has no way to {_first_few(targets)}",
         (node,),
         evidence=(f"its kernel says: {clean(why, 120)}",),
         next_steps=(Command("", ("ip", "route", "get", targets[0]), f"on {node}"),),
@@ -59,7 +59,7 @@ def _no_route(facts: Facts, node: str, why: str, targets: list[str]) -> Finding:
 def _interface(facts: Facts, node: str, address: str) -> str:
     look = facts.looked.get(node)
     for link in look.links if look is not None else ():
-        if any(one.address == address for one in link.addresses):
+        if any(entry.address == address for entry in link.addresses):
             return f"{clean(link.name)} ({address})"
     return clean(address, 80)
 
@@ -69,13 +69,15 @@ def _of_mtu(facts: Facts) -> Iterator[Finding]:
     if len(counts) < 2:
         return
     usual = counts.most_common(1)[0][0]
-    odd = {node: spot for node, spot in facts.spots.items() if spot.mtu != usual}
-    told = ", ".join(f"{spot.mtu} on {node} ({spot.interface})" for node, spot in odd.items())
+    unusual = {node: spot for node, spot in facts.spots.items() if spot.mtu != usual}
+    differences = ", ".join(
+        f"{spot.mtu} on {node} ({spot.interface})" for node, spot in unusual.items()
+    )
     yield Finding(
         "mtu-mismatch",
         "warning",
-        f"the MTU is {usual} on most nodes, but {told}",
-        tuple(odd),
+        f"the MTU is {usual} on most nodes, but {differences}",
+        tuple(unusual),
         next_steps=(
             Advice("give all interfaces of one network the same MTU: ip link set IF mtu N"),
         ),
@@ -83,26 +85,26 @@ def _of_mtu(facts: Facts) -> Iterator[Finding]:
 
 
 def of_names(facts: Facts) -> Iterator[Finding]:
-    """Names that lead to nowhere, or to somebody else; told by who asks where only one is wrong."""
+    """Yield names that resolve to nothing or to another node; by asking node if few are wrong."""
     wrong: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     unknown: dict[str, list[tuple[str, str]]] = defaultdict(list)
     answered: Counter[str] = Counter()
     for target in facts.present:
         name = facts.hostname(target)
         own = facts.own(target)
-        for asking, known in facts.names.items():
-            found = known.names.get(name)
-            if isinstance(found, str):
-                unknown[name].append((asking, found))
-            elif found is not None and not _leads(found, own, asking == target):
-                wrong[name, _some(list(found))].append((asking, target))
-            elif found is not None:
+        for asking, table in facts.names.items():
+            resolved = table.names.get(name)
+            if isinstance(resolved, str):
+                unknown[name].append((asking, resolved))
+            elif resolved is not None and not _leads(resolved, own, asking == target):
+                wrong[name, _first_few(list(resolved))].append((asking, target))
+            elif resolved is not None:
                 answered[name] += 1
     for (name, address), pairs in wrong.items():
         yield _wrong(facts, name, address, pairs, answered[name])
-    for name, some in unknown.items():
-        askers = [one for one, _ in some]
-        what = clean(some[0][1], 120)
+    for name, failures in unknown.items():
+        askers = [asker for asker, _ in failures]
+        what = clean(failures[0][1], 120)
         yield Finding(
             "name-unresolved",
             "warning",
@@ -117,30 +119,30 @@ def of_names(facts: Facts) -> Iterator[Finding]:
 
 
 def _of_reverse(facts: Facts) -> Iterator[Finding]:
-    """Addresses whose name is that of another node."""
-    whose = {facts.hostname(node): node for node in facts.looked}
-    whose |= {node: node for node in facts.looked}
+    """Yield addresses that resolve to another node's name."""
+    node_by_name = {facts.hostname(node): node for node in facts.looked}
+    node_by_name |= {node: node for node in facts.looked}
     for node, spot in facts.spots.items():
         asking: dict[str, list[str]] = defaultdict(list)
-        for one, known in facts.names.items():
-            name = clean(known.reverse.get(spot.address) or "", 100)
-            other = whose.get(name) or whose.get(name.partition(".")[0])
-            if other not in (None, node):
-                asking[name].append(one)
-        for name, some in asking.items():
-            look = Command("", ("getent", "hosts", spot.address), f"on {some[0]}")
+        for asker, table in facts.names.items():
+            name = clean(table.reverse.get(spot.address) or "", 100)
+            owner = node_by_name.get(name) or node_by_name.get(name.partition(".")[0])
+            if owner not in (None, node):
+                asking[name].append(asker)
+        for name, askers in asking.items():
+            look = Command("", ("getent", "hosts", spot.address), f"on {askers[0]}")
             yield Finding(
                 "name-wrong",
                 "warning",
-                f"{nodesets.fold(some)} takes {spot.address}, which is {node}'s, to be {name}",
-                tuple(some),
+                f"{nodesets.fold(askers)} takes {spot.address}, which is {node}'s, to be {name}",
+                tuple(askers),
                 next_steps=(look,),
             )
 
 
-def _leads(found: tuple[str, ...], own: frozenset[str], itself: bool) -> bool:
-    """Whether every address that one may be given leads to the node."""
-    return all(itself if _is_loopback(one) else one in own for one in found)
+def _leads(addresses: tuple[str, ...], own: frozenset[str], itself: bool) -> bool:
+    """Whether every address that may be returned leads to the node."""
+    return all(itself if _is_loopback(address) else address in own for address in addresses)
 
 
 def _is_address(text: str) -> bool:
@@ -166,11 +168,11 @@ def _look_up(node: str, name: str) -> Command:
 def _wrong(
     facts: Facts, name: str, address: str, pairs: list[tuple[str, str]], right: int
 ) -> Finding:
-    asking = sorted({one for one, _ in pairs})
+    asking = sorted({asker for asker, _ in pairs})
     target = pairs[0][1]
-    whose = next((n for n in facts.present if address in facts.own(n) and n != target), None)
-    belongs = f", which is {whose}'s" if whose and not _is_loopback(address) else ""
-    evidence = [f"{name} has {_some(sorted(facts.own(target)))}"]
+    owner = next((n for n in facts.present if address in facts.own(n) and n != target), None)
+    belongs = f", which is {owner}'s" if owner and not _is_loopback(address) else ""
+    evidence = [f"{name} has {_first_few(sorted(facts.own(target)))}"]
     if right:
         evidence.append(f"{right} of {right + len(asking)} nodes resolve it right")
     return Finding(
@@ -179,29 +181,29 @@ def _wrong(
         f"{nodesets.fold(asking)} takes {name} to be {address}{belongs}, not "
         f"{facts.spots[target].address if target in facts.spots else 'its own'}",
         tuple(asking),
-        tuple((one, target) for one in asking),
+        tuple((asker, target) for asker in asking),
         tuple(evidence),
         (_look_up(asking[0], name),),
     )
 
 
 def _of_own_names(facts: Facts) -> Iterator[Finding]:
-    """Nodes whose own name is a loopback address to themselves: gloo then offers that one."""
+    """Yield nodes whose own name resolves to loopback for them: gloo then offers that address."""
     if len(facts.present) < 2:
         return
-    odd = []
-    for node, known in facts.names.items():
-        found = known.names.get(facts.hostname(node))
-        if isinstance(found, tuple) and found and _is_loopback(found[0]):
-            odd.append(node)
-    if odd:
-        setting = settings(facts, SETTING["gloo"], odd)
+    misled = []
+    for node, table in facts.names.items():
+        resolved = table.names.get(facts.hostname(node))
+        if isinstance(resolved, tuple) and resolved and _is_loopback(resolved[0]):
+            misled.append(node)
+    if misled:
+        setting = settings(facts, SETTING["gloo"], misled)
         yield Finding(
             "wrong-interface",
             "warning",
-            f"{nodesets.fold(odd)}: its own name leads to its loopback address, which gloo then "
+            f"{nodesets.fold(misled)}: its own name leads to its loopback address, which gloo then "
             "offers to other nodes",
-            tuple(odd),
+            tuple(misled),
             next_steps=(
                 Advice(f"set {setting}, or mend /etc/hosts" if setting else "mend /etc/hosts"),
             ),
@@ -209,21 +211,24 @@ def _of_own_names(facts: Facts) -> Iterator[Finding]:
 
 
 def settings(facts: Facts, name: str, nodes: Iterable[str]) -> str:
-    """What to set that nodes take the interfaces that were tested; empty where none was."""
-    found: dict[str, list[str]] = defaultdict(list)
+    """Return the settings that select the tested interfaces; empty if none was tested."""
+    nodes_of: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
         if node in facts.spots:
-            found[facts.spots[node].interface].append(node)
-    if len(found) < 2 or name != SETTING["gloo"]:
-        return f"{name}={','.join(sorted(found))}" if found else ""
-    # gloo opens all it is told, so that one that a node lacks fails there.
-    told = (f"{name}={one} on {nodesets.fold(some)}" for one, some in sorted(found.items()))
-    return " and ".join(told)
+            nodes_of[facts.spots[node].interface].append(node)
+    if len(nodes_of) < 2 or name != SETTING["gloo"]:
+        return f"{name}={','.join(sorted(nodes_of))}" if nodes_of else ""
+    # gloo opens every listed interface, so one that is missing on a node fails there.
+    assignments = (
+        f"{name}={interface} on {nodesets.fold(members)}"
+        for interface, members in sorted(nodes_of.items())
+    )
+    return " and ".join(assignments)
 
 
 def of_settings(facts: Facts) -> Iterator[Finding]:
-    """Settings that name interfaces which nodes do not have; equal ones together."""
-    found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    """Yield settings that name missing interfaces; equal ones together."""
+    unfit: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for node, look in facts.looked.items():
         up = [clean(link.name) for link in look.links if link.up and link.addresses]
         for name in SETTING.values():
@@ -231,25 +236,25 @@ def of_settings(facts: Facts) -> Iterator[Finding]:
             lost = gloo_lacks(value, up) if name == SETTING["gloo"] else _nccl_lacks(value, up)
             if lost:
                 part = f": {lost!r}" if lost != value else ""
-                found[name, value + part, ", ".join(up)].append(node)
-    for (name, value, there), nodes in found.items():
+                unfit[name, value + part, ", ".join(up)].append(node)
+    for (name, value, present), nodes in unfit.items():
         yield Finding(
             "wrong-interface",
             "failure",
             f"{name}={value} fits no interface of {nodesets.fold(nodes)} that has an address",
             tuple(nodes),
-            evidence=(f"there are {there}" if there else "there is none",),
+            evidence=(f"there are {present}" if present else "there is none",),
             next_steps=(Advice(f"correct or leave out {name}"),),
         )
 
 
 def gloo_lacks(value: str, interfaces: Sequence[str]) -> str:
-    """What of a list of beginnings of names fits no interface: gloo then fails.
+    """Return the prefixes in a list that fit no interface: gloo then fails.
 
-    Seen with torch 2.13: it opens all that it is told, and takes `=`, `^` and blanks for parts of
-    names.
+    Seen with torch 2.13: it opens every listed interface, and takes `=`, `^` and blanks for parts
+    of names.
     """
-    names = [one for one in value.split(",") if one]
+    names = [name for name in value.split(",") if name]
     return ",".join(n for n in names if not any(link.startswith(n) for link in interfaces))
 
 
@@ -258,18 +263,18 @@ def _nccl_lacks(value: str, interfaces: Sequence[str]) -> str:
 
 
 def fits(value: str, interface: str) -> bool:
-    """Whether an interface is meant by NCCL's setting.
+    """Whether NCCL's setting selects an interface.
 
-    As NCCL reads it (src/misc/socket.cc): a list of prefixes, of whole names after `=`, of what is
-    not wanted after `^`.
+    As NCCL reads it (src/misc/socket.cc): a list of prefixes, of whole names after `=`, of excluded
+    ones after `^`.
     """
     excluded = value.startswith("^")
     exact = value.lstrip("^").startswith("=")
-    names = [one for one in value.lstrip("^=").split(",") if one]
-    found = any(interface == one if exact else interface.startswith(one) for one in names)
-    return found != excluded
+    names = [name for name in value.lstrip("^=").split(",") if name]
+    is_listed = any(interface == name if exact else interface.startswith(name) for name in names)
+    return is_listed != excluded
 
 
-def _some(texts: list[str]) -> str:
-    shown = ", ".join(clean(one, 80) for one in texts[:3])
+def _first_few(texts: list[str]) -> str:
+    shown = ", ".join(clean(text, 80) for text in texts[:3])
     return shown + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from msgspec.structs import replace
 
 from hangtop_core.attach.wire.messages import BadPieceError, decode
-from hangtop_core.nettest import said
+from hangtop_core.nettest import answers
 from hangtop_core.nettest.asking import LONG_S, Inbox, Nodes, reason
 from hangtop_core.nettest.facts import STEPS, JobRun, Member, Outcome
 from hangtop_core.text.clean import clean, how_ended
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 START_S = 180.0
-"""Seconds that importing torch may take, from a slow file system."""
+"""Seconds for the import of torch, from a slow file system."""
 GRACE_S = 4.0
-"""Seconds by which ranks may exceed their own limit before nothing more is expected of them."""
+"""Seconds by which ranks may exceed their own limit before they are given up."""
 AFTER_FAILURE_S = 2.0
 """Seconds for the others once one has failed: most fail at once, some wait for ever."""
 MAX_LINES = 400
-"""Lines that are kept of what the processes of a node print: the last ones."""
+"""Maximum number of lines that are kept of a node's processes: the last ones."""
 
 
 class Ranks:
     """All processes with torch of one test. `close` ends them; so does the end of the session."""
 
     def __init__(self, nodes: Nodes, pythons: Mapping[str, str]) -> None:
-        """``pythons``: by node the interpreter that has torch."""
+        """Use ``pythons``, by node the interpreter with torch."""
         self._nodes = nodes
         self._pythons = pythons
         self._inbox = Inbox()
@@ -43,14 +43,18 @@ class Ranks:
 
     def start(
         self, wanted: Sequence[tuple[str, str]]
-    ) -> tuple[dict[tuple[str, str], said.Torch], dict[str, str]]:
-        """Start processes (node, name); return what each says, and by node why one has failed."""
+    ) -> tuple[dict[tuple[str, str], answers.Torch], dict[str, str]]:
+        """Start processes (node, name); return each first message, and failures by node."""
         for node, name in wanted:
             self._start(node, name)
-        hellos: dict[tuple[str, str], said.Torch] = {}
+        hellos: dict[tuple[str, str], answers.Torch] = {}
         until = time.monotonic() + START_S
         while time.monotonic() < until:
-            waiting = [one for one in wanted if one not in hellos and one not in self._ended]
+            waiting = [
+                process
+                for process in wanted
+                if process not in hellos and process not in self._ended
+            ]
             self._nodes.tell(
                 f"importing torch: {len(wanted) - len(waiting)} of {len(wanted)} processes"
             )
@@ -60,15 +64,17 @@ class Ranks:
             if item is not None and item[1].hello is not None:
                 hellos[item[0]] = item[1].hello
         failed = {
-            who[0]: self._ended.get(who, f"torch was not imported in {START_S:g} s")
-            for who in wanted
-            if who not in hellos
+            process[0]: self._ended.get(process, f"torch was not imported in {START_S:g} s")
+            for process in wanted
+            if process not in hellos
         }
-        failed |= {who[0]: clean(one.why, 300) for who, one in hellos.items() if one.why}
-        return {who: one for who, one in hellos.items() if not one.why}, failed
+        failed |= {
+            process[0]: clean(hello.why, 300) for process, hello in hellos.items() if hello.why
+        }
+        return {process: hello for process, hello in hellos.items() if not hello.why}, failed
 
     def _start(self, node: str, name: str) -> None:
-        who = (node, name)
+        process = (node, name)
         params = {
             "do": "start",
             "name": f"rank {name}",
@@ -76,25 +82,25 @@ class Ranks:
         }
         lines = self.lines.setdefault(node, deque(maxlen=MAX_LINES))
 
-        def take(piece: said.RankPiece) -> None:
+        def take(piece: answers.RankPiece) -> None:
             lines.extend(piece.lines)
             if piece.say is not None:
-                self._inbox.put((who, piece.say))
+                self._inbox.put((process, piece.say))
 
-        def end(summary: Any) -> said.RankEnd:
-            return decode(summary, said.RankEnd)
+        def end(summary: Any) -> answers.RankEnd:
+            return decode(summary, answers.RankEnd)
 
-        future = self._nodes.start(node, params, said.RankPiece, "run torch", LONG_S, take, end)
-        self._ended.pop(who, None)
-        self._alive[who] = future
-        future.add_done_callback(lambda done: self._over(who, done))
+        future = self._nodes.start(node, params, answers.RankPiece, "run torch", LONG_S, take, end)
+        self._ended.pop(process, None)
+        self._alive[process] = future
+        future.add_done_callback(lambda done: self._over(process, done))
 
-    def _over(self, who: tuple[str, str], future: Future[Any]) -> None:
+    def _over(self, process: tuple[str, str], future: Future[Any]) -> None:
         """Note, on the session's thread, that a process has ended."""
         error = future.exception()
         why = reason(error) if error is not None else _ending(future.result())
-        self._ended[who] = why
-        self._inbox.put((who, said.Say(error=why)))
+        self._ended[process] = why
+        self._inbox.put((process, answers.Say(error=why)))
 
     def run(
         self,
@@ -103,11 +109,11 @@ class Ranks:
         limit: float,
         backend: str = "gloo",
     ) -> list[JobRun]:
-        """Run jobs at the same time, each over its own members; return how each went.
+        """Run jobs at the same time, each over its own members; return their results.
 
-        ``order`` is what a member is told beyond its rank and the size of its job: its store,
-        environment and steps. ``limit``: seconds for each thing ranks wait for. When nobody gave
-        a sign of life for longer, what is still going on has failed, and is ended by the next job.
+        ``order`` returns a member's options beyond its rank and the size of its job: its store,
+        environment and steps. ``limit``: seconds for each wait of the ranks. After a longer silence
+        of all, the jobs still running have failed; the next job ends them.
         """
         under_way = [_Running(self._number(), members) for members in jobs]
         sent: list[tuple[_Running, Member, Future[Any]]] = []
@@ -148,23 +154,23 @@ class Ranks:
         )
 
     def _hand_on(self, item: Any, jobs: Mapping[int, _Running]) -> None:
-        who, say = item
+        process, say = item
         if say.job is not None:
             if say.job in jobs:
-                jobs[say.job].take(who, say)
+                jobs[say.job].take(process, say)
         elif say.error is not None:
             for job in jobs.values():
-                job.gone(who, say.error)
+                job.gone(process, say.error)
 
     def _give_up(self, jobs: Sequence[_Running], limit: float, quiet: float) -> None:
-        """Give up jobs that stand still; sooner those of which somebody has failed already."""
+        """Give up stalled jobs; sooner those with a failed member."""
         for job in jobs:
             if quiet > (AFTER_FAILURE_S if job.failing else limit + GRACE_S):
                 for member in job.waiting():
                     job.fail(member, f"no sign of life for {quiet:.0f} s", "stuck")
 
     def close(self) -> None:
-        """End all, and wait until they have."""
+        """End all processes, and wait until they have ended."""
         for node, name in self._alive:
             if (node, name) not in self._ended:
                 self._nodes.stop(node, f"rank {name}")
@@ -176,7 +182,7 @@ _How = Literal["failed", "wrong", "stuck", "gone"]
 
 
 class _Fault(NamedTuple):
-    """Why a member of a job failed: an error, a wrong result, silence, or its process's end."""
+    """The failure of a member of a job: an error, a wrong result, silence, or its process's end."""
 
     step: str
     error: str
@@ -184,13 +190,13 @@ class _Fault(NamedTuple):
 
 
 class _Running:
-    """One job under way."""
+    """A running job."""
 
     def __init__(self, number: int, members: Sequence[Member]) -> None:
         self.number = number
         self.members = tuple(members)
-        self._by_who = {(one.node, one.name): one for one in members}
-        self._took: dict[Member, dict[str, float]] = {one: {} for one in members}
+        self._by_who = {(member.node, member.name): member for member in members}
+        self._took: dict[Member, dict[str, float]] = {member: {} for member in members}
         self._step: dict[Member, str] = {}
         self._failed: dict[Member, _Fault] = {}
         self._rates: dict[Member, tuple[tuple[int, int], ...]] = {}
@@ -206,10 +212,10 @@ class _Running:
         return bool(self._failed)
 
     def waiting(self) -> list[Member]:
-        return [one for one in self.members if one not in self._done]
+        return [member for member in self.members if member not in self._done]
 
-    def take(self, who: tuple[str, str], say: said.Say) -> None:
-        member = self._by_who.get(who)
+    def take(self, process: tuple[str, str], say: answers.Say) -> None:
+        member = self._by_who.get(process)
         if member is None:
             return
         if say.begin is not None:
@@ -217,7 +223,7 @@ class _Running:
         elif say.done:
             self._done.add(member)
         elif say.error is not None:
-            # Without a step it is the parent of its process that says so.
+            # Without a step, the parent of its process reports the error.
             how: _How = "wrong" if say.wrong else "failed" if say.end is not None else "gone"
             self._fault(member, say.error, how)
         elif say.end in STEPS:
@@ -228,17 +234,17 @@ class _Running:
         step = self._step.get(member, "start")
         self._failed.setdefault(member, _Fault(step, clean(error, 600), how))
 
-    def _value(self, member: Member, say: said.Say) -> None:
+    def _value(self, member: Member, say: answers.Say) -> None:
         try:
             if say.end == "bandwidth":
-                self._rates[member] = decode(say.value, said.Rates)
+                self._rates[member] = decode(say.value, answers.Rates)
             elif say.end == "numerics":
-                self._numerics[member] = decode(say.value, said.Numerics)
+                self._numerics[member] = decode(say.value, answers.Numerics)
         except BadPieceError as error:
             self._fault(member, f"its result cannot be read: {error}", "wrong")
 
-    def gone(self, who: tuple[str, str], why: str) -> None:
-        member = self._by_who.get(who)
+    def gone(self, process: tuple[str, str], why: str) -> None:
+        member = self._by_who.get(process)
         if member is not None and member not in self._done:
             self.fail(member, why, "gone")
 
@@ -247,7 +253,7 @@ class _Running:
         self._fault(member, why, how)
 
     def outcomes(self) -> tuple[Outcome, ...]:
-        found = []
+        outcomes = []
         for member in self.members:
             fault = self._failed.get(member)
             made = Outcome(
@@ -265,11 +271,11 @@ class _Running:
                     stuck=fault.how == "stuck",
                     gone=fault.how == "gone",
                 )
-            found.append(made)
-        return tuple(found)
+            outcomes.append(made)
+        return tuple(outcomes)
 
 
-def _ending(end: said.RankEnd) -> str:
+def _ending(end: answers.RankEnd) -> str:
     last = next((line for line in reversed(end.lines) if line.strip()), "")
     if end.code is None:
         return "its process was ended"

@@ -1,7 +1,7 @@
-"""Diagnoses as plain text: what the command line prints and screens copy.
+"""Diagnoses as plain text, for the command line and the clipboard.
 
-No colour codes: colour is the business of whoever shows it. Everything that came from a node has
-been through `hangtop_core.text.clean.clean`.
+No colour codes: these are added where the text is shown. Everything that came from a node has been
+through `hangtop_core.text.clean.clean`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ MIN_WIDTH = 40
 
 
 def confidence_word(confidence: float) -> str:
-    """Confidence for people: high from 0.85, medium from 0.6, low below."""
+    """Return a confidence for people: high from 0.85, medium from 0.6, low below."""
     return "high" if confidence >= 0.85 else "medium" if confidence >= 0.6 else "low"
 
 
 def headline(diagnosis: Diagnosis) -> str:
-    """`HUNG for 5:12`, `ENDED after hanging 5:12`, `PROGRESSING`: the state and a time."""
+    """Return the state and a time: `HUNG for 5:12`, `ENDED after hanging 5:12`, `PROGRESSING`."""
     if diagnosis.hung_until_end and diagnosis.ended is not None:
-        seen = "ENDED" if diagnosis.state == "exited" else "LOST"
-        return f"{seen} after hanging {duration(diagnosis.ended.after_hanging_s)}"
+        head = "ENDED" if diagnosis.state == "exited" else "LOST"
+        return f"{head} after hanging {duration(diagnosis.ended.after_hanging_s)}"
     if diagnosis.state == "hung" and diagnosis.hung_for_s is not None:
         return f"HUNG for {duration(diagnosis.hung_for_s)}"
     if diagnosis.state == "unknown" and diagnosis.stalled_for_s is not None:
@@ -57,7 +57,7 @@ def headline(diagnosis: Diagnosis) -> str:
 
 
 def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
-    """The whole diagnosis, wrapped to a width in characters."""
+    """Return the whole diagnosis, wrapped to a width in characters."""
     width = max(width, MIN_WIDTH)
     lines = [
         *_state_lines(diagnosis, width),
@@ -103,7 +103,7 @@ def _past_lines(diagnosis: Diagnosis, width: int) -> Iterator[str]:
 
 
 def _sections(diagnosis: Diagnosis, width: int) -> Iterator[tuple[str, list[str]]]:
-    """Yield each list that follows the causes: its title and its lines."""
+    """Yield each list after the causes: its title and its lines."""
     if diagnosis.needs:
         items = [f"{need_text(need)}: {need_state(need)}" for need in diagnosis.needs]
         yield "Asked for", _indented(items, width)
@@ -122,28 +122,28 @@ def _indented(items: Iterable[str], width: int, hanging: str = "    ") -> list[s
 
 
 def idle_parts(waits: Sequence[RequestWait]) -> list[str]:
-    """`ranks 0-3 by zmq recv at engine.py:13 (loop)`, `api_server.py by an event loop at ...`."""
+    """Return `ranks 0-3 by zmq recv at engine.py:13 (loop)`, a text for each way of waiting."""
     groups: dict[str, list[RequestWait]] = defaultdict(list)
-    for one in waits:
-        groups[one.text].append(one)
-    return [f"{_who_waits(some)} by {text}" for text, some in groups.items()]
+    for wait in waits:
+        groups[wait.text].append(wait)
+    return [f"{_who_waits(members)} by {text}" for text, members in groups.items()]
 
 
 def _who_waits(waits: Sequence[RequestWait]) -> str:
-    ranks = [one.rank for one in waits if one.rank is not None]
-    others = [clean(one.who, 60) for one in waits if one.rank is None]
-    return ", ".join([*([names(ranks)] if ranks else []), *others])
+    ranks = [wait.rank for wait in waits if wait.rank is not None]
+    helpers = [clean(wait.who, 60) for wait in waits if wait.rank is None]
+    return ", ".join([*([names(ranks)] if ranks else []), *helpers])
 
 
 def idle_title(waits: Sequence[RequestWait]) -> str:
-    """That nobody asks a server for anything, as far as that is known."""
-    if all(one.is_proven for one in waits):
+    """Return that a server has no requests, with the certainty of that."""
+    if all(wait.is_proven for wait in waits):
         return "Nobody asks this server for anything."
     return "Most likely nobody asks this server for anything: a request would show it."
 
 
 def idle_lines(waits: Sequence[RequestWait], width: int) -> list[str]:
-    """Who waits for requests and by what, wrapped to a width in characters."""
+    """Return the processes that wait for requests, and how, wrapped to a width in characters."""
     lines = ["", *wrap(f"{idle_title(waits)} These wait for requests:", width)]
     for part in idle_parts(waits):
         lines += wrap(part, width, "  - ", "    ")
@@ -151,13 +151,13 @@ def idle_lines(waits: Sequence[RequestWait], width: int) -> list[str]:
 
 
 def attempt_text(attempt: Attempt) -> str:
-    """`attempt 2 of 6`: how often a launcher has started a job, and will."""
+    """Return `attempt 2 of 6`: the number of starts by a launcher, and their limit."""
     of = f" of {attempt.of}" if attempt.of is not None else ""
     return f"attempt {attempt.number}{of}"
 
 
 def end_text(diagnosis: Diagnosis) -> str:
-    """When a job ended that hung until then, and by what; since when its verdict stands."""
+    """Return when and by what a hung job ended, and the time of its verdict."""
     ended = diagnosis.ended
     if ended is None:
         return ""
@@ -168,7 +168,7 @@ def end_text(diagnosis: Diagnosis) -> str:
 
 
 def past_attempt_text(past: PastAttempt) -> str:
-    """`attempt 1 ended after hanging 0:34 at 14:02:11: rank 0 timed out`."""
+    """Return `attempt 1 ended after hanging 0:34 at 14:02:11: rank 0 timed out`."""
     which = f"attempt {past.number}" if past.number is not None else "the attempt before"
     hung = past.ended.after_hanging_s
     lasted = f" after hanging {duration(hung)}" if hung is not None else ""
@@ -177,21 +177,21 @@ def past_attempt_text(past: PastAttempt) -> str:
 
 
 MOST_UNSEEN = 64
-"""Attempts before the present one that are looked for: a node says how many there were."""
+"""Maximum number of past attempts that are searched: their number comes from a node."""
 
 
 def unseen_attempts(diagnosis: Diagnosis) -> str:
-    """`What ended attempt 1 is not known: hangtop saw no rank of it.` Empty where it saw all."""
+    """Return that hangtop saw no rank of some past attempts; empty if it saw all."""
     if diagnosis.attempt is None:
         return ""
-    seen = [past.number for past in diagnosis.past_attempts if past.number is not None]
+    numbers = [past.number for past in diagnosis.past_attempts if past.number is not None]
     number = diagnosis.attempt.number
-    first = min(seen) if len(seen) >= MOST_ATTEMPTS else 1
-    unseen = set(range(max(first, number - MOST_UNSEEN), number)).difference(seen)
+    first = min(numbers) if len(numbers) >= MOST_ATTEMPTS else 1
+    unseen = set(range(max(first, number - MOST_UNSEEN), number)).difference(numbers)
     if not unseen:
         return ""
-    which, whose = ("attempt", "it") if len(unseen) == 1 else ("attempts", "them")
-    return f"What ended {which} {fold(unseen)} is not known: hangtop saw no rank of {whose}."
+    which, pronoun = ("attempt", "it") if len(unseen) == 1 else ("attempts", "them")
+    return f"What ended {which} {fold(unseen)} is not known: hangtop saw no rank of {pronoun}."
 
 
 def _clock(at: float) -> str:
@@ -199,7 +199,7 @@ def _clock(at: float) -> str:
 
 
 def _watchdog(seconds: float | None) -> str:
-    """When the job ends by itself, as an estimate; empty where that is not known."""
+    """Return when the watchdog ends the job, as an estimate; empty if unknown."""
     if seconds is None:
         return ""
     if seconds <= 0:
@@ -220,14 +220,14 @@ def _job_text(job: JobSummary | None) -> str:
     return f": {len(job.ranks_seen)}{size} ranks seen{twice}{unread}{where}{by}"
 
 
-def numbers_text(seen: Evidence) -> str:
-    """`rank 1 saw inf in output of layers.2 (Mlp) at batch 3, 4:02 ago`."""
-    whose = rank_name(seen.rank) if seen.rank is not None else "a process that is no rank"
-    return f"{whose} {seen.text}"
+def numbers_text(evidence: Evidence) -> str:
+    """Return `rank 1 saw inf in output of layers.2 (Mlp) at batch 3, 4:02 ago`."""
+    subject = rank_name(evidence.rank) if evidence.rank is not None else "a process that is no rank"
+    return f"{subject} {evidence.text}"
 
 
 def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iterator[str]:
-    """One verdict, wrapped to a width in characters."""
+    """Yield the lines of one verdict, wrapped to a width in characters."""
     of = f"Verdict {number} of {total}" if total > 1 else "Verdict"
     of += " (a fault of its own)" if verdict.apart else ""
     word = confidence_word(verdict.confidence)
@@ -236,18 +236,18 @@ def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iter
     if verdict.weaker:
         yield from wrap(f"beside the first: {verdict.weaker}", width, "  ", "    ")
     if verdict.culprits:
-        named = [_named(one) for one in verdict.culprits[:8]]
+        named = [_named(culprit) for culprit in verdict.culprits[:8]]
         more = len(verdict.culprits) - 8
-        rest = f" and {more} more" if more > 0 else ""
-        yield from wrap(f"to blame: {', '.join(named)}{rest}", width, "  ")
+        tail = f" and {more} more" if more > 0 else ""
+        yield from wrap(f"to blame: {', '.join(named)}{tail}", width, "  ")
     if verdict.victims:
         yield from wrap(f"waiting:  {fold(verdict.victims)}", width, "  ", "            ")
     if verdict.evidence:
         yield "  Evidence"
-        for one in verdict.evidence:
-            label = f"{one.source:<11}"
-            rank = f"{rank_name(one.rank)}: " if one.rank is not None else ""
-            yield from wrap(f"{label} {rank}{one.text}", width, "    ", " " * 16)
+        for evidence in verdict.evidence:
+            label = f"{evidence.source:<11}"
+            rank = f"{rank_name(evidence.rank)}: " if evidence.rank is not None else ""
+            yield from wrap(f"{label} {rank}{evidence.text}", width, "    ", " " * 16)
     if verdict.next_steps:
         yield "  What to do"
         for step in verdict.next_steps:
@@ -255,15 +255,15 @@ def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iter
 
 
 def need_text(need: Need) -> str:
-    """`descriptors of rank 3, which would tell who reads the pipe`."""
-    whose = (
+    """Return `descriptors of rank 3, which would tell who reads the pipe`."""
+    subject = (
         f"of {names([need.rank or 0])}" if need.kind != "kernel log" else f"of {clean(need.node)}"
     )
-    return f"{need.kind} {whose}, which would tell {need.why}"
+    return f"{need.kind} {subject}, which would tell {need.why}"
 
 
 def need_state(need: Need) -> str:
-    """Whether it has come, why it cannot, or what a person has to do for it."""
+    """Return whether evidence has arrived, why it cannot, or what a person has to do for it."""
     if need.state != "needs consent":
         return f"{need.state}: {need.told}" if need.told else need.state
     by = "by hangtop diagnose --allow-pause, " if need.kind == "native stacks" else "by "
@@ -272,22 +272,22 @@ def need_state(need: Need) -> str:
 
 
 def timeline_lines(moments: Sequence[Moment]) -> Iterator[str]:
-    """`10:29:31 +2:04  rank 3 last got anywhere`: local time, and since the first moment."""
-    # A node may tell any time.
-    moments = [one for one in moments if 0 <= one.at <= 1e11]
-    days = {datetime.fromtimestamp(one.at).date() for one in moments}
+    """Yield `10:29:31 +2:04  rank 3 last got anywhere`: local time, and since the first moment."""
+    # A node may send any time.
+    moments = [moment for moment in moments if 0 <= moment.at <= 1e11]
+    days = {datetime.fromtimestamp(moment.at).date() for moment in moments}
     form = "%H:%M:%S" if len(days) == 1 else "%m-%d %H:%M:%S"
-    for one in moments:
-        after = f"+{duration(one.at - moments[0].at)}"
-        yield f"{datetime.fromtimestamp(one.at).strftime(form)} {after:>8}  {one.text}"
+    for moment in moments:
+        after = f"+{duration(moment.at - moments[0].at)}"
+        yield f"{datetime.fromtimestamp(moment.at).strftime(form)} {after:>8}  {moment.text}"
 
 
-def _named(one: Culprit) -> str:
-    return one.name
+def _named(culprit: Culprit) -> str:
+    return culprit.name
 
 
 def blind_lines(spot: BlindSpot, width: int) -> Iterator[str]:
-    """One blind spot, wrapped to a width in characters."""
+    """Yield the lines of one blind spot, wrapped to a width in characters."""
     ranks = f", {names(spot.ranks)}" if spot.ranks else ""
     if spot.what == "ranks":
         ranks = f" {fold(spot.ranks)}"
@@ -297,8 +297,8 @@ def blind_lines(spot: BlindSpot, width: int) -> Iterator[str]:
         yield from wrap(f"fix: {spot.fix}", width, "    ", "      ")
 
 
-def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
-    """Break a text into lines, the first and the others each with what stands before them.
+def wrap(text: str, width: int, first: str = "", hanging: str | None = None) -> list[str]:
+    """Break a text into lines, each with its prefix: ``first``, then ``hanging``.
 
     No word is broken: a command that is cut in two cannot be copied.
     """
@@ -306,7 +306,7 @@ def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> lis
         text,
         width,
         initial_indent=first,
-        subsequent_indent=first if rest is None else rest,
+        subsequent_indent=first if hanging is None else hanging,
         break_long_words=False,
         break_on_hyphens=False,
     )

@@ -1,4 +1,4 @@
-"""What flight recorders show, as plain text: the verdict, where everyone is, and the entries.
+"""Flight recorders as plain text: the verdict, a table of operations, and the entries.
 
 No colour codes. Everything that came from a file has been through `hangtop_core.text.clean.clean`.
 """
@@ -41,12 +41,12 @@ MIN_WIDTH = 60
 
 
 def flight_text(diagnosis: FlightDiagnosis, width: int, limit: int = 0) -> str:
-    """Verdicts, a table of what is in flight, blind spots and files, wrapped to a width.
+    """Return verdicts, a table of operations in flight, blind spots and files, wrapped to a width.
 
     Args:
-        diagnosis: what was concluded.
+        diagnosis: the diagnosis from the recorders.
         width: in characters.
-        limit: at most so many verdicts; 0: all.
+        limit: maximum number of verdicts; 0: all.
     """
     width = max(width, MIN_WIDTH)
     lines = [shorten(_head(diagnosis), width)]
@@ -69,35 +69,35 @@ def flight_text(diagnosis: FlightDiagnosis, width: int, limit: int = 0) -> str:
 
 
 def _why_no_cause(flight: FlightState) -> str:
-    """What stands in the way of a verdict, with the colon before it; empty where nothing does."""
+    """Return what prevents a verdict, behind a colon; empty if nothing does."""
     if flight.unreadable:
-        whose = "ranks" if len(flight.unreadable) > 1 else "rank"
-        return f": the recorder of {whose} {fold(flight.unreadable)} cannot be read"
+        noun = "ranks" if len(flight.unreadable) > 1 else "rank"
+        return f": the recorder of {noun} {fold(flight.unreadable)} cannot be read"
     few = "too few recorders" if flight.recorders else "too few dumps"
     return f": {few}" if flight.absent else ""
 
 
 def _head(diagnosis: FlightDiagnosis) -> str:
     flight, job = diagnosis.flight, diagnosis.job
-    seen = len(job.ranks_seen) if job is not None else 0
+    count = len(job.ranks_seen) if job is not None else 0
     size = job.world_size if job is not None else None
-    if flight.recorders and not seen:
+    if flight.recorders and not count:
         return f"NOT KNOWN: no recorder of {size} ranks could be read"
-    if flight.unreadable and not seen:
+    if flight.unreadable and not count:
         return f"NOT KNOWN: no dump of {plural(size or 0, 'rank')} could be read"
     of = f" of {size}" if size is not None else ""
     versions = ", ".join(flight.versions) or "?"
     libraries = "".join(f", library {name}" for name in list(flight.libraries)[:2])
     entries = plural(flight.entries, "entry", "entries")
     source = "recorders" if flight.recorders else "dumps"
-    state = _state_text(diagnosis, seen)
-    return f"{state}: {source} of {seen}{of} ranks, {entries} (format {versions}{libraries})"
+    state = _state_text(diagnosis, count)
+    return f"{state}: {source} of {count}{of} ranks, {entries} (format {versions}{libraries})"
 
 
-def _state_text(diagnosis: FlightDiagnosis, seen: int) -> str:
-    """Return the state in capitals; ``seen``: how many ranks have been read."""
+def _state_text(diagnosis: FlightDiagnosis, count: int) -> str:
+    """Return the state in capitals."""
     if diagnosis.state == "hung":
-        if seen and seen == sum(len(ends.ranks) for ends in diagnosis.flight.ended):
+        if count and count == sum(len(ends.ranks) for ends in diagnosis.flight.ended):
             return "ENDED while ranks waited"
         waited = diagnosis.hung_for_s
         return f"HUNG for {duration(waited)} or more" if waited is not None else "HUNG"
@@ -106,7 +106,7 @@ def _state_text(diagnosis: FlightDiagnosis, seen: int) -> str:
 
 
 class _Row(Struct):
-    """Operations of groups of one kind that stand alike."""
+    """Operations with equal states, of groups of one kind."""
 
     labels: list[str]
     desc: str
@@ -128,38 +128,38 @@ def _groups(groups: Sequence[GroupState], width: int) -> Iterator[str]:
         used = [group for group in calm if group.newest]
         names = ", ".join(f"{group.label} at #{group.newest}" for group in used[:3])
         more = f" and {len(used) - 3} more" if len(used) > 3 else ""
-        told = f": {names}{more}" if names else ""
-        yield shorten(f"Nothing in flight in {plural(len(calm), 'group')}{told}", width)
+        labels = f": {names}{more}" if names else ""
+        yield shorten(f"Nothing in flight in {plural(len(calm), 'group')}{labels}", width)
     if not groups:
         yield "No process group is recorded."
 
 
 def _rows(groups: Sequence[GroupState]) -> list[_Row]:
-    """A row for each operation; groups of one description at the same point share one."""
-    found: dict[tuple[object, ...], _Row] = {}
-    pairs = [(group, one) for group in groups for one in group.waiting]
+    """Return a row for each operation; groups of one description at the same point share a row."""
+    rows: dict[tuple[object, ...], _Row] = {}
+    pairs = [(group, operation) for group in groups for operation in group.waiting]
     pairs.sort(key=lambda pair: (pair[1].since or "~", pair[0].label))
-    for group, one in pairs:
-        without = {name: set(ranks) for name, ranks in _without(one) if ranks}
-        op = one.op.partition(" ")[0] if one.seq is None else one.op
-        key = (group.desc or group.uid, one.seq, op, *without)
-        row = found.setdefault(key, _Row([], group.desc, set(), op, set(), {}))
+    for group, operation in pairs:
+        without = {name: set(ranks) for name, ranks in _without(operation) if ranks}
+        op = operation.op.partition(" ")[0] if operation.seq is None else operation.op
+        key = (group.desc or group.uid, operation.seq, op, *without)
+        row = rows.setdefault(key, _Row([], group.desc, set(), op, set(), {}))
         if group.label not in row.labels:
             row.labels.append(group.label)
-        row.seqs |= {one.seq} if one.seq is not None else set()
-        row.joined.update(one.joined)
+        row.seqs |= {operation.seq} if operation.seq is not None else set()
+        row.joined.update(operation.joined)
         for name, ranks in without.items():
             row.without.setdefault(name, set()).update(ranks)
-    return list(found.values())
+    return list(rows.values())
 
 
-def _without(one: Waiting) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield "", one.missing
-    yield "differ: ", one.differ
-    yield "over on ", one.over
-    yield "no dump: ", tuple({*one.absent} - {*one.unreadable})
-    yield "unreadable: ", one.unreadable
-    yield "unsure: ", one.unsure
+def _without(operation: Waiting) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield "", operation.missing
+    yield "differ: ", operation.differ
+    yield "over on ", operation.over
+    yield "no dump: ", tuple({*operation.absent} - {*operation.unreadable})
+    yield "unreadable: ", operation.unreadable
+    yield "unsure: ", operation.unsure
 
 
 def _table(rows: Iterable[_Row], width: int) -> Iterator[str]:
@@ -168,22 +168,22 @@ def _table(rows: Iterable[_Row], width: int) -> Iterator[str]:
         label = row.labels[0]
         if len(row.labels) > 1:
             label = clean(f"{row.desc} ({plural(len(row.labels), 'group')})", 80)
-        rest = "; ".join(f"{name}{fold(ranks)}" for name, ranks in row.without.items())
-        cells.append((label, fold(row.seqs), row.op, fold(row.joined), rest or "-"))
+        remaining = "; ".join(f"{name}{fold(ranks)}" for name, ranks in row.without.items())
+        cells.append((label, fold(row.seqs), row.op, fold(row.joined), remaining or "-"))
     number = min(max(len(row[1]) for row in cells), 9)
-    most = [max(len(row[n]) for row in cells) for n in (0, 2, 3, 4)]
-    sizes = _share(most, width - 2 * 5 - number)
+    widest = [max(len(row[n]) for row in cells) for n in (0, 2, 3, 4)]
+    sizes = _share(widest, width - 2 * 5 - number)
     for line in cells:
-        # What tells groups of one description apart stands at the end.
+        # Labels of one description differ only at the end.
         group = shorten_middle(line[0], sizes[0]).ljust(sizes[0])
-        op, joined, rest = (
+        op, joined, remaining = (
             shorten(text, size).ljust(size) for text, size in zip(line[2:], sizes[1:], strict=True)
         )
-        yield f"  {group}  {line[1]:>{number}}  {op}  {joined}  {rest}".rstrip()
+        yield f"  {group}  {line[1]:>{number}}  {op}  {joined}  {remaining}".rstrip()
 
 
 def _share(wanted: Sequence[int], free: int) -> list[int]:
-    """Widths of columns: those that need little get it, the others share what is left."""
+    """Return widths of columns: narrow ones in full, the others share the remaining space."""
     sizes = [0] * len(wanted)
     left = sorted(range(len(wanted)), key=lambda n: wanted[n])
     while left:
@@ -194,16 +194,16 @@ def _share(wanted: Sequence[int], free: int) -> list[int]:
 
 
 def _ends(ended: Sequence[RankEnds], width: int) -> Iterator[str]:
-    """How ranks ended whose recorders were written then."""
+    """Yield how ranks ended whose recorders were written at their end."""
     if not ended:
         return
     yield ""
     yield "Ended"
-    for one in ended[:SHOWN_PROBLEMS]:
-        how = f"by {one.why}" if one.why else "without an exception"
-        if one.how == "running":
+    for ends in ended[:SHOWN_PROBLEMS]:
+        how = f"by {ends.why}" if ends.why else "without an exception"
+        if ends.how == "running":
             how = "running when another rank failed, and most likely ended by its launcher"
-        yield shorten(f"  {fold(one.ranks)}: {how}", width)
+        yield shorten(f"  {fold(ends.ranks)}: {how}", width)
     if len(ended) > SHOWN_PROBLEMS:
         yield f"  {len(ended) - SHOWN_PROBLEMS} more (--json has all)"
 
@@ -213,34 +213,34 @@ def _files(problems: Sequence[FileProblem], width: int) -> Iterator[str]:
         return
     yield ""
     yield "Files"
-    for one in problems[:SHOWN_PROBLEMS]:
-        path = shorten_path(clean(one.path, 400), width // 2)
-        whose = f" ({rank_name(one.rank)})" if one.rank is not None else ""
-        text = f"{path}{whose} {clean(one.why, 200)}"
+    for problem in problems[:SHOWN_PROBLEMS]:
+        path = shorten_path(clean(problem.path, 400), width // 2)
+        rank = f" ({rank_name(problem.rank)})" if problem.rank is not None else ""
+        text = f"{path}{rank} {clean(problem.why, 200)}"
         yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
     if len(problems) > SHOWN_PROBLEMS:
         yield f"  {len(problems) - SHOWN_PROBLEMS} more (--json has all)"
 
 
 def _read(recorders: Sequence[Source], width: int) -> Iterator[str]:
-    """By what the recorders of running ranks were read, and what to know of that."""
-    read = [one for one in recorders if one.by is not None]
+    """Yield how the recorders of running ranks were read, with cautions."""
+    read = [source for source in recorders if source.by is not None]
     if not read:
         return
     yield ""
     yield "Read by"
-    for one in read:
-        nodes = f" on {fold_nodes(one.nodes)}" if one.nodes != ("",) else ""
-        text = f"{one.by}: {plural(len(one.ranks), 'rank')} ({fold(one.ranks)}){nodes}"
+    for source in read:
+        nodes = f" on {fold_nodes(source.nodes)}" if source.nodes != ("",) else ""
+        text = f"{source.by}: {plural(len(source.ranks), 'rank')} ({fold(source.ranks)}){nodes}"
         yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
-        for caution in one.cautions:
+        for caution in source.cautions:
             yield from textwrap.wrap(
                 caution, width, initial_indent="    ", subsequent_indent="    "
             )
 
 
 _EntryKey = tuple[int, int, int, int, int]
-"""Group, sequence number, call, flags and site: equal for ranks with the same entry."""
+"""Group, sequence number, call, flags and site: equal for ranks with equal entries."""
 
 
 class _SharedEntry(NamedTuple):
@@ -258,7 +258,7 @@ def entries_text(
     groups: Collection[str] | None = None,
     stacks: bool = False,
 ) -> Iterator[str]:
-    """All entries as a table, oldest first; ranks with the same one share a line.
+    """Yield all entries as a table, oldest first; ranks with equal entries share a line.
 
     Args:
         picture: the traces.
@@ -310,14 +310,14 @@ def _entry_keys(
 
 
 def last_entries(trace: Trace, count: int) -> list[str]:
-    """The newest entries of one rank, the oldest of them first, a line each."""
-    found = []
+    """Return the newest entries of one rank, oldest first, a line each."""
+    lines = []
     for at in range(max(trace.length - count, 0), trace.length):
         group, call = trace.groups[trace.group[at]], trace.calls[trace.call[at]]
         state = "completed" if trace.flag[at] & DONE else "not completed"
         name = group.desc or group.uid
-        found.append(clean(f"{name} #{trace.seq[at]} {call.text} {state}", 300))
-    return found
+        lines.append(clean(f"{name} #{trace.seq[at]} {call.text} {state}", 300))
+    return lines
 
 
 def _entry_line(trace: Trace, at: int, ranks: Sequence[int], label: str, width: int) -> str:

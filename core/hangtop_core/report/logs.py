@@ -1,4 +1,4 @@
-"""What logs say, as plain text and as a document: the first error, what follows from it, findings.
+"""Findings in logs as plain text and as a document: the first error, its consequences, verdicts.
 
 No colour codes. Everything that came from a log has been through `hangtop_core.text.clean.clean`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.logs.judging.telling import told, who
+from hangtop_core.logs.judging.wording import event, subject
 from hangtop_core.logs.meaning.known import LAUNCHERS
 from hangtop_core.logs.parsing.drawn import look_of
 from hangtop_core.report.diagnosis import verdict_lines, wrap
@@ -36,21 +36,21 @@ def logs_text(
     width: int,
     more: str = "--all reads it",
 ) -> str:
-    """The whole report, wrapped to a width in characters; ``more``: how to read what was not."""
+    """Return the whole report, wrapped to a width; ``more`` says how to read skipped parts."""
     width = max(width, MIN_WIDTH)
     lines = [*wrap(shorten(_head(judged), 2 * width), width)]
     if judged.first is not None:
         lines += _first(judged.first, files, width)
     for number, verdict in enumerate(verdicts, 1):
         lines += ["", *verdict_lines(verdict, number, len(verdicts), width)]
-    for title, some in (
+    for title, folds in (
         ("Other errors", judged.others),
         ("Errors after which it went on", judged.survived),
         ("Follows from it", judged.follows),
         ("Also found", judged.notes),
     ):
-        if some:
-            lines += ["", title, *_folds(some, width)]
+        if folds:
+            lines += ["", title, *_folds(folds, width)]
     if judged.ambiguities:
         lines += ["", "Who printed it cannot be told", *_ambiguities(judged, width)]
     if judged.positions:
@@ -63,12 +63,12 @@ def _head(judged: Judged) -> str:
     first = judged.first
     if first is None:
         return "NO ERROR FOUND"
-    whose = names(first.ranks) if first.ranks else who(first)
+    ranks = names(first.ranks) if first.ranks else subject(first)
     if first.record.part == "survived":
-        return f"NO ERROR ENDED A RANK. The first: {who(first)} {told(first)}"
+        return f"NO ERROR ENDED A RANK. The first: {subject(first)} {event(first)}"
     word = {"timeout": "waited in vain", "cascade": "only consequences here"}
     text = word.get(first.record.part, "")
-    return f"FIRST ERROR: {whose}{f' ({text})' if text else ''}: {told(first)}"
+    return f"FIRST ERROR: {ranks}{f' ({text})' if text else ''}: {event(first)}"
 
 
 def _first(first: Fold, files: Sequence[FileLog], width: int) -> Iterator[str]:
@@ -76,7 +76,7 @@ def _first(first: Fold, files: Sequence[FileLog], width: int) -> Iterator[str]:
     yield shorten(f"  {when(record)}{_place(record, files)}", width)
     shown = record.lines
     if record.calls and look_of(shown[0]) == "box":
-        # A box shows some lines of code for each frame: more than says where it was.
+        # A box shows some lines of code for each frame: too many for a report.
         frames = (f"{call.file}:{call.line} in {call.name}" for call in record.calls)
         shown = (*frames, record.text)
     if len(shown) > SHOWN_LINES:
@@ -87,7 +87,7 @@ def _first(first: Fold, files: Sequence[FileLog], width: int) -> Iterator[str]:
 
 
 def when(record: Record) -> str:
-    """`2026-11-21 11:17:50`, with what is known of it where that is not its own time."""
+    """Return `2026-11-21 11:17:50`, and `or later` if the time is that of a line before."""
     if record.at is None:
         return "at an unknown time"
     text = f"{datetime.fromtimestamp(record.at):%Y-%m-%d %H:%M:%S}"
@@ -95,44 +95,46 @@ def when(record: Record) -> str:
 
 
 def _place(record: Record, files: Sequence[FileLog]) -> str:
-    one = files[record.file]
-    whole = one.whole and not one.left and one.problem is None
-    line = f", line {record.order}" if whole and one.size else ""
-    return f", {shorten_path(clean(one.path, 400), 60)}{line}"
+    file = files[record.file]
+    whole = file.whole and not file.left and file.problem is None
+    line = f", line {record.order}" if whole and file.size else ""
+    return f", {shorten_path(clean(file.path, 400), 60)}{line}"
 
 
-def _folds(some: Sequence[Fold], width: int) -> Iterator[str]:
-    for one in some[:SHOWN_FOLDS]:
-        whose = names(one.ranks) if one.ranks else _nobody(one)
-        again = one.count > max(len(one.ranks), 1) and one.record.code not in LAUNCHERS
-        times = f" ({one.count} times)" if again else ""
-        at = f"{datetime.fromtimestamp(one.record.at):%H:%M:%S}" if one.record.at else ""
-        start = f"  {at:<8}  {shorten(whose, 16):<16}  "
-        text = shorten(f"{told(one)}{times}", 2 * (width - len(start)))
+def _folds(folds: Sequence[Fold], width: int) -> Iterator[str]:
+    for fold in folds[:SHOWN_FOLDS]:
+        ranks = names(fold.ranks) if fold.ranks else _nobody(fold)
+        again = fold.count > max(len(fold.ranks), 1) and fold.record.code not in LAUNCHERS
+        times = f" ({fold.count} times)" if again else ""
+        at = f"{datetime.fromtimestamp(fold.record.at):%H:%M:%S}" if fold.record.at else ""
+        start = f"  {at:<8}  {shorten(ranks, 16):<16}  "
+        text = shorten(f"{event(fold)}{times}", 2 * (width - len(start)))
         yield from wrap(text, width, start, " " * len(start))
-    if len(some) > SHOWN_FOLDS:
-        yield f"  {len(some) - SHOWN_FOLDS} more (--json has all)"
+    if len(folds) > SHOWN_FOLDS:
+        yield f"  {len(folds) - SHOWN_FOLDS} more (--json has all)"
 
 
 def _ambiguities(judged: Judged, width: int) -> Iterator[str]:
-    for one in judged.ambiguities:
-        yield from wrap(one.text, width, "  ", "  ")
-        for step in one.steps:
+    for ambiguity in judged.ambiguities:
+        yield from wrap(ambiguity.text, width, "  ", "  ")
+        for step in ambiguity.steps:
             yield from wrap(step, width, "    - ", "      ")
 
 
-def _nobody(one: Fold) -> str:
-    """Who printed what tells no rank."""
-    if one.record.code in LAUNCHERS:
+def _nobody(fold: Fold) -> str:
+    """Return a label for lines without a rank."""
+    if fold.record.code in LAUNCHERS:
         return "launcher"
-    local = one.record.origin.local
-    return "-" if local is None else ":".join([*one.nodes[:1], f"local {local}"])
+    local = fold.record.origin.local
+    return "-" if local is None else ":".join([*fold.nodes[:1], f"local {local}"])
 
 
 def _positions(judged: Judged, width: int) -> Iterator[str]:
     rows: dict[tuple[str, int, int], list[int]] = {}
-    for one in judged.positions:
-        rows.setdefault((one.group, one.enqueued, one.completed), []).append(one.rank)
+    for position in judged.positions:
+        rows.setdefault((position.group, position.enqueued, position.completed), []).append(
+            position.rank
+        )
     for (group, enqueued, completed), ranks in sorted(rows.items())[:SHOWN_FOLDS]:
         of = "" if group == "?" else f"group {group}: "
         text = f"  {of}begun #{enqueued}, completed #{completed}: {names(ranks)}"
@@ -176,39 +178,39 @@ def _left_out(files: Sequence[FileLog]) -> Iterator[str]:
 def document(
     judged: Judged, verdicts: Sequence[Verdict], files: Sequence[FileLog]
 ) -> dict[str, Any]:
-    """The report as builtins, schema `hangtop.logs/1`."""
+    """Return the report as builtins, schema `hangtop.logs/1`."""
     return {
         "schema": SCHEMA,
         "ranks": list(judged.ranks),
         "first": _fold_document(judged.first, files) if judged.first is not None else None,
         "verdicts": verdicts,
-        "others": [_fold_document(one, files) for one in judged.others],
-        "survived": [_fold_document(one, files) for one in judged.survived],
-        "follows": [_fold_document(one, files) for one in judged.follows],
-        "notes": [_fold_document(one, files) for one in judged.notes],
+        "others": [_fold_document(fold, files) for fold in judged.others],
+        "survived": [_fold_document(fold, files) for fold in judged.survived],
+        "follows": [_fold_document(fold, files) for fold in judged.follows],
+        "notes": [_fold_document(fold, files) for fold in judged.notes],
         "positions": judged.positions,
         "ambiguities": judged.ambiguities,
         "files": [
             {
-                "path": one.path,
-                "rank": one.place.rank,
-                "size": one.size,
-                "lines": one.lines,
-                "not_read": [list(span) for span in one.left],
-                "problem": one.problem,
+                "path": file.path,
+                "rank": file.place.rank,
+                "size": file.size,
+                "lines": file.lines,
+                "not_read": [list(span) for span in file.left],
+                "problem": file.problem,
             }
-            for one in files
+            for file in files
         ],
     }
 
 
-def _fold_document(one: Fold, files: Sequence[FileLog]) -> dict[str, Any]:
-    record = one.record
+def _fold_document(fold: Fold, files: Sequence[FileLog]) -> dict[str, Any]:
+    record = fold.record
     return {
         "code": record.code,
         "part": record.part,
-        "ranks": list(one.ranks),
-        "nodes": list(one.nodes),
+        "ranks": list(fold.ranks),
+        "nodes": list(fold.nodes),
         "at": record.at,
         "exact": record.exact,
         "text": record.text,
@@ -217,7 +219,7 @@ def _fold_document(one: Fold, files: Sequence[FileLog]) -> dict[str, Any]:
         "where": record.where.text if record.where is not None else None,
         "fields": dict(record.fields),
         "lines": list(record.lines),
-        "count": one.count,
+        "count": fold.count,
         "file": files[record.file].path,
         "line": record.order,
     }

@@ -1,7 +1,7 @@
 """Stacks as plain text: merged over ranks, or of each rank.
 
-No colour codes: colour is the business of whoever shows it. Everything that came from a node has
-been through `hangtop_core.text.clean.clean`.
+No colour codes: these are added where the text is shown. Everything that came from a node has been
+through `hangtop_core.text.clean.clean`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def frame_text(frame: Frame) -> str:
-    """`all_reduce (torch/distributed/distributed_c10d.py:2810)`, as py-spy writes a frame."""
+    """Return `all_reduce (torch/distributed/distributed_c10d.py:2810)` as py-spy does."""
     name = clean(frame.name, 120)
     return f"{name} ({clean(place(frame), 160)})" if frame.file else name
 
@@ -38,16 +38,16 @@ def merged_text(
     whole: bool = False,
     ascii_only: bool = False,
 ) -> str:
-    """The merged tree: count, share and age of every frame, ranks where they change.
+    """Return the merged tree: count, share and age of every frame, ranks where they change.
 
-    With ``job``, and where it has several nodes, the nodes of these ranks, too; where it is the
-    ``whole`` job, also which of its ranks were not found.
+    With ``job``, if it has several nodes, also the nodes of these ranks; if it is the ``whole``
+    job, also its ranks that were not found.
     """
     width = max(width, MIN_WIDTH)
     nodes: dict[int, set[str]] = defaultdict(set)
     for rank in job.ranks if job is not None and len(job.nodes) > 1 else ():
         nodes[rank.rank].add(rank.node)
-    sampled = sum(len(one.ranks) for one in merged.classes)
+    sampled = sum(len(group.ranks) for group in merged.classes)
     lacking = _not_found(job) if job is not None and whole else ()
     total = merged.total + len(lacking) + (len(job.unnumbered) if job is not None else 0)
     head = f"{plural(sampled, 'rank')} of {total} gave a stack, "
@@ -56,10 +56,10 @@ def merged_text(
     if merged.roots:
         lines += ["", f"{'RANKS':>6} {'%':>5} {'AGE':>6}  FRAME"]
         lines += [_row_line(row, merged.at, width, ascii_only, nodes) for row in flatten(merged)]
-    for one in merged.missing:
-        fix = f" (fix: {one.fix})" if one.fix else ""
-        on = shorten(node_sets.fold(one.nodes), 60)
-        text = f"no stack from {fold(one.ranks)} ({on}): {one.why}{fix}"
+    for gap in merged.missing:
+        fix = f" (fix: {gap.fix})" if gap.fix else ""
+        on = shorten(node_sets.fold(gap.nodes), 60)
+        text = f"no stack from {fold(gap.ranks)} ({on}): {gap.why}{fix}"
         lines += ["", *wrap(clean(text, 600), width)]
     if lacking and job is not None:
         lines += ["", f"no process was found of {names(lacking)}: WORLD_SIZE is {job.world_size}"]
@@ -67,12 +67,12 @@ def merged_text(
 
 
 def _not_found(job: Job) -> tuple[int, ...]:
-    """Ranks of the world that nothing was seen of; none where the number of some is unknown."""
+    """Return the ranks of the world that were not seen; empty if some have no known number."""
     return () if job.unnumbered else absent(job)
 
 
 def _lead(row: Row, ascii_only: bool) -> str:
-    """The guides left of a row."""
+    """Return the guides left of a row."""
     bar, tee, end = ("| ", "|-", "`-") if ascii_only else ("│ ", "├ ", "└ ")
     if not row.more:
         return ""
@@ -92,23 +92,23 @@ def _row_line(
     if not row.ranks:
         return shorten(line, width)
     mark = ("  <fewest" if ascii_only else "  ◀ fewest") if row.fewest else ""
-    who = f"  [{shorten(row.ranks, 40)}]"
+    ranks = f"  [{shorten(row.ranks, 40)}]"
     if nodes:
         on = node_sets.fold({name for rank in row.members for name in nodes.get(rank, ())})
-        who += f" {shorten(on, 40)}"
-    # Who is there is what a row is for: a long frame gives way to it.
-    room = max(width - len(who) - len(mark), MIN_WIDTH)
-    return shorten(f"{shorten(line, room)}{who}{mark}", width)
+        ranks += f" {shorten(on, 40)}"
+    # The ranks are the point of a row: a long frame is shortened for them.
+    room = max(width - len(ranks) - len(mark), MIN_WIDTH)
+    return shorten(f"{shorten(line, room)}{ranks}{mark}", width)
 
 
 def each_text(snapshot: Snapshot, job: Job, *, children: bool = False) -> str:
-    """Every rank's stacks one after the other, innermost frame first, as `py-spy dump` does.
+    """Return every rank's stacks one after the other, innermost frame first, as `py-spy dump` does.
 
     Each begins with `node:rank`, as logs of launchers often do.
 
     Args:
-        snapshot: where the stacks are.
-        job: whose ranks, and controllers.
+        snapshot: the snapshot with the stacks.
+        job: the job with the ranks and controllers.
         children: also the sampled children of each rank.
     """
     blocks = []
@@ -126,8 +126,8 @@ def each_text(snapshot: Snapshot, job: Job, *, children: bool = False) -> str:
 
 
 def controllers_text(snapshot: Snapshot, job: Job) -> str:
-    """The stacks of the controllers of a job, one after the other."""
-    blocks = [_rank_text(snapshot, one) for one in job.controllers]
+    """Return the stacks of the controllers of a job, one after the other."""
+    blocks = [_rank_text(snapshot, controller) for controller in job.controllers]
     return "".join(f"\n{block}\n" for block in blocks)
 
 
@@ -149,7 +149,7 @@ def _rank_text(snapshot: Snapshot, rank: Rank) -> str:
 def sample_lines(
     snapshot: Snapshot, sample: StackSample, *, with_locals: bool = True
 ) -> Iterator[str]:
-    """The threads of one sample, innermost frame first; with the variables that were read."""
+    """Yield the threads of one sample, innermost frame first; with their variables if read."""
     if sample.failure is not None:
         fix = f" (fix: {clean(sample.failure.fix)})" if sample.failure.fix else ""
         yield f"No stack: {clean(sample.failure.text)}{fix}"

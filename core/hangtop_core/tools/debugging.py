@@ -1,14 +1,14 @@
-"""How to get a pdb prompt in a rank that runs, or why there is none. Pure.
+"""Ways to get a pdb prompt in a running rank, or why there is none. Pure.
 
-Two ways: the hook of `hangtop run` (`hangtop_hook.prompt`), asked by a signal, and the same prompt
-brought into a rank by Python 3.14's remote debugging (PEP 768, `sys.remote_exec`), with which the
-same Python runs on both ends. Both need the main thread to come back to the interpreter: a rank
-that is blocked in C is told as that, and the request is withdrawn.
+Two ways: the hook of `hangtop run` (`hangtop_hook.prompt`), requested by a signal, and the same
+prompt brought into a rank by Python 3.14's remote debugging (PEP 768, `sys.remote_exec`), with the
+same Python on both ends. Both need the main thread to return to the interpreter: a rank that is
+blocked in C is reported as that, and the request is withdrawn.
 
-`python -m pdb -p PID`, which Python 3.14 has for that, is not used: it waits without an end,
-listens on a loopback port without a password (Lib/pdb.py, `attach`), and stays with the rank after
-`c`. What remote debugging needs, by Python/remote_debug.h of 3.14: the right to write into the
-process (`process_vm_writev`, as ptrace), the same minor version, and that nobody has forbidden it.
+`python -m pdb -p PID` of Python 3.14 is not used: it waits without an end, listens on a loopback
+port without a password (Lib/pdb.py, `attach`), and stays with the rank after `c`. Remote debugging
+needs, by Python/remote_debug.h of 3.14: the right to write into the process (`process_vm_writev`,
+as ptrace), the same minor version, and no setting that forbids it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 _PROMPT = "/hangtop_hook/pdbsocket.py"
 WAIT_S = 3.0
-"""Seconds in which the main thread must come back to the interpreter."""
+"""Seconds in which the main thread must return to the interpreter."""
 NOT_FOUND = 127
-"""That of shells, ssh and setpriv(1) for a command that is not there."""
+"""Status of shells, ssh and setpriv(1) for a missing command."""
 _UNPACK = 'exec(zlib.decompress(base64.b64decode("%s")))'
 _REMOTE = re.compile(r"python3\.(1[4-9]|[2-9]\d)t?$")
 FORBIDDEN = "PYTHON_DISABLE_REMOTE_DEBUG"
@@ -66,51 +66,51 @@ COST = (
 
 
 class Debugging(Struct, frozen=True):
-    """What can be done about one rank."""
+    """The options for one rank."""
 
     argv: tuple[str, ...] = ()
-    """What gives the prompt, from here; none where there is no way."""
+    """The command for the prompt, from here; empty if there is no way."""
     why: str | None = None
     """Why there is no way."""
     doing: str = ""
-    """What the rank does now."""
+    """The rank's activity."""
     steps: tuple[str, ...] = ()
-    """What to do instead."""
+    """Alternatives."""
     warning: str | None = None
-    """Why it probably will not work, though it is tried."""
+    """Why an attempt will probably fail."""
 
     @property
     def shown(self) -> str:
-        """The command as people read it: without the program that it carries."""
+        """The command for people: without the program that it carries."""
         return stored(self.argv).replace(carried_program(), "...")
 
 
 def debugging(
     snapshot: Snapshot, rank: Rank, node: Node | None, *, terminal: bool = True
 ) -> Debugging:
-    """Return how to get a prompt in a rank.
+    """Return the way to a prompt in a rank.
 
     Args:
-        snapshot: what was observed.
-        rank: which one.
-        node: the one it is on.
+        snapshot: the observed state.
+        rank: the rank.
+        node: its node.
         terminal: whether a person types at the prompt, rather than a file or a pipe.
     """
-    found = Reader(snapshot.stacks).rank(rank)
-    place = f" at {clean(found.at, 200)}" if found.site is not None else ""
-    doing = f"{rank.name} {clean(found.text, 200)}{place}"
+    activity = Reader(snapshot.stacks).rank(rank)
+    place = f" at {clean(activity.at, 200)}" if activity.site is not None else ""
+    doing = f"{rank.name} {clean(activity.text, 200)}{place}"
     steps = instead(rank, node)
     if rank.ended:
         return Debugging(why="it has exited", doing=doing)
     if rank.state in ("stopped", "traced"):
         return Debugging(why=f"it is {rank.state}", doing=doing, steps=steps)
-    if found.kind == "prompt" and _ours(snapshot, rank):
+    if activity.kind == "prompt" and _ours(snapshot, rank):
         return Debugging(
             why="hangtop holds a prompt in it already: leave that one, in its terminal, with c",
             doing=f"{rank.name} stands still",
             steps=steps,
         )
-    if found.kind == "prompt":
+    if activity.kind == "prompt":
         return Debugging(
             why="it sits at a prompt already (breakpoint(), pdb.set_trace() or dist.breakpoint() "
             "left in its code): answer it where the rank reads its input from, its launcher's "
@@ -126,7 +126,7 @@ def debugging(
             doing=doing,
             steps=steps,
         )
-    blocked = found.kind in _IN_C
+    blocked = activity.kind in _IN_C
     words = _hooked(rank, node)
     warning = "it is in C code, and may not come back to the interpreter" if blocked else None
     if words is None:
@@ -137,46 +137,46 @@ def debugging(
         carry = ("-S", "-s", "-c", carried_program())
         words = (rank.process.exe, *carry, str(rank.process.pid), f"{WAIT_S:g}")
     return Debugging(
-        argv=words if node.shell is None else _there(node.shell, words, terminal=terminal),
+        argv=words if node.shell is None else _on_node(node.shell, words, terminal=terminal),
         doing=doing,
         steps=steps,
         warning=warning,
     )
 
 
-def _there(shell: str, words: Sequence[str], *, terminal: bool) -> tuple[str, ...]:
-    """The command that runs ``words`` on a node, by the way that leads there.
+def _on_node(shell: str, words: Sequence[str], *, terminal: bool) -> tuple[str, ...]:
+    """Return the command that runs ``words`` on a node, by its shell.
 
-    srun prints only whole lines, and a prompt is none; it takes two Ctrl-C for the first of which
-    nothing happens. With a terminal of its own there the prompt has both. A shell that waited for
-    it (dash does) would take a Ctrl-C as its own, and end as if there had been no prompt.
+    srun prints only whole lines, which a prompt is not; it takes two Ctrl-C, and ignores the first.
+    With a terminal of its own there, the prompt has both. A shell that waited for it (dash does)
+    would take a Ctrl-C as its own, and end as if there had been no prompt.
     """
-    found = list(words_of(shell))
-    if "srun" in found:
-        found.insert(found.index("srun") + 1, "--pty" if terminal else "--unbuffered")
-    return (*found, f"exec {stored(words)}")
+    command = list(words_of(shell))
+    if "srun" in command:
+        command.insert(command.index("srun") + 1, "--pty" if terminal else "--unbuffered")
+    return (*command, f"exec {stored(words)}")
 
 
 def _ours(snapshot: Snapshot, rank: Rank) -> bool:
-    """Whether the prompt in which its main thread sits is that of our hook."""
+    """Whether the main thread sits at the prompt of hangtop's hook."""
     threads = rank.sample.threads if rank.sample is not None else ()
     frames = snapshot.stacks.get(threads[0].stack, ()) if threads else ()
     return any(frame.file.endswith(_PROMPT) for frame in frames)
 
 
 def _hooked(rank: Rank, node: Node) -> tuple[str, ...] | None:
-    """The command on the node itself that goes by the hook of `hangtop run`; None without it."""
+    """Return the command on the node that uses the hook of `hangtop run`; None without it."""
     run, exe = rank.process.env.get(hangtop_hook.RUN_DIR), rank.process.exe
     if not run:
         return None
-    here = node.shell is None
-    folder = Path(hangtop_hook.__file__).parent if here else Path(run) / "hook/hangtop_hook"
-    python = sys.executable if here else exe or "python3"
+    is_local = node.shell is None
+    folder = Path(hangtop_hook.__file__).parent if is_local else Path(run) / "hook/hangtop_hook"
+    python = sys.executable if is_local else exe or "python3"
     return (python, "-S", "-s", str(folder / "terminal.py"), str(rank.process.pid), f"{WAIT_S:g}")
 
 
 def _not_remotely(rank: Rank, node: Node) -> str | None:
-    """Why Python's own remote debugging does not lead into a rank; None where it should."""
+    """Return why Python's remote debugging cannot reach a rank; None if it should."""
     process = rank.process
     if process.exe is None or _REMOTE.search(process.exe) is None:
         version = clean(process.versions.get("python", ""), 20)
@@ -196,7 +196,7 @@ def _not_remotely(rank: Rank, node: Node) -> str | None:
 
 @functools.cache
 def carried_program() -> str:
-    """The program for the rank's own Python, as one word: what `hangtop_hook.carried` needs."""
+    """Return the program for the rank's own Python, as one word, for `hangtop_hook.carried`."""
     folder = Path(hangtop_hook.__file__).parent
     names = dict.fromkeys((*carried.ASKER, *carried.ASKED))
     sources = {name: (folder / f"{name}.py").read_text("utf-8") for name in names}
@@ -206,12 +206,12 @@ def carried_program() -> str:
         "sys.exit(modules.terminal.main(sys.argv[1:], remote=True))\n"
     )
     packed = base64.b64encode(zlib.compress(carried.program(carried.ASKER, sources, then).encode()))
-    # No single quotes, so that quoting it for a shell, also twice, leaves it as it is.
+    # No single quotes, so that shell quoting, even twice, leaves it unchanged.
     return f'"hangtop debug";import base64,zlib;{_UNPACK % packed.decode()}'
 
 
 def instead(rank: Rank, node: Node | None) -> tuple[str, ...]:
-    """What shows where a rank is without its help."""
+    """Return commands that show where a rank is without its help."""
     pid = rank.process.pid
     nodes = {rank.node: node} if node is not None else {}
     dump = ("hangtop", "dump", "--pid", pid, "--native", "--each")
@@ -227,7 +227,7 @@ def instead(rank: Rank, node: Node | None) -> tuple[str, ...]:
 
 
 def outcome(status: int, plan: Debugging) -> Sequence[str]:
-    """What to say once the prompt is over, or did not come: one line each."""
+    """Return the outcome once the prompt is over or failed: one line each."""
     if status == 0:
         return ()
     if status == BLOCKED:

@@ -1,4 +1,4 @@
-"""Reading the files that ranks of `hangtop run --detect-overflow` write. They are not trusted."""
+"""Read the files that ranks of `hangtop run --detect-overflow` write. They are untrusted."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 MAX_FILE = 1 << 30
 MAX_LINE = 16 << 20
-"""Bytes of a file and of a line that are read."""
+"""Maximum number of bytes of a file and of a line."""
 MAX_FIRSTS = 64
-"""First values, and notes, of one file that are kept."""
+"""Maximum number of first values, and of notes, of one file that are kept."""
 MAX_TRACED = 200_000
-"""Frames of traced batches of one file."""
+"""Maximum number of frames of traced batches of one file."""
 
 
 class _Type(msgspec.Struct, frozen=True):
@@ -37,26 +37,26 @@ def find(paths: Sequence[Path]) -> list[Path]:
     Raises:
         NoLogError: when there is none.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         if path.is_dir():
             inside = path / "numerics"
-            found += sorted((inside if inside.is_dir() else path).glob("*.jsonl"))
+            files += sorted((inside if inside.is_dir() else path).glob("*.jsonl"))
         elif path.exists():
-            found.append(path)
-    if not found:
+            files.append(path)
+    if not files:
         raise NoLogError(
             "no numerics file there",
             "Name the folder of a run that was started with `hangtop run --detect-overflow`; "
             "a rank writes its file when its first batch is over.",
         )
-    return found
+    return files
 
 
 def read(path: Path, wanted: Callable[[int], bool] = lambda _: False) -> Numerics:
     """Read a file; frames of traced batches that are ``wanted``, too.
 
-    What cannot be read is a failure of the result.
+    Errors are in the result's failure.
     """
     reader = _Reader(path, wanted)
     if not path.is_file():
@@ -87,7 +87,7 @@ def _header(line: bytes) -> Header:
 
 
 class _Reader:
-    """What was read of a file so far."""
+    """The content of a file so far."""
 
     def __init__(self, path: Path, wanted: Callable[[int], bool]) -> None:
         self._path = path
@@ -100,7 +100,7 @@ class _Reader:
         self._seen: Seen | None = None
 
     def take(self, line: bytes) -> None:
-        """Take one line; kinds that are not known are left out."""
+        """Take one line; unknown kinds are skipped."""
         kind = _kind.decode(line).type
         if kind == "first" and len(self._firsts) < MAX_FIRSTS:
             self._firsts.append(msgspec.json.decode(line, type=First))
@@ -114,7 +114,7 @@ class _Reader:
             self._notes.append(msgspec.json.decode(line, type=Note).text)
 
     def numerics(self) -> Numerics:
-        """All of it."""
+        """Return the whole content."""
         return Numerics(
             rank=self.header.rank,
             node=self.header.node,

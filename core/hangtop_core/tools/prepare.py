@@ -1,8 +1,8 @@
-"""A directory and an environment for a job that can be looked into when it hangs.
+"""A directory and an environment for a job that can be examined when it hangs.
 
-`make` lays the directory of a run out, `environment` says which variables activate
-`hangtop_hook` from there, `torch_version` what torch a command will use, and `tidy` removes what is
-of no use once the job is over. Nothing is imported from torch, and nothing is printed.
+`make` creates the directory of a run, `environment` returns the variables that activate
+`hangtop_hook` from there, `torch_version` returns the torch that a command will use, and `tidy`
+removes what is useless once the job is over. torch is not imported, and nothing is printed.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 HOOK = "hook"
 _SOURCE = Path(hangtop_hook.__file__).parent
 _VERSION = "from importlib.metadata import version; print(version('torch'))"
-_MPI = {name for one in launchers.TABLE if "mpi" in one.name for name in one.programs}
+_MPI = {name for kind in launchers.TABLE if "mpi" in kind.name for name in kind.programs}
 _LOOK_S = 20.0
 _MAX_OUTPUT = 1 << 20
-"""Bytes that a program may print which is asked for a version; it has a few lines to say."""
+"""Maximum number of bytes of a program's version output, which has a few lines."""
 _MAX_BEGIN = 64 << 10
-"""Bytes of a command line that are looked at: others may have MiB of it."""
+"""Bytes of a command line that are checked: others may have MiB of it."""
 _FULL = 64 << 10
 """Bytes; a file system rarely gives its last ones."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run is prepared with."""
+    """The parts of a run's preparation."""
 
     logs: bool = True
     """A log per rank, and `node:rank` before its lines."""
@@ -58,17 +58,17 @@ class Parts:
     hide_gpus: bool = False
     """CUDA_VISIBLE_DEVICES, empty."""
     numerics: numericsfile.Settings | None = None
-    """How the first inf or nan is looked for, if it is."""
+    """Settings of the search for the first inf or nan, if there is one."""
 
 
 def make(directory: Path | None, parts: Parts) -> Path:
     """Make the directory of a run, with the hook in it; readable by its owner only.
 
     Raises:
-        UsageError: when it cannot be made, or is somebody else's.
+        UsageError: when it cannot be made, or belongs to another user.
     """
     name = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(4)
-    # As it really is: a link on the way may lead elsewhere by the time that ranks look there.
+    # Resolved: a link in the path may change before ranks use it.
     path = (directory or user_state_path("hangtop") / "runs" / name).resolve()
     if os.pathsep in str(path):
         raise UsageError(f"--dir: a colon in {path} would cut PYTHONPATH in two")
@@ -94,20 +94,20 @@ def make(directory: Path | None, parts: Parts) -> Path:
 
 
 def _open_to_others(path: Path) -> str | None:
-    """Say why others could put their own code there; who shares a group on the way is trusted."""
-    found = path.stat()
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
-        return f"owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}"
+    """Return why others could put code there; members of the owner's groups are trusted."""
+    status = path.stat()
+    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o022:
+        return f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}"
     for above in path.parents:
-        found = above.stat()
-        sticky = found.st_mode & stat.S_ISVTX and found.st_uid in (os.getuid(), 0)
-        if found.st_mode & 0o002 and not sticky:
+        status = above.stat()
+        sticky = status.st_mode & stat.S_ISVTX and status.st_uid in (os.getuid(), 0)
+        if status.st_mode & 0o002 and not sticky:
             return f"everybody can rename it within {above}"
     return None
 
 
 def copy_hook(target: Path) -> None:
-    """Put the hook where PYTHONPATH can name it, and nothing else of hangtop is in sight."""
+    """Copy the hook, and nothing else of hangtop, to where PYTHONPATH can name it."""
     package = target / _SOURCE.name
     package.mkdir(mode=0o700, parents=True, exist_ok=True)
     shutil.copyfile(launchers.__file__, package / "launchers.py")
@@ -119,27 +119,27 @@ def copy_hook(target: Path) -> None:
 def environment(
     run: Path, version: names.Version | None, parts: Parts, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the variables to add to ``environ``, right on any node that the job may run on.
+    """Return the variables to add to ``environ``, valid on any node of the job.
 
-    Where dumps go is left to the hook: it knows whether its node has the run's directory.
+    The hook chooses where dumps go: it knows whether its node has the run's directory.
     """
     paths = [str(run / HOOK), environ.get("PYTHONPATH", "")]
-    found = {
+    variables = {
         hangtop_hook.RUN_DIR: str(run),
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         **names.variables(version, environ),
     }
     if parts.sync_cuda:
-        found["CUDA_LAUNCH_BLOCKING"] = "1"
+        variables["CUDA_LAUNCH_BLOCKING"] = "1"
     if parts.hide_gpus:
-        found["CUDA_VISIBLE_DEVICES"] = ""
+        variables["CUDA_VISIBLE_DEVICES"] = ""
     if parts.numerics is not None:
-        found[numericsfile.VARIABLE] = numericsfile.to_text(parts.numerics)
-    return found
+        variables[numericsfile.VARIABLE] = numericsfile.to_text(parts.numerics)
+    return variables
 
 
 def with_exports(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
-    """Let Open MPI's mpirun hand the variables to other nodes, which it does only by `-x`."""
+    """Add Open MPI's `-x` options, without which mpirun keeps variables from other nodes."""
     name = Path(command[0]).name
     if name not in _MPI or "Open MPI" not in _output([command[0], "--version"]):
         return list(command)
@@ -148,15 +148,15 @@ def with_exports(command: Sequence[str], variables: Mapping[str, str]) -> list[s
 
 
 def interpreter(command: Sequence[str]) -> str | None:
-    """Return the Python that a command line starts, or None where that cannot be told.
+    """Return the Python that a command line starts, or None if unknown.
 
-    It is the command itself, what the command's first line names (torchrun, accelerate), or the
+    It is the command itself, the one in the command's first line (torchrun, accelerate), or the
     first word that is a Python (mpirun, srun).
     """
-    found = shutil.which(command[0])
-    if found is None:
+    program = shutil.which(command[0])
+    if program is None:
         return None
-    if not is_python_name(found) and (named := _shebang(found)):
+    if not is_python_name(program) and (named := _shebang(program)):
         return named
     for word in command:
         if is_python_name(word):
@@ -165,7 +165,7 @@ def interpreter(command: Sequence[str]) -> str | None:
 
 
 def _shebang(path: str) -> str | None:
-    """The Python that a script's first line names."""
+    """Return the Python in a script's first line."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         line = file.readline(512).decode(errors="replace")
         words = line[2:].split() if line.startswith("#!") else []
@@ -176,12 +176,12 @@ def _shebang(path: str) -> str | None:
 
 
 def torch_version(python: str) -> names.Version | None:
-    """Return the version of an interpreter's torch, not importing it; None if there is none."""
+    """Return the version of an interpreter's torch without importing it; None without torch."""
     return names.version_of(_output([python, "-c", _VERSION]))
 
 
 def _output(command: list[str]) -> str:
-    """What a command prints; empty when it fails, takes too long or does not stop printing."""
+    """Return a command's output; empty if it fails, takes too long or does not stop printing."""
     try:
         done = subprocesses.run(command, _LOOK_S, _MAX_OUTPUT, os.environ)
     except (OSError, subprocess.TimeoutExpired, subprocesses.TooMuchOutputError):
@@ -190,7 +190,7 @@ def _output(command: list[str]) -> str:
 
 
 def tidy(run: Path) -> list[str]:
-    """Remove what only served the running job; return what is left: kinds of files with counts."""
+    """Remove what only served the running job; return kinds of remaining files with counts."""
     for path in [*run.glob("flight/*.pipe"), *run.glob("stacks/*"), *run.glob("logs/*")]:
         with contextlib.suppress(OSError):
             if stat.S_ISFIFO(path.lstat().st_mode) or path.lstat().st_size == 0:
@@ -207,19 +207,19 @@ def tidy(run: Path) -> list[str]:
 
 
 def is_full(run: Path) -> bool:
-    """Whether nothing more can be written there."""
+    """Whether the run's file system is full."""
     return logs.free(str(run)) < _FULL
 
 
 def wait_for_logs(run: Path, limit_s: float = 3.0) -> None:
-    """Wait until the last lines of the ranks of this machine are copied to where they belong."""
+    """Wait until the last lines of this machine's ranks are copied to their logs."""
     end = time.monotonic() + limit_s
     while _copying(run) and time.monotonic() < end:
         time.sleep(0.02)
 
 
 def _copying(run: Path) -> bool:
-    """Whether a process that copies a log of this run is at work."""
+    """Whether a process that copies a log of this run is running."""
     script = os.fsencode(run / HOOK / _SOURCE.name / "tee.py")
     for name in os.listdir("/proc"):
         if name.isdecimal():

@@ -1,11 +1,11 @@
-"""What strace prints, understood: calls of each thread folded by what they were made on.
+"""Parser of strace's output: calls of each thread folded by their targets.
 
-Most threads of a rank only wait: those that do nothing else are folded into one line for each way
-of waiting, and what a thread does between its calls to wait for others is one row.
+Most threads of a rank only wait: those are folded into one line for each way of waiting, and the
+waits of a thread between its other calls are one row.
 
-Source of the forms: strace 6.1, `-f -tt -T -yy`. strace itself says what a descriptor was at the
-time of the call (`5</data/x>`, `6<TCP:[10.0.0.1:5->10.0.0.2:6]>`), so that nothing has to be
-looked up afterwards, when it may be another file. Pure.
+Source of the forms: strace 6.1, `-f -tt -T -yy`. strace itself prints each descriptor's target at
+the time of the call (`5</data/x>`, `6<TCP:[10.0.0.1:5->10.0.0.2:6]>`), so that no lookup is needed
+afterwards, when it may be another file. Pure.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BY_NAME = frozenset((
     "fdatasync", "ftruncate", "fallocate", "getdents64", "mount", "umount2",
 ))  # fmt: skip
 NOISE = frozenset({"futex", "restart_syscall", "sched_yield", "membarrier", "rt_sigreturn"})
-"""Calls by which threads wait for each other: folded into one, whatever their addresses are."""
+"""Calls by which threads wait for each other: folded into one, whatever their addresses."""
 _WAITS = NOISE | _POLLS | {"clock_nanosleep", "nanosleep"}
 _ENDS = re.compile(r"<(?:[A-Za-z][\w-]*:)?\[([^<>]+->[^<>]+)\]>|<(pipe:\[\d+\])>")
 _AGAIN = re.compile(r"<\.\.\. resuming interrupted (\w+) \.\.\.>")
@@ -56,25 +56,25 @@ MAX_ROWS = 5000
 
 
 class Row(Struct):
-    """Calls of one kind by one thread on one thing, with how they ended."""
+    """Calls of one kind by one thread on one target, with one result."""
 
     tid: int
     call: str
     on: str
-    """Descriptor and what it was, as `5</data/x>`; a path; empty where it is on neither."""
+    """Descriptor and its target, as `5</data/x>`; a path; empty if it has neither."""
     error: str = ""
-    """`ETIMEDOUT`; empty where it went well."""
+    """`ETIMEDOUT`; empty for success."""
     count: int = 0
     seconds: float = 0.0
-    """In the call, all together."""
+    """Total time in the call."""
     longest: float = 0.0
     inside: bool = False
-    """Whether the thread was in it when the trace ended."""
+    """Whether the thread was in the call when the trace ended."""
     last: str = ""
     """The newest line, without thread and time."""
 
     def fits(self, wanted: Filter) -> bool:
-        """Whether it is of the kind that was asked for."""
+        """Whether it passes the filter."""
         if wanted == "all":
             return True
         if wanted == "waits":
@@ -86,27 +86,27 @@ class Row(Struct):
 
 
 class Calls:
-    """Folds lines as they come."""
+    """Fold lines as they arrive."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._rows: dict[tuple[int, str, str, str], Row] = {}
         self._open: dict[int, str] = {}
-        """What each thread is in: its call up to where strace broke the line off."""
+        """The unfinished call of each thread, up to where strace broke the line off."""
         self._begun: dict[tuple[int, str], str] = {}
-        """How each thread's last call of a name began."""
+        """The beginning of each thread's last call by name."""
         self.left_out = 0
-        """Lines that are of more kinds than are kept."""
+        """Number of lines of kinds beyond the limit."""
 
     def add(self, line: str) -> None:
-        """Take one line; what is no call counts nothing."""
+        """Take one line; lines other than calls are ignored."""
         tid, text = thread_of(line, self.pid)
         if text is None:
             return
         resumed = _RESUMED.match(text)
         if resumed is not None:
             name = resumed[1]
-            # The probe leaves out beginnings of polls that say nothing new.
+            # The probe omits the beginnings of repeated polls.
             begun = self._open.pop(tid, None) or self._begun.get((tid, name), f"{name}(")
             self._whole(tid, begun + resumed[2])
         elif text.endswith(("<unfinished ...>", "<detached ...>")):
@@ -121,7 +121,7 @@ class Calls:
             self._whole(tid, text)
 
     def fits(self, line: str, wanted: Filter) -> bool:
-        """Whether a line, the last that was taken, is of the kind that was asked for."""
+        """Whether a line, the last that was added, passes the filter."""
         tid, text = thread_of(line, self.pid)
         resumed = _RESUMED.match(text or "")
         if resumed is not None:
@@ -155,7 +155,7 @@ class Calls:
         return self._rows[key]
 
     def rows(self, wanted: Filter = "all") -> list[Row]:
-        """Return what was folded: thread by thread, the main thread first, what it is in ahead."""
+        """Return the rows thread by thread, the main thread first, unfinished calls ahead."""
         inside = [
             Row(tid, _name(call), on(call[1], call[2]), inside=True, last=clean(text, 300))
             for tid, text in self._open.items()
@@ -167,26 +167,26 @@ class Calls:
 
 
 def thread_of(line: str, pid: int) -> tuple[int, str | None]:
-    """Return whose a line is, and the line without thread and time; None of what has no time."""
-    found = _LINE.match(line)
-    if found is None:
+    """Return the thread of a line, and the line without thread and time; None without a time."""
+    match = _LINE.match(line)
+    if match is None:
         return pid, None
-    return int(found[1] or pid), found[3]
+    return int(match[1] or pid), match[3]
 
 
 def _name(call: re.Match[str]) -> str:
-    """A call's name; of one that the kernel has begun anew what it was at first."""
+    """Return a call's name; for one that the kernel restarted its original name."""
     again = _AGAIN.match(call[2]) if call[1] == "restart_syscall" else None
     return again[1] if again is not None else call[1]
 
 
 def on(call: str, arguments: str) -> str:
-    """Return what a call is about: its descriptor as strace names it, or the path it opens."""
+    """Return the target of a call: its descriptor as strace names it, or the path it opens."""
     if call in NOISE:
         return ""
     if call in _POLLS:
-        found = [f"{fd}<{target}>" for fd, target in _FD.findall(arguments)][:3]
-        return clean(" ".join(found), 200)
+        targets = [f"{fd}<{target}>" for fd, target in _FD.findall(arguments)][:3]
+        return clean(" ".join(targets), 200)
     if call in _BY_NAME:
         path = _OPENED.match(arguments)
         if path is not None and path[1]:
@@ -196,16 +196,16 @@ def on(call: str, arguments: str) -> str:
 
 
 class Waiting(Struct, frozen=True):
-    """Threads that did nothing but wait, all in the same way."""
+    """Threads that only waited, all in the same way."""
 
     tids: tuple[int, ...]
     calls: tuple[str, ...]
-    """The calls they wait in: `futex`; `epoll_wait` and `futex`."""
+    """The calls that they wait in: `futex`; `epoll_wait` and `futex`."""
     on: str = ""
-    """What they wait for, where that is one thing: a socket, a pipe, a file."""
+    """Their common target: a socket, a pipe, a file; empty for several."""
 
     def text(self, names: Mapping[str, str]) -> str:
-        """`12 threads wait in futex: 3117-3128`."""
+        """Return `12 threads wait in futex: 3117-3128`."""
         verb = "waits" if len(self.tids) == 1 else "wait"
         how = " and ".join(self.calls)
         what = f" on {explained(self.on, names)}" if self.on else ""
@@ -213,9 +213,9 @@ class Waiting(Struct, frozen=True):
 
 
 def folded(rows: Sequence[Row], pid: int) -> tuple[list[Row], list[Waiting]]:
-    """Return rows without the noise of waiting: that of a thread in one row, and idle threads.
+    """Return rows with each thread's waits in one row, and idle threads.
 
-    The main thread is never among the idle ones: what it waits in is mostly the question.
+    The main thread is never idle: its wait is usually the question.
     """
     by_thread: dict[int, list[Row]] = {}
     for row in rows:
@@ -230,16 +230,16 @@ def folded(rows: Sequence[Row], pid: int) -> tuple[list[Row], list[Waiting]]:
         else:
             kept += _without_noise(own)
     waiting = [Waiting(tuple(tids), *how) for how, tids in idle.items()]
-    return kept, sorted(waiting, key=lambda one: (-len(one.tids), one.calls))
+    return kept, sorted(waiting, key=lambda group: (-len(group.tids), group.calls))
 
 
 def _without_noise(own: Sequence[Row]) -> list[Row]:
-    """One thread's rows, with one for all calls by which it waited for other threads."""
+    """Return one thread's rows, with one row for all its waits for other threads."""
     noise = [row for row in own if row.call in NOISE and not row.inside]
     if len(noise) < 2:
         return list(own)
     longest = max(noise, key=lambda row: row.seconds)
-    one = Row(
+    merged = Row(
         longest.tid,
         "futex",
         "",
@@ -248,40 +248,40 @@ def _without_noise(own: Sequence[Row]) -> list[Row]:
         longest=max(row.longest for row in noise),
         last=longest.last,
     )
-    rest = [row for row in own if row.inside or row.call not in NOISE]
-    return sorted([*rest, one], key=lambda row: (not row.inside, -row.seconds))
+    remaining = [row for row in own if row.inside or row.call not in NOISE]
+    return sorted([*remaining, merged], key=lambda row: (not row.inside, -row.seconds))
 
 
 def explained(target: str, names: Mapping[str, str]) -> str:
-    """Return a target with whose the other end is, where ``names`` knows: see `ends`."""
+    """Return a target with the owner of its other end if ``names`` has it: see `ends`."""
     inner = target.partition("<")[2].removesuffix(">")
-    # No pattern: of what a program made up that would cost cubic time.
+    # No regular expression: on hostile input it would cost cubic time.
     addresses = inner.partition("[")[2].removesuffix("]") if inner.endswith("]") else ""
     name = names.get(addresses if "->" in addresses else inner.partition(" ")[0])
     return f"{target} = {name}" if name else target
 
 
 def in_place(line: str, names: Mapping[str, str]) -> str:
-    """Return a line of strace with whose the other ends are behind its sockets and pipes."""
+    """Return a line of strace with the owners of the other ends behind its sockets and pipes."""
     if not names:
         return line
 
-    def told(found: re.Match[str]) -> str:
-        name = names.get(found[1] or found[2])
-        return f"{found[0]}={{{name}}}" if name else found[0]
+    def named(match: re.Match[str]) -> str:
+        name = names.get(match[1] or match[2])
+        return f"{match[0]}={{{name}}}" if name else match[0]
 
-    return _ENDS.sub(told, line)
+    return _ENDS.sub(named, line)
 
 
 def table(
     calls: Calls, wanted: Filter, names: Mapping[str, str], threads: Mapping[int, str]
 ) -> list[str]:
-    """Return calls as lines: per thread how often, how long, and on what.
+    """Return calls as lines: per thread count, duration and target.
 
     Args:
-        calls: what was folded.
-        wanted: which of them; of all, the noise of waiting is folded, too.
-        names: whose the other ends of sockets are.
+        calls: the folded calls.
+        wanted: the filter; for all, waits are folded, too.
+        names: owners of the other ends of sockets.
         threads: names of threads.
     """
     rows, waiting = shown(calls, wanted)
@@ -294,7 +294,7 @@ def table(
         times = "in it now" if row.inside else f"{row.count:>6} x {row.seconds:8.3f} s"
         what = f"{row.call} {row.error}".strip()
         lines.append(f"  {times:>19}  {what:<24} {explained(row.on, names)}".rstrip())
-    return [*lines, *(one.text(names) for one in waiting)]
+    return [*lines, *(idle.text(names) for idle in waiting)]
 
 
 def shown(calls: Calls, wanted: Filter) -> tuple[list[Row], list[Waiting]]:
@@ -304,7 +304,7 @@ def shown(calls: Calls, wanted: Filter) -> tuple[list[Row], list[Waiting]]:
 
 
 def thread_title(tid: int, pid: int, threads: Mapping[int, str]) -> str:
-    """`thread 16920 pt_autograd_0`; a name that it has of the main thread says nothing."""
+    """Return `thread 16920 pt_autograd_0`, without a name that is only the main thread's."""
     name = threads.get(tid, "")
     if tid == pid:
         return f"thread {tid} (main)"

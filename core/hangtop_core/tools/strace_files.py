@@ -1,4 +1,4 @@
-"""strace of one process: every line into a file of its thread, the outcome as data."""
+"""strace of one process: lines saved in a file per thread, the outcome as data."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ log = logging.getLogger(__name__)
 
 MAX_SECONDS = 60.0
 MAX_FILES = 256
-"""Files of one trace."""
+"""Maximum number of files of one trace."""
 _PREFIX = re.compile(r"^\[pid +\d+\] ")
 
 
 class StraceResult(Struct, frozen=True):
-    """How an strace ended."""
+    """The result of an strace."""
 
     node: str
     pid: int
     path: str
-    """The files with every line, `TID` for each thread's id."""
+    """The files with all lines, with `TID` for each thread's id."""
     lines: int
     dropped: int
-    """Lines the node could not send fast enough."""
+    """Number of lines that the node could not send fast enough."""
     seconds: float
     idle_polls: int
     """Polls that timed out: counted, not listed."""
     running_again: bool | None
-    """Whether the process was seen running afterwards; None when that is not known."""
+    """Whether the process was seen running afterwards; None if unknown."""
     files: int = 1
-    """How many there are."""
+    """Number of files."""
     size: int = 0
     """Bytes in all of them."""
     unsaved: str | None = None
-    """Why lines were not saved from some moment on: the disk here is full, or the like."""
+    """Why lines were not saved from some moment on: for instance a full disk here."""
 
 
 class Saved:
@@ -69,20 +69,20 @@ class Saved:
         self._pid = pid
         self.stem = _new_stem(node, pid)
         self.size = 0
-        """Bytes that were written."""
+        """Bytes written."""
         self.failed: str | None = None
         """Why nothing more is written."""
         self._files: dict[int, TextIO] = {pid: self._open(pid)}
 
     @property
     def count(self) -> int:
-        """How many files there are."""
+        """Number of files."""
         return len(self._files)
 
     def write(self, lines: Sequence[str]) -> None:
-        """Append lines, each to its thread's file; past `MAX_FILES` threads to the main one's.
+        """Append lines to their threads' files; beyond `MAX_FILES` threads to the main one's.
 
-        Where that fails it is noted, and no more is tried.
+        An error is noted, and ends the saving.
         """
         if self.failed is not None:
             return
@@ -103,7 +103,7 @@ class Saved:
             file.flush()
 
     def close(self, *, keep: bool) -> None:
-        """Close the files; unless they are kept remove them."""
+        """Close the files; remove them unless they are kept."""
         for tid, file in self._files.items():
             try:
                 file.close()
@@ -126,7 +126,7 @@ def folder() -> Path:
 
 
 def _new_stem(node: str, pid: int) -> Path:
-    """A name by node, pid and time that no trace has yet."""
+    """Return an unused name by node, pid and time."""
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", node)[:60].lstrip(".")
     stamp = time.strftime("%Y%m%dT%H%M%S")
     for number in range(1000):
@@ -137,7 +137,7 @@ def _new_stem(node: str, pid: int) -> Path:
 
 
 class Order(NamedTuple):
-    """What is to be traced, for whom."""
+    """A request for a trace."""
 
     node: str
     pid: int
@@ -147,7 +147,7 @@ class Order(NamedTuple):
 
 
 class Trace:
-    """One strace under way. Belongs to the session's thread."""
+    """A running strace. Belongs to the session's thread."""
 
     def __init__(self, order: Order) -> None:
         """Open the file of the main thread.
@@ -164,7 +164,7 @@ class Trace:
         self._end: messages.TraceEnd | None = None
 
     def start(self, collector: Collector, over: Callable[[Trace], None]) -> None:
-        """Ask the node; ``over`` is called when it is over, before the future is resolved."""
+        """Ask the node; ``over`` is called at the end, before the future is resolved."""
         link = collector.link(self.node)
         what = f"strace -f -p PID, for {self.seconds:g} s"
         params = {"pid": self.pid, "seconds": self.seconds}
@@ -212,13 +212,13 @@ class Trace:
 
 
 def begin(order: Order, collector: Collector, running: list[Trace]) -> None:
-    """Start a trace; it is among those that run until it has ended.
+    """Start a trace and add it to the running ones until it has ended.
 
     Raises:
-        RequestError: when the process is being traced already, there is no such node, or nowhere
+        RequestError: when the process is being traced already, there is no such node, or no place
             to save it.
     """
-    if any((other.node, other.pid) == (order.node, order.pid) for other in running):
+    if any((active.node, active.pid) == (order.node, order.pid) for active in running):
         raise RequestError(f"process {order.pid} is being traced already")
     collector.link(order.node)
     try:

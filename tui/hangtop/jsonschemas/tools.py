@@ -13,8 +13,8 @@ from hangtop_core.model.descriptors import Descriptor, Opener
 from hangtop_core.model.frame import Frame
 from hangtop_core.model.node.check import Clock
 from hangtop_core.model.snapshot import Local
+from hangtop_core.nettest.answers import Link, Opened, Torch
 from hangtop_core.nettest.facts import JobRun, Level, Pair, Spot, Way
-from hangtop_core.nettest.said import Link, Opened, Torch
 from hangtop_core.tools.strace import Row
 from hangtop_core.tools.strace_files import StraceResult
 

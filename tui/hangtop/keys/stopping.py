@@ -41,7 +41,7 @@ class Stopping(Asking):
             return
         lines = [
             line((f"gdb -p {rank.process.pid}: generate-core-file", "code")),
-            line(cost.told),
+            line(cost.description),
             line(f"Afterwards `hangtop core` reads it, on {rank.node}."),
         ]
         self._app.push_screen(

@@ -174,7 +174,7 @@ class Requests:
             self._tell(*_sampled(answer))
         elif answer.kind == "core":
             taken: Taken = answer.result
-            self._tell(f"{answer.told}: {taken.told}", "good" if taken.running_again else "warn")
+            self._tell(f"{answer.told}: {taken.outcome}", "good" if taken.running_again else "warn")
         elif answer.kind == "logs" or answer.kind == "descriptors":
             self._tell(f"{answer.told}: read", "good")
 

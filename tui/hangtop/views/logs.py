@@ -14,7 +14,7 @@ from hangtop.terminal.patience import within
 from hangtop.terminal.spans import EMPTY, Line, cells, line, plain
 from hangtop.views.common import ago, clock, rank_key
 from hangtop_core.logs.judging.judge import judge
-from hangtop_core.logs.judging.telling import told
+from hangtop_core.logs.judging.wording import event
 from hangtop_core.logs.meaning.lacking import lacking
 from hangtop_core.logs.parsing.record import lines_at
 from hangtop_core.logs.parsing.stamp import without_time
@@ -275,7 +275,7 @@ def _item(word: str, fold: Fold, role: str, files: Sequence[FileLog]) -> Item:
     record = fold.record
     whose = names(fold.ranks) if fold.ranks else "some process"
     times = f" ({fold.count} times)" if fold.count > max(len(fold.ranks), 1) else ""
-    lines = [line((f"{word:<8}", "label"), (f"{whose} ", role), (f"{told(fold)}{times}", role))]
+    lines = [line((f"{word:<8}", "label"), (f"{whose} ", role), (f"{event(fold)}{times}", role))]
     if word == "FIRST":
         when = "" if record.at is None else clock(record.at)
         when += " or later" if when and not record.exact else ""

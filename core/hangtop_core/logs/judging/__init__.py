@@ -1,1 +1,1 @@
-"""What the logs of a job say together: the first error, and what follows from it."""
+"""Conclusions from the logs of a job: the first error, and its consequences."""

@@ -1,8 +1,8 @@
-"""Whether an error ended its rank, or the rank went on after it: pure, from all that logs tell.
+"""Whether an error ended its rank, or the rank survived it. Pure: from all logs of a job.
 
-A traceback alone does not say it: a rank may have caught and logged the exception. What tells, in
-this order: torch's hook printed it, which only happens as the main thread ends; a launcher says how
-the rank left; the rank printed on; its launcher's report of all that failed does not name it.
+A traceback alone does not prove an end: a rank may have caught and logged the exception. Evidence,
+in this order: torch's hook printed it, which only happens when the main thread ends; a launcher
+reports the rank's exit; the rank printed on; its launcher's report of all failed ranks omits it.
 """
 
 from __future__ import annotations
@@ -21,39 +21,40 @@ from hangtop_core.model.file_log import After, Origin
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from hangtop_core.logs.parsing.whose import Whose
+    from hangtop_core.logs.parsing.owners import Owners
     from hangtop_core.model.file_log import FileLog, Record
 
 LATER = 5.0
-"""Seconds within which a process that has an error ends, and within which clocks of nodes agree."""
+"""Seconds within which a process ends after its error, and within which the clocks of nodes
+agree."""
 FEW = 3
-"""Lines that a process prints after an error that ends it, at most, as a rule."""
+"""Maximum number of lines that a process usually prints after an error that ends it."""
 BUFFER = 8192
-"""Bytes that an ending Python process still writes of what it printed before, as
-`io.DEFAULT_BUFFER_SIZE` says. torchrun's ranks have no such buffer (`python -u`)."""
+"""Bytes that an ending Python process still writes from its buffer (`io.DEFAULT_BUFFER_SIZE`).
+torchrun's ranks have no such buffer (`python -u`)."""
 LONG = 60.0
-"""Seconds after which a rank that left with an error has left because of another one."""
+"""Seconds after which a rank that exited with an error did so because of another error."""
 _PARTS = frozenset({"root", "timeout", "cascade"})
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
-"""Signals by which a process ends that has crashed."""
+"""Signals of a crashed process."""
 TOLD_TO = (-15, -2, 0)
-"""Exit statuses of ranks that an error of their own did not end: SIGTERM, SIGINT, success."""
+"""Exit statuses of ranks that no error of their own ended: SIGTERM, SIGINT, success."""
 
 
 def weigh(
     records: Iterable[Record],
-    whose: Whose,
+    owners: Owners,
     files: Sequence[FileLog],
     alive: Collection[int | None] = (),
 ) -> list[Record]:
-    """The records, with how sure it is that errors have ended their ranks.
+    """Return the records with the confidence that each error ended its rank.
 
-    The part of those after which a rank went on is `survived`; ``alive`` are ranks seen to live.
+    The part of an error that its rank survived is `survived`; ``alive`` are ranks seen alive.
     """
-    some = list(records)
-    scene = _Scene(some, whose, files, alive)
+    listed = list(records)
+    scene = _Scene(listed, owners, files, alive)
     weighed = []
-    for record in some:
+    for record in listed:
         if record.code in SURVIVABLE and record.part in _PARTS:
             last = _last(record)
             sure = scene.sure(last)
@@ -67,7 +68,7 @@ def weigh(
 
 
 def status(record: Record) -> int | None:
-    """The exit status that a launcher's line tells of a rank, negative of a signal."""
+    """Return the exit status of a rank by its launcher's line, negative for a signal."""
     if record.code not in LAUNCHERS:
         return None
     if "exit" in record.fields:
@@ -76,21 +77,21 @@ def status(record: Record) -> int | None:
         return -number if record.code == "MPI" else number
     if record.code not in ("SLURM", "SPAWN"):
         return None
-    told = record.fields.get("signal") or record.fields.get("error") or ""
+    signal_text = record.fields.get("signal") or record.fields.get("error") or ""
     ends = -signal.SIGTERM if record.part == "cascade" else -signal.SIGKILL
-    return next((-one for one in CRASHES if told.startswith(_names(one))), ends)
+    return next((-crash for crash in CRASHES if signal_text.startswith(_names(crash))), ends)
 
 
-def _names(one: signal.Signals) -> tuple[str, ...]:
-    """How launchers name a signal: `SIGSEGV`, or `Segmentation fault` as a shell does."""
-    return one.name, signal.strsignal(one) or one.name
+def _names(crash: signal.Signals) -> tuple[str, ...]:
+    """Return a launcher's names of a signal: `SIGSEGV`, or `Segmentation fault` as in a shell."""
+    return crash.name, signal.strsignal(crash) or crash.name
 
 
-def _changed(files: Sequence[FileLog], whose: Whose) -> dict[int, float]:
-    """Return by rank when files that are one rank's were changed last."""
+def _changed(files: Sequence[FileLog], owners: Owners) -> dict[int, float]:
+    """Return by rank the last change of the files of a single rank."""
     times: dict[int, float] = {}
     for number, file in enumerate(files):
-        rank = whose.rank(number, Origin())
+        rank = owners.rank(number, Origin())
         if rank is not None and file.changed is not None:
             times[rank] = max(times.get(rank, 0.0), file.changed)
     return times
@@ -101,12 +102,12 @@ def _has_ended_rank(record: Record) -> bool:
 
 
 class _Scene:
-    """What all records tell together of how ranks have left."""
+    """The records of a job with the evidence of how its ranks ended."""
 
     def __init__(
         self,
         records: Sequence[Record],
-        whose: Whose,
+        owners: Owners,
         files: Sequence[FileLog],
         alive: Collection[int | None],
     ) -> None:
@@ -115,14 +116,14 @@ class _Scene:
         self._status: dict[int, int] = {}
         """Exit status by rank."""
         self._reports: dict[int, set[int]] = defaultdict(set)
-        """By number of a file: all ranks that torchrun's report in it names as failed."""
+        """By file number: all ranks that torchrun's report in the file names as failed."""
         self._errors: dict[int, list[Record]] = defaultdict(list)
-        self._until = {rank: at or 0.0 for rank, (_, at) in whose.last().items()}
-        """When each rank has printed last."""
-        self._changed = _changed(files, whose)
-        """When files that are one rank's were changed last."""
+        self._until = {rank: at or 0.0 for rank, (_, at) in owners.last().items()}
+        """Time of the last line of each rank."""
+        self._changed = _changed(files, owners)
+        """Time of the last change of each rank's own files."""
         self._lost: set[int | None] = set()
-        """Who has lost the connection to somebody."""
+        """Ranks that have lost the connection to another rank."""
         for record in records:
             if record.code in LAUNCHERS:
                 self._launcher(record)
@@ -130,9 +131,9 @@ class _Scene:
                 self._error(record)
         hooked = {r for r, errors in self._errors.items() if any(e.how in FATAL for e in errors)}
         self._unexplained = {r for r, s in self._status.items() if s not in TOLD_TO} - hooked
-        """Ranks that left with an error that nothing but a traceback of theirs can tell."""
+        """Ranks that exited with an error that only a traceback can explain."""
         self._explained = {record.rank for record in records if _has_ended_rank(record)}
-        """Ranks that an error is known of which has ended them for sure."""
+        """Ranks with an error that has certainly ended them."""
 
     def _launcher(self, record: Record) -> None:
         if record.rank is None:
@@ -152,7 +153,7 @@ class _Scene:
             self._until[record.rank] = max(self._until.get(record.rank, 0.0), latest)
 
     def sure(self, record: Record) -> float:
-        """How sure it is that an error has ended who printed it; 0 where that went on."""
+        """Return the confidence that an error ended its process; 0 if that survived."""
         if record.how in FATAL:
             return 0.9 if record.at is not None else 0.8
         if record.how in GOES_ON:
@@ -181,7 +182,7 @@ class _Scene:
         if self._explained - {rank} and self._cut_off(rank):
             return True
         if status is not None and not self._told_otherwise(record, rank):
-            # It left with an error, and nothing else of it tells why: this one, if not long before.
+            # It exited with an error and has no other cause: this error, if not long before.
             return late and printed
         return late or printed or self._outlived_its_file(record, rank)
 
@@ -193,19 +194,19 @@ class _Scene:
         return self._changed.get(rank, 0.0) > (self._files[record.file].changed or 0.0) + LONG
 
     def _told_otherwise(self, record: Record, rank: int) -> bool:
-        """Whether another error of a rank, which came later, can be what ended it."""
+        """Whether another, later error of a rank may have ended it."""
         return any(
-            other.shape != record.shape
-            and (other.how in FATAL or (other.file == record.file and other.order > record.order))
-            for other in self._errors[rank]
+            later.shape != record.shape
+            and (later.how in FATAL or (later.file == record.file and later.order > record.order))
+            for later in self._errors[rank]
         )
 
     def _cut_off(self, rank: int) -> bool:
-        """Whether what ended a rank, by torch's hook, is that it lost the connection to another."""
-        return any(one.part == "cascade" and one.how in FATAL for one in self._errors[rank])
+        """Whether torch's hook shows that a lost connection ended the rank."""
+        return any(error.part == "cascade" and error.how in FATAL for error in self._errors[rank])
 
     def _printed_on(self, record: Record) -> bool:
-        """Whether a rank printed more after an error than one prints that ends."""
+        """Whether a rank printed more after an error than an ending process does."""
         after = record.after
         if after is None:
             return False
@@ -215,16 +216,16 @@ class _Scene:
         place = self._files[record.file].place
         unbuffered = record.origin.local is not None or place.local is not None
         if after.until is not None and record.at is not None and after.lines >= FEW:
-            # What was printed before and is still in a buffer has an earlier time than its logger.
+            # Lines that are still in a buffer have an earlier time than the logged error.
             exact = unbuffered or record.how == "logged"
             return after.until > record.at + (0.0 if own and exact else LATER)
         return after.chars > BUFFER or (own and unbuffered and after.lines >= FEW)
 
     def _of_somebody(self, record: Record) -> float:
-        """How sure it is that an error has ended who printed it, where nothing tells who that was.
+        """Return the confidence that an error ended its process, where the rank is unknown.
 
-        Lines of all ranks are mixed there. That they come for long tells that no rank is missing,
-        and so does that torch's hook tells of every rank that left.
+        Lines of all ranks are mixed there. Many later lines show that no rank is missing, and so
+        does a torch hook's report of every rank that exited.
         """
         if None in self._alive and _ends(record):
             return 0.0
@@ -239,18 +240,17 @@ class _Scene:
 
     @property
     def only(self) -> int | None:
-        """The rank that left with an error of which only its launcher tells, if there is one."""
+        """The rank whose exit only its launcher explains, if there is exactly one."""
         return next(iter(self._unexplained)) if len(self._unexplained) == 1 else None
 
 
 def _ends(record: Record) -> bool:
-    """Whether an error holds others up by the end of its rank: one with a cause of its own, as a
-    /dev/shm that is full, does so while that lives."""
+    """Whether an error blocks other ranks by the end of its own; a full /dev/shm does so before."""
     return record.cause in (None, "rank-exited")
 
 
 def _last(record: Record) -> Record:
-    """A record with the time of its last time, which is the one that can have ended the rank."""
+    """Return a record with its latest time, which is the one that can have ended the rank."""
     again = record.again
     if again is None:
         return record

@@ -1,4 +1,4 @@
-"""What the logs of a job say, as nouns: errors, how far ranks had come, what follows from what."""
+"""The content of a job's logs: errors, the progress of ranks, causes and consequences."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from hangtop_core.model.file_log import Record
 
 
 class Fold(Struct, frozen=True):
-    """One thing that happened, and all ranks it happened to."""
+    """An event, with all ranks that it happened to."""
 
     record: Record
-    """The earliest of them."""
+    """The earliest of the records."""
     ranks: tuple[int, ...]
-    """Ascending; empty for launchers and where nothing tells the rank."""
+    """Ascending; empty for launchers and for unknown ranks."""
     nodes: tuple[str, ...]
     count: int
-    """How often it was printed."""
+    """Number of times that the line was printed."""
     members: tuple[Record, ...]
 
 
 class Position(Struct, frozen=True, gc=False):
-    """How far a rank had come in a process group, as its watchdog has printed."""
+    """The progress of a rank in a process group, as its watchdog printed it."""
 
     rank: int
     group: str
@@ -30,42 +30,42 @@ class Position(Struct, frozen=True, gc=False):
     completed: int
     op: str = ""
     at: float | None = None
-    """When it was printed."""
+    """Time of the watchdog's line."""
 
 
 class Judged(Struct, frozen=True):
-    """What the logs of a job say."""
+    """The content of a job's logs."""
 
     first: Fold | None
-    """The error that was first, as far as they tell."""
+    """The first error that the logs show."""
     others: tuple[Fold, ...]
-    """Other errors that follow from no other, by time."""
+    """Other errors that follow from no error, by time."""
     survived: tuple[Fold, ...]
-    """Errors after which those who printed them went on, by time."""
+    """Errors that their processes survived, by time."""
     follows: tuple[Fold, ...]
-    """What only follows."""
+    """Consequences of errors."""
     notes: tuple[Fold, ...]
-    """What was set up, and other lines that are known."""
+    """Settings, and other known lines."""
     positions: tuple[Position, ...]
     ranks: tuple[int, ...]
-    """All ranks of which there is a line."""
+    """All ranks with a line in the logs."""
     last: dict[int, tuple[str, float | None]]
     """The last line of every rank, and its time."""
     unheard: tuple[int, ...] = ()
-    """Ranks below the highest of which there is no line, where several print to one file."""
+    """Ranks below the highest without a line, where several ranks print to one file."""
     ambiguities: tuple[Ambiguity, ...] = ()
-    """Why it cannot be told who printed some lines, and what helps."""
+    """Reasons why some lines belong to no known rank, and remedies."""
     finished: frozenset[int] = frozenset()
-    """Ranks that left without an error, as a report of torchrun or what they left shows."""
+    """Ranks that exited without an error, by torchrun's report or by what they left behind."""
     earlier: int = 0
-    """Records of earlier attempts of torchrun, which are left out."""
+    """Number of omitted records of earlier attempts of torchrun."""
 
     @property
     def victims(self) -> set[int]:
-        """Ranks that only suffer from what others did."""
-        return {rank for one in self.follows for rank in one.ranks if one.record.part != "exit"}
+        """Return the ranks that only suffer from the errors of others."""
+        return {rank for fold in self.follows for rank in fold.ranks if fold.record.part != "exit"}
 
     def folds(self) -> tuple[Fold, ...]:
-        """All that happened."""
+        """Return all events."""
         first = (self.first,) if self.first is not None else ()
         return (*first, *self.others, *self.survived, *self.follows, *self.notes)

@@ -1,6 +1,6 @@
-"""Who did not come where others waited in vain, as far as logs tell; what they do not tell.
+"""The ranks that were missing where others timed out, as far as logs show. Pure.
 
-Pure. Where ranks print how far they were, `conclude` looks at that first.
+Where ranks print their sequence numbers, `conclude` looks at these first.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.diagnosis import Evidence
-from hangtop_core.logs.judging.telling import code_of, evidence, told, verdict, who
+from hangtop_core.logs.judging.wording import code_of, event, evidence, subject, verdict
 from hangtop_core.logs.meaning.steps import STEPS, UNTOLD, UNTOLD_FEW
 from hangtop_core.model.file_log import MAX_DIGITS
 from hangtop_core.text.clean import clean
@@ -22,45 +22,44 @@ if TYPE_CHECKING:
     from hangtop_core.logs.judging.judged import Fold, Judged, Position
 
 WHOLE_JOB = frozenset({"0", "?", "default_pg"})
-"""How watchdogs name the group of all ranks; before torch 2.4 they name none."""
+"""Watchdogs' names of the group of all ranks; before torch 2.4 there is none."""
 
 
-def of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
-    """Somebody has waited in vain, no number tells for whom: then for who said nothing."""
-    waited = _timed_out(judged, one)
-    cause = one.record.cause or "missing-collective"
+def of_waits(judged: Judged, fold: Fold) -> Iterator[Verdict]:
+    """Yield the verdict on a timeout without sequence numbers: silent ranks are suspected."""
+    waited = _timed_out(judged, fold)
+    cause = fold.record.cause or "missing-collective"
     joined = _joined(judged.positions)
     silent = sorted(set(judged.ranks) - waited - joined)
-    named = _numbers(one.record.fields.get("ranks", ""))
-    if one.record.code != "T14" and cause != "missing-collective":
-        text = f"{who(one)}: {told(one)}"
-        yield verdict(cause, 0.75, (), waited, text, [evidence(one)])
+    named = _numbers(fold.record.fields.get("ranks", ""))
+    if fold.record.code != "T14" and cause != "missing-collective":
+        text = f"{subject(fold)}: {event(fold)}"
+        yield verdict(cause, 0.75, (), waited, text, [evidence(fold)])
     elif named or (silent and len(silent) * 2 <= len(judged.ranks)):
-        yield _of_absent(judged, one, waited, named, silent)
-    elif missing := _hole(judged, one, waited):
-        text = f"{names(missing)} did not come where {names(sorted(waited))} waited: {told(one)}"
+        yield _of_absent(judged, fold, waited, named, silent)
+    elif missing := _hole(judged, fold, waited):
+        text = f"{names(missing)} did not come where {names(sorted(waited))} waited: {event(fold)}"
         text += f". There is no line of {names(missing)}"
-        facts = [evidence(one), Evidence("log", None, f"there is no line of {names(missing)}")]
+        facts = [evidence(fold), Evidence("log", None, f"there is no line of {names(missing)}")]
         yield verdict(cause, 0.6, missing, waited, text, facts)
     elif judged.positions and not silent and not judged.unheard and len(waited | joined) > 1:
         waited |= joined
-        text = f"all of {names(sorted(waited))} had joined and none got on: {told(one)}"
-        facts = [evidence(one), *_ruled_out(judged, waited)]
+        text = f"all of {names(sorted(waited))} had joined and none got on: {event(fold)}"
+        facts = [evidence(fold), *_ruled_out(judged, waited)]
         yield verdict("all-joined-transport", 0.55, (), waited, text, facts)
     elif went_on := _went_on(judged, waited):
-        text = (
-            f"{who(went_on)}: {told(went_on)}; {names(sorted(waited))} waited in vain. A rank that "
-        )
-        text += "catches an error leaves out the collectives between it and where it goes on"
-        facts = [evidence(went_on), evidence(one)]
+        text = f"{subject(went_on)}: {event(went_on)}; {names(sorted(waited))} waited in vain. "
+        text += "A rank that catches an error leaves out the collectives between it and where it "
+        text += "goes on"
+        facts = [evidence(went_on), evidence(fold)]
         yield verdict("missing-collective", 0.5, went_on.ranks, waited, text, facts)
     elif elsewhere := _elsewhere(judged):
         text = f"{names(elsewhere)} waited at another place than the others, and may have left out "
-        text += f"what these waited for: {told(one)}"
-        facts = [evidence(one), *_ruled_out(judged, waited)]
+        text += f"what these waited for: {event(fold)}"
+        facts = [evidence(fold), *_ruled_out(judged, waited)]
         yield verdict("missing-collective", 0.45, elsewhere, waited, text, facts)
     else:
-        yield _untold(judged, one, waited)
+        yield _untold(judged, fold, waited)
 
 
 def _timed_out(judged: Judged, first: Fold) -> set[int]:
@@ -68,9 +67,9 @@ def _timed_out(judged: Judged, first: Fold) -> set[int]:
 
 
 def _of_absent(
-    judged: Judged, one: Fold, waited: set[int], named: Sequence[int], silent: Sequence[int]
+    judged: Judged, fold: Fold, waited: set[int], named: Sequence[int], silent: Sequence[int]
 ) -> Verdict:
-    """Return the verdict on ranks that a line names as absent, or that have not waited."""
+    """Return the verdict on ranks that a line names as absent, or that did not wait."""
     guilty = named or silent
     before = [f for f in judged.survived if f.ranks and set(f.ranks) <= set(guilty)]
     waited = waited | (judged.victims - set(guilty))
@@ -79,32 +78,32 @@ def _of_absent(
         waits = [f for f in judged.follows if f.record.part == "timeout" and f.record.where]
         text += f", in a monitored barrier{waits[0].record.from_where if waits else ''}"
     else:
-        text += f": {told(one)}"
+        text += f": {event(fold)}"
     if before:
-        text += f"; before, {who(before[0])} {told(before[0])}"
-    cause = one.record.cause or "missing-collective"
-    facts = [evidence(one), *map(evidence, before[:2]), *last_lines(judged, guilty)]
+        text += f"; before, {subject(before[0])} {event(before[0])}"
+    cause = fold.record.cause or "missing-collective"
+    facts = [evidence(fold), *map(evidence, before[:2]), *last_lines(judged, guilty)]
     return verdict(cause, 0.75 if named else 0.7, guilty, waited, text, facts)
 
 
-def _untold(judged: Judged, one: Fold, waited: set[int]) -> Verdict:
-    """Return what is to be said where nothing tells for whom ranks have waited."""
+def _untold(judged: Judged, fold: Fold, waited: set[int]) -> Verdict:
+    """Return the verdict on a timeout whose missing ranks are unknown."""
     alone = len(waited) == 1
-    held = code_of(one) == "T3"
-    text = f"{who(one)}: {told(one)}; {'which' if held else 'for whom'}, these logs do not tell"
-    text += "; there is no line of another rank" * alone
-    facts = [evidence(one), *_ruled_out(judged, waited)]
+    held = code_of(fold) == "T3"
+    text = f"{subject(fold)}: {event(fold)}; {'which' if held else 'for whom'}, these logs do not "
+    text += "tell" + "; there is no line of another rank" * alone
+    facts = [evidence(fold), *_ruled_out(judged, waited)]
     steps = UNTOLD_FEW if alone or judged.unheard else UNTOLD
     steps = STEPS["gil-held"] if held else steps
     return verdict("unknown", 0.3, (), waited, text, facts, steps=steps)
 
 
-def _hole(judged: Judged, one: Fold, waited: set[int]) -> tuple[int, ...]:
-    """Ranks of which there is no line, where all others of the job waited for one operation.
+def _hole(judged: Judged, fold: Fold, waited: set[int]) -> tuple[int, ...]:
+    """Return the ranks without any line, where all other ranks waited for one operation.
 
-    Within other groups than that of all ranks, those may be of no matter.
+    In groups other than that of all ranks, silent ranks may be of no matter.
     """
-    group = one.record.fields.get("desc") or one.record.fields.get("pg") or "0"
+    group = fold.record.fields.get("desc") or fold.record.fields.get("pg") or "0"
     groups = {position.group for position in judged.positions}
     whole = (groups | {group}) <= WHOLE_JOB and waited >= set(judged.ranks)
     few = len(judged.unheard) * 2 <= len(judged.unheard) + len(judged.ranks)
@@ -112,22 +111,24 @@ def _hole(judged: Judged, one: Fold, waited: set[int]) -> tuple[int, ...]:
 
 
 def _joined(positions: Sequence[Position]) -> set[int]:
-    """Ranks that have begun as much as any other of their groups, where several tell."""
-    most: dict[str, list[int]] = defaultdict(list)
-    for one in positions:
-        most[one.group].append(one.enqueued)
-    behind = {one.rank for one in positions if one.enqueued < max(most[one.group])}
-    return {one.rank for one in positions if len(most[one.group]) > 1} - behind
+    """Return the ranks that began as much as any other of their groups, if several print it."""
+    enqueued: dict[str, list[int]] = defaultdict(list)
+    for position in positions:
+        enqueued[position.group].append(position.enqueued)
+    behind = {
+        position.rank for position in positions if position.enqueued < max(enqueued[position.group])
+    }
+    return {position.rank for position in positions if len(enqueued[position.group]) > 1} - behind
 
 
 def _went_on(judged: Judged, waited: set[int]) -> Fold | None:
-    """The error that few ranks have had before others waited in vain."""
-    some = (f for f in judged.survived if 0 < len(f.ranks) * 2 <= max(len(waited), 1))
-    return next(some, None)
+    """Return the error that few ranks survived before others timed out."""
+    candidates = (f for f in judged.survived if 0 < len(f.ranks) * 2 <= max(len(waited), 1))
+    return next(candidates, None)
 
 
 def _ruled_out(judged: Judged, waited: set[int]) -> Iterator[Evidence]:
-    """What does not explain that some waited in vain, as far as logs tell."""
+    """Yield what does not explain the timeout, as far as logs show."""
     if len(waited) > 1 and not set(judged.ranks) - waited:
         yield Evidence("log", None, f"none is silent: all of {names(judged.ranks)} waited in vain")
     if not judged.survived:
@@ -146,7 +147,7 @@ def _ruled_out(judged: Judged, waited: set[int]) -> Iterator[Evidence]:
 
 
 def _places(judged: Judged) -> dict[str, tuple[int, ...]]:
-    """Return who has waited where in the program, as tracebacks tell."""
+    """Return the waiting ranks by their place in the program, from tracebacks."""
     waits = [f for f in (judged.first, *judged.follows) if f and f.record.part == "timeout"]
     places: dict[str, tuple[int, ...]] = {}
     for fold in waits:
@@ -157,13 +158,13 @@ def _places(judged: Judged) -> dict[str, tuple[int, ...]]:
 
 
 def _elsewhere(judged: Judged) -> tuple[int, ...]:
-    """Return the ranks that have waited at another place than most; none where several do."""
+    """Return the ranks that waited at another place than most; none for several places."""
     places = sorted(_places(judged).values(), key=len)
     return places[0] if len(places) == 2 and len(places[0]) * 2 < sum(map(len, places)) else ()
 
 
 def last_lines(judged: Judged, ranks: Sequence[int]) -> list[Evidence]:
-    """What the first few of some ranks have printed last."""
+    """Return the last lines of the first few of some ranks."""
     return [
         Evidence("log", rank, f"its last line: {judged.last[rank][0]}")
         for rank in ranks[:4]
@@ -172,5 +173,5 @@ def last_lines(judged: Judged, ranks: Sequence[int]) -> list[Evidence]:
 
 
 def _numbers(text: str) -> list[int]:
-    words = (one for one in text.replace(",", " ").split() if one.isdecimal())
-    return [int(one) for one in words if len(one) <= MAX_DIGITS][:4096]
+    words = (word for word in text.replace(",", " ").split() if word.isdecimal())
+    return [int(word) for word in words if len(word) <= MAX_DIGITS][:4096]

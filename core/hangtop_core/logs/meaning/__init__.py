@@ -1,1 +1,1 @@
-"""What known lines of logs mean."""
+"""Meanings of known log lines."""

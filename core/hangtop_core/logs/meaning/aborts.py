@@ -1,7 +1,7 @@
-"""Why the C++ runtime has ended a process: what it prints says so only in the next line.
+"""The cause of an abort by the C++ runtime, which prints it only in the next line.
 
 `terminate called after throwing an instance of 'std::runtime_error'`, and behind `  what():  ` the
-message: of torch 1.x and 2.0 that of the watchdog, which has waited in vain.
+message: in torch 1.x and 2.0 that of the watchdog after a timeout.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _WHAT = "what():"
 
 
 class Aborts:
-    """The C++ exceptions that have ended processes of one stream."""
+    """C++ exceptions that have ended processes of one stream."""
 
     __slots__ = ("_at", "_count", "_explained")
 
     def __init__(self) -> None:
         self._at: int | None = None
-        """Index of the record of those of which nothing is known."""
+        """Index of the record of the unexplained exceptions."""
         self._count = self._explained = 0
 
     def take(self, record: Record, at: int, line: str) -> None:
-        """Take a known line, and the record of all that are like it, with its index."""
+        """Take a known line, and the record of all lines like it, with its index."""
         if record.code == _TERMINATE and record.part == "root":
             self._at, self._count = at, self._count + 1
         elif line.lstrip().startswith(_WHAT):
@@ -40,15 +40,15 @@ class Aborts:
 
     @property
     def explained(self) -> int | None:
-        """The index of the record of them, if what they say is known of all of them."""
+        """Index of the exceptions' record, if all of them are explained."""
         return self._at if self._explained >= self._count else None
 
 
 def demoted(records: Sequence[Record]) -> Iterable[Record]:
-    """Aborts that the watchdog has brought about are consequences.
+    """Yield records; aborts that the watchdog caused are consequences.
 
-    So is that a C++ exception ended a process, where the next line says which, and that is known;
-    and what a watchdog says of its rank that has not waited until a timeout, but found an error.
+    Likewise the end by a C++ exception whose next line is known, and a watchdog's report on a rank
+    that found an error instead of a timeout.
     """
     failed = _failed_by_error(records)
     named = {(r.file, r.order - 1) for r in records if r.text.startswith("what():")}
@@ -85,7 +85,7 @@ def _is_rank_abort(record: Record) -> bool:
 
 
 def _is_abort(record: Record) -> bool:
-    """Whether a process was ended by SIGABRT, as the watchdog and faulthandler do it."""
+    """Whether SIGABRT ended a process, as the watchdog and faulthandler cause it."""
     fields = record.fields
     return (record.code == "T16" and fields.get("exit") == "-6") or (
         record.code in ("SEGV", "SLURM", "MPI") and fields.get("error", "").startswith("Aborted")

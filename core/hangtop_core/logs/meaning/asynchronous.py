@@ -1,8 +1,8 @@
-"""An error of NCCL that torch's watchdog has found: one message of several lines.
+"""An error of NCCL that torch's watchdog found: one message of several lines.
 
-Its first line has torch's prefix, `[rank3]:[E...`, and the others have none: the result of NCCL,
-its last warning behind `Last error:`, and the C++ stack. Source: WorkNCCL::checkAndSetException of
-torch (ProcessGroupNCCL.cpp), and jobs with torch 2.11.
+Only its first line has torch's prefix, `[rank3]:[E...`; the following hold NCCL's result, its last
+warning behind `Last error:`, and the C++ stack. Source: WorkNCCL::checkAndSetException of torch
+(ProcessGroupNCCL.cpp), and jobs with torch 2.11.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 MAX_LINES = 200
 HOW = "async"
-"""`Record.how` of what the watchdog has found."""
+"""`Record.how` of an error that the watchdog found."""
 _GOES_ON = ("nccl", "Last error:", "Exception raised from", "frame #")
 _HEAD = re.compile(r"^.{0,200}?(?=(?:Collective |\[Rank \d+\] )?WorkNCCL\()")
 
 
 class AsyncError:
-    """The lines of one such message."""
+    """The lines of such a message."""
 
     def __init__(self, order: int, line: str) -> None:
         self.order = order
@@ -34,12 +34,12 @@ class AsyncError:
         self._over = False
 
     def goes_on(self, line: str) -> bool:
-        """Whether the message goes on with this line; a blank one is its last."""
+        """Whether the message continues with this line; a blank line is its last."""
         if self._over or len(self.lines) >= MAX_LINES:
             return False
         if self.lines[-1].startswith("frame #"):
             return not line or line.startswith("frame #")
-        # What NCCL has warned of is any text.
+        # NCCL's warning may be any text.
         return not line or line.startswith(_GOES_ON) or self.lines[-1].strip() == "Last error:"
 
     def take(self, line: str) -> bool:
@@ -51,15 +51,15 @@ class AsyncError:
         return True
 
     def records(self) -> list[Record]:
-        """One record, of the most telling line."""
-        found = recognise("\n".join(self.lines))
-        row, fields = found if found is not None and found[0].part != "info" else (None, {})
-        first, *rest = self.lines
-        warned = [line for line in rest if line and not line.startswith(_GOES_ON)]
+        """Return one record, of the most specific line."""
+        match = recognise("\n".join(self.lines))
+        row, fields = match if match is not None and match[0].part != "info" else (None, {})
+        first, *following = self.lines
+        warned = [line for line in following if line and not line.startswith(_GOES_ON)]
         text = "; Last error: ".join([_HEAD.sub("", first), *warned[:1]])
         return [
             Record(
-                # Whatever tells that another rank is lost is one kind of line.
+                # All reports of a lost rank are one kind of line.
                 "N10" if row is None or row.part == "cascade" else row.code,
                 "root" if row is None else row.part,
                 clean(text, 400),
@@ -75,25 +75,25 @@ class AsyncError:
 
 
 class Unprefixed:
-    """Knows whose the lines of such messages are that have no prefix of torch's."""
+    """The origins of such lines without torch's prefix."""
 
     def __init__(self) -> None:
         self._open: dict[Origin, tuple[Origin, AsyncError]] = {}
 
     def began(self, origin: Origin, block: AsyncError) -> None:
-        """Note that somebody has begun one: of several without a prefix the last one goes on."""
+        """Note that an origin began a message; without prefixes, only the latest continues."""
         if origin.own:
             bare = origin._replace(own=False)
-            for one in (bare, bare._replace(rank=None)):
-                self._open[one] = origin, block
+            for key in (bare, bare._replace(rank=None)):
+                self._open[key] = origin, block
 
     def origin(self, origin: Origin, line: str) -> Origin:
-        """Who has printed a line: as its prefix says, or whose message it goes on with."""
-        known = self._open.get(origin) if self._open else None
-        if known is None:
+        """Return the origin of a line: by its prefix, or of the message that it continues."""
+        entry = self._open.get(origin) if self._open else None
+        if entry is None:
             return origin
-        if known[1].goes_on(line):
-            return known[0]
+        if entry[1].goes_on(line):
+            return entry[0]
         del self._open[origin]
         return origin
 

@@ -1,4 +1,4 @@
-"""Which nodes cannot reach each other over InfiniBand, by what NCCL prints at both ends: pure."""
+"""The nodes that cannot reach each other over InfiniBand, by NCCL's lines at both ends: pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from hangtop_core.model.file_log import Record
 
 _RETRIES = "12"
-"""IBV_WC_RETRY_EXC_ERR: the other end has acknowledged nothing."""
+"""IBV_WC_RETRY_EXC_ERR: the other end acknowledged nothing."""
 
 
 def unconnected(folds: Iterable[Fold]) -> tuple[str, ...]:
-    """Two nodes of which each says that the other does not answer; empty where one end is silent.
+    """Return two nodes that each report the other as not responding; empty if one end is silent.
 
-    A node that is dead, or whose port is down, says nothing, or all others say so of it alone.
+    A dead node, or one whose port is down, reports nothing, or all others report it alone.
     """
     records = [record for fold in folds for record in fold.members]
     hosts = {address: host for host, address in _addresses(records)}
@@ -33,7 +33,7 @@ def unconnected(folds: Iterable[Fold]) -> tuple[str, ...]:
 
 
 def _silent_peers(records: Iterable[Record], hosts: Mapping[str, str]) -> dict[str, set[str]]:
-    """Return by node the peers of which it says that they do not answer."""
+    """Return by node the peers that it reports as not responding."""
     peers: dict[str, set[str]] = defaultdict(set)
     for record in records:
         fields = record.fields
@@ -45,7 +45,7 @@ def _silent_peers(records: Iterable[Record], hosts: Mapping[str, str]) -> dict[s
 
 
 def _unknown_pair(peers: Mapping[str, set[str]], hosts: Mapping[str, str]) -> tuple[str, ...]:
-    """Return two nodes that name two different peers: addresses may not tell whose they are."""
+    """Return two nodes that name two different peers, whose addresses may be unknown."""
     first, second = sorted(peers)
     named = peers[first] | peers[second]
     apart = not peers[first] & peers[second]
@@ -55,19 +55,19 @@ def _unknown_pair(peers: Mapping[str, set[str]], hosts: Mapping[str, str]) -> tu
 
 
 def ends_of(folds: Iterable[Fold], ends: Sequence[str]) -> list[Evidence]:
-    """What each of two nodes has printed of the other first."""
+    """Return the first line of each of two nodes about the other."""
     records = [r for fold in folds for r in fold.members if r.cause == "nccl-ib-error"]
     by_node = {_node(record): record for record in reversed(records)}
     return [Evidence("log", by_node[end].rank, clean(by_node[end].text, 600)) for end in ends]
 
 
 def _third(strangers: set[str], hosts: Mapping[str, str]) -> bool:
-    """Whether a peer is known to be neither of the two."""
-    return any(one in hosts.values() for one in strangers)
+    """Whether a peer is known to be neither of the two nodes."""
+    return any(stranger in hosts.values() for stranger in strangers)
 
 
 def _addresses(records: Iterable[Record]) -> Iterator[tuple[str, str]]:
-    """Nodes and the addresses by which NCCL has made its connections there."""
+    """Yield nodes and the addresses of NCCL's connections there."""
     for record in records:
         host, address = _node(record), record.fields.get("address")
         if record.code == "N1" and host and address:

@@ -1,5 +1,4 @@
-"""Lines of a node's kernel log, and what the known ones say: rows K1 to K5 of
-`logs.meaning.known`."""
+"""Known lines of a node's kernel log: rows K1 to K5 of `logs.meaning.known`."""
 
 from __future__ import annotations
 
@@ -25,80 +24,80 @@ _KINDS: dict[str, Kind] = {"K1": "xid", "K2": "oom", "K3": "hung-task", "K5": "f
 
 
 class Known(Struct, frozen=True, gc=False):
-    """What a known line says."""
+    """The content of a known line."""
 
     kind: Kind
     pid: int | None
-    """As the kernel counts, outside of all containers."""
+    """The pid in the kernel's own numbering, outside of all containers."""
     comm: str
     device: str = ""
     """PCI address of a GPU."""
     number: int | None = None
-    """Of an Xid."""
+    """The number of an Xid."""
 
 
 RECENT_S = 3600.0
-"""What the kernel said so long ago may be why there is no job any more."""
+"""Seconds during which a kernel line may explain why there is no job any more."""
 _HOW = {"oom": "killed for want of memory", "fault": "crashed"}
 SHOWN = 3
-"""Processes that are told of one node."""
+"""Maximum number of processes that are reported per node."""
 INIT_PID_NS = 0xEFFFFFFC
 """Inode of the machine's own PID namespace: PROC_PID_INIT_INO of the kernel."""
 _USER = re.compile(r"\b(?:UID:|uid=)(\d{1,10})\b")
 _PYTHON = re.compile(r"python|pt_|torch")
-"""Names of processes: a main thread of Python, and those that torch gives."""
+"""Names of processes: a main thread of Python, and names that torch gives."""
 
 
 def deaths(node: Node, now: float, pids: Collection[int] = ()) -> tuple[str, ...]:
-    """Python processes of this user that the kernel of a node has ended lately, the newest first.
+    """Return the user's Python processes that the kernel of a node ended lately, newest first.
 
-    Whose a process was the kernel tells only when it killed it for want of memory. Others are
-    told only of ``pids``, which the user has named: they may be of anybody. In a container the
-    kernel's numbers of processes and users mean others.
+    The kernel names the user only of a process that it killed for want of memory. Other processes
+    are reported only for ``pids``, which the user has named: they may be anyone's. In a container
+    the kernel's pids and users are different ones.
     """
     if node.pid_ns not in (None, INIT_PID_NS):
         return ()
-    found = []
+    texts = []
     for line in reversed(node.kernel_lines):
-        told = read(line)
-        how = _HOW.get(told.kind) if told is not None else None
-        if told is None or how is None or not 0 <= now - line.at <= RECENT_S:
+        event = read(line)
+        how = _HOW.get(event.kind) if event is not None else None
+        if event is None or how is None or not 0 <= now - line.at <= RECENT_S:
             continue
         user = _USER.search(line.text)
-        own = told.pid in pids or (user is not None and int(user[1]) == node.uid)
-        if own and _PYTHON.match(told.comm):
-            found.append(
-                f"pid {told.pid} ({told.comm}) {how} {duration(max(now - line.at, 0.0))} ago"
+        own = event.pid in pids or (user is not None and int(user[1]) == node.uid)
+        if own and _PYTHON.match(event.comm):
+            texts.append(
+                f"pid {event.pid} ({event.comm}) {how} {duration(max(now - line.at, 0.0))} ago"
             )
-    return tuple(dict.fromkeys(found))[:SHOWN]  # the kernel says it twice
+    return tuple(dict.fromkeys(texts))[:SHOWN]  # the kernel says it twice
 
 
 def read(line: KernelLine) -> Known | None:
-    """What a line says, if it is one about a process or a GPU that we know."""
-    return _known(line.text)
+    """Return the content of a line about a known event of a process or a GPU; else None."""
+    return _parsed(line.text)
 
 
 @lru_cache(4096)
-def _known(text: str) -> Known | None:
-    found = recognise(text)
-    kind = _KINDS.get(found[0].code) if found is not None else None
-    if found is None or kind is None:
+def _parsed(text: str) -> Known | None:
+    match = recognise(text)
+    kind = _KINDS.get(match[0].code) if match is not None else None
+    if match is None or kind is None:
         return None
-    told = found[1]
-    pid, number = told.get("pid"), told.get("xid")
+    fields = match[1]
+    pid, number = fields.get("pid"), fields.get("xid")
     return Known(
         kind,
         int(pid) if pid else None,
-        told.get("comm", ""),
-        told.get("gpu", ""),
+        fields.get("comm", ""),
+        fields.get("gpu", ""),
         int(number) if number else None,
     )
 
 
 def on_this_clock(node: Node, skew: float, fields: dict[str, Any], at: float) -> None:
-    """Put what a kernel said on the head's clock, and note when it killed for memory.
+    """Move a kernel's lines to the head's clock, and note kills for want of memory.
 
-    ``fields`` is what changed of ``node``, whose clock is ``skew`` seconds ahead.
+    ``fields`` are the changes of ``node``, whose clock is ``skew`` seconds ahead.
     """
     if "kernel_lines" in fields and skew:
         fields["kernel_lines"] = tuple(

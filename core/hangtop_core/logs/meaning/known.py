@@ -1,8 +1,8 @@
-"""Lines that are known: what NCCL, torch, launchers and the kernel print, and what it means.
+"""Known lines of NCCL, torch, launchers and the kernel, with their meanings.
 
-One row a line, so that the table can be read. `needle` is text that every such line holds: lines
-without any needle are never looked at closer. Of rows with one needle the first that fits counts,
-and what only informs gives way to what tells of an error, see `recognise`.
+One row per line keeps the table readable. `needle` is text that every such line contains: lines
+without any needle are not matched. Among rows with the same needle the first match counts, and an
+error has priority over information, see `recognise`.
 
 Sources: NCCL 2.18 to 2.30 (src/debug.cc, transport/net_ib.cc, transport/net_socket.cc,
 misc/socket.cc, bootstrap.cc, init.cc), torch 2.4 to 2.15 (ProcessGroupNCCL.cpp, TCPStore,
@@ -30,16 +30,16 @@ class Known:
     pattern: str
     part: Part
     means: str
-    """For people; `{name}` is a field of the line, and what is in brackets is left out without its
+    """For people; `{name}` is a field of the line, and a part in brackets is left out without its
     fields."""
     cause: str | None = None
-    """The cause code it supports."""
+    """The cause code that it supports."""
     kept: str = ""
-    """Fields by which lines of one stream are told apart, where only the last of each is kept."""
+    """Fields that distinguish lines of one stream; only the last line for each is kept."""
 
     @cached_property
     def match(self) -> re.Pattern[str]:
-        """The pattern, compiled with the first line that holds the needle: most never are."""
+        """Return the pattern, compiled at the first line with the needle: most never are."""
         return re.compile(self.pattern)
 
 
@@ -54,7 +54,7 @@ _FAULT = r"(?:^|(?<=\s))(?:traps: )?(?P<comm>[^\s\[\]:][^\[\]:]{0,15})\[(?P<pid>
 _AT = r"(?P<peer>[\w.:\[\]-]*[\w\]](?:<\d+>)?)"
 
 KNOWN: tuple[Known, ...] = (
-    # NCCL: what it has chosen
+    # NCCL: its choices
     Known("N1", "NET/IB : Using", rf"NET/IB : Using (?P<devices>.{{1,300}}?); OOB (?P<interface>{LOCAL_INTERFACE}):(?P<address>[\d.a-f:]+)", "info",
           "NCCL sends over InfiniBand or RoCE, but makes its connections over {interface} ({address}), which leads to no other node", "wrong-interface"),
     Known("N1", "NET/IB : Using", r"NET/IB : Using (?P<devices>(?=.{0,300}/IB\b)(?=.{0,300}/RoCE\b).{1,300}?)(?:; OOB (?P<interface>[^:\s]+):(?P<address>[\d.a-f:]*)|$)", "info",
@@ -78,7 +78,7 @@ KNOWN: tuple[Known, ...] = (
           "joined the communicator {id} as {comm_rank} of {nranks}", kept="id"),
     Known("N9", "opCount", r"NCCL INFO (?P<op>\w+): opCount (?P<count>[0-9a-f]+) .*?comm (?P<comm>0x[0-9a-f]+)", "info",
           "last NCCL call of this communicator: {op}, number 0x{count}", kept="comm"),
-    # NCCL: what went wrong
+    # NCCL: errors
     Known("N2", "Got completion from peer", rf"NET/IB ?: ?Got completion from peer {_AT} with (?:status=(?P<name>[A-Z_]+)?\(?(?P<status>12)\b|error (?P<error>12)\b).*?(?:hca (?P<hca>\S+))?$", "root",
           "InfiniBand error 12 (retries exceeded): {peer} no longer answers", "nccl-ib-error", kept="peer"),
     Known("N2", "Got completion from peer", rf"NET/IB ?: ?Got completion from peer {_AT} with (?:status=(?P<name>[A-Z_]+)?\(?(?P<status>5)\b|error (?P<error>5)\b)", "cascade",
@@ -171,9 +171,9 @@ KNOWN: tuple[Known, ...] = (
     Known("G3", "connectFullMesh failed", r"connectFullMesh failed", "timeout", "gloo could not connect all ranks", "port-blocked"),
     Known("G4", "eceived data size", r"op\.preamble\.length <= op\.nbytes\. (?P<got>\d{1,19}) vs (?P<wanted>\d{1,19})", "root",
           "gloo got {got} bytes where {wanted} were expected: ranks disagree on the size or the type of what they exchange", "mismatched-size"),
-    # NCCL: ranks that exchange what does not fit. transport/net_socket.cc of 2.12 to 2.30 (before
+    # NCCL: ranks that exchange different sizes. transport/net_socket.cc of 2.12 to 2.30 (before
     # without the words after the sizes); transport/net_ib.cc up to 2.19, since then InfiniBand
-    # sends as much as fits, and says nothing; bootstrap.cc, where they meet, of other versions
+    # truncates silently; bootstrap.cc, the rendezvous, of other versions
     Known("N11", "essage truncated : rec", rf"NET/\w+ : (?:peer {_AT} )?message truncated : receiving (?P<got>\d{{1,19}}) bytes instead of (?P<wanted>\d{{1,19}})", "root",
           "NCCL got {got} bytes[ from {peer}] where it expected {wanted}: ranks have issued different operations or sizes, or differ in NCCL_PROTO, NCCL_ALGO and the like", "mismatched-size"),
     Known("N11", "collective mismatch error", rf"NET/IB : (?:.{{0,80}}?peer {_AT} )?collective mismatch error,? local size (?P<got>\d{{1,19}}) remote(?: size)? (?P<wanted>\d{{1,19}})", "root",
@@ -215,7 +215,7 @@ KNOWN: tuple[Known, ...] = (
     Known("ECC", "uncorrectable ECC", r"uncorrectable ECC error", "root", "its GPU has an uncorrectable memory error", "gpu-ecc"),
     Known("NVL", "uncorrectable NVLink", r"uncorrectable NVLink error", "root", "its GPU has an uncorrectable NVLink error", "gpu-nvlink"),
     Known("CUDA", "CUDA error:", r"CUDA error: (?P<error>[^\n]{1,120})", "root", "CUDA error: {error}", "rank-exited"),
-    # Signals, as Python, the shell and launchers tell them
+    # Signals, as Python, the shell and launchers print them
     Known("SEGV", "Fatal Python error:", r"Fatal Python error: (?P<error>[^\n]{1,80})", "root", "crashed: {error}", "rank-crashed"),
     Known("MPI", "exited on signal", r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+) exited on signal (?P<exit>\d+) \((?P<error>[^)]{1,40})\)", "root",
           "ended by {error}, says mpirun", "rank-crashed"),
@@ -242,10 +242,10 @@ KNOWN: tuple[Known, ...] = (
     Known("K5", "] trap ", _FAULT, "root", "process {pid} ({comm}) crashed: an invalid instruction, or a trap", "rank-crashed"),
     Known("K5", "]: unhandled ", _FAULT, "root", "process {pid} ({comm}) crashed", "rank-crashed"),
     Known("K5", "]: bad frame", _FAULT, "root", "process {pid} ({comm}) crashed", "rank-crashed"),
-    # What a Python says that never began
+    # Errors at the start of Python
     Known("START", "can't open file", r"can't open file '(?P<path>[^']{1,300})': \[Errno \d+\] (?P<error>[\w ]{1,60})", "root", "its program could not be read: {path}: {error}", "rank-exited"),
     Known("START", ": No module named", r"python[\d.]*: No module named (?P<name>[\w.]{1,100})", "root", "its Python has no module {name}", "rank-exited"),
-    # Whatever else calls itself an error
+    # Other lines with a level of error
     Known("E", "ERROR", r"(?:^|[\s\[|:-])ERROR[\s\]|:]", "error", "an error was logged"),
     Known("E", "CRITICAL", r"(?:^|[\s\[|:-])CRITICAL[\s\]|:]", "error", "a critical error was logged"),
     Known("E", "[E", r"^\[E\d{0,4} ?", "error", "torch logged an error"),
@@ -255,40 +255,40 @@ LAUNCHERS = frozenset({"T16", "MPI", "SLURM", "SPAWN"})
 """Codes of lines that launchers print."""
 TRACEBACK = "Traceback (most recent call last)"
 FRAME = '  File "'
-"""How a frame of one begins: what was cut out of a log may begin with it."""
+"""The beginning of a frame: an excerpt of a log may begin with it."""
 SUMMARY = ("Root Cause (first observed failure):", "Failures:")
 RAISED = " raised the following async exception: "
-"""In the first line of what torch's watchdog has found NCCL to say."""
+"""Part of the first line of the watchdog's report on an NCCL error."""
 NEEDLES: tuple[str, ...] = tuple(
     dict.fromkeys([TRACEBACK, FRAME, *SUMMARY, RAISED, *(one.needle for one in KNOWN)])
 )
 _BY_NEEDLE: dict[str, list[Known]] = {}
-for _one in KNOWN:
-    _BY_NEEDLE.setdefault(_one.needle, []).append(_one)
+for _row in KNOWN:
+    _BY_NEEDLE.setdefault(_row.needle, []).append(_row)
 
 MATCHED = 2000
-"""Characters of a line that are matched: lines may be megabytes, and some patterns take more than
-linear time, those that look for one thing behind another."""
+"""Maximum number of characters of a line that are matched: lines may be megabytes, and some
+patterns take more than linear time, those that search for one thing behind another."""
 
 
 def recognise(line: str) -> tuple[Known, dict[str, str]] | None:
-    """Return the row a line belongs to and its fields, or None.
+    """Return the row that a line belongs to, and its fields, or None.
 
     Args:
         line: without prefixes of launchers; may be the message of an exception, several lines long.
     """
     head = line[:MATCHED]
-    other = None
+    informative = None
     for needle, rows in _BY_NEEDLE.items():
         if needle not in head:
             continue
         for row in rows:
-            found = row.match.search(head)
-            if found is not None:
-                one = row, {k: v for k, v in found.groupdict().items() if v is not None}
+            match = row.match.search(head)
+            if match is not None:
+                pair = row, {k: v for k, v in match.groupdict().items() if v is not None}
                 if row.part not in ("info", "error"):
-                    return one
+                    return pair
                 # The message of an exception names the version of NCCL, too.
-                other = other or one
+                informative = informative or pair
                 break
-    return other
+    return informative

@@ -1,4 +1,4 @@
-"""Which ranks have no log that can be read, why, and how to have one the next time. Pure."""
+"""Ranks without a readable log, with reason and remedy. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WHAT = (
 
 
 class Lack(NamedTuple):
-    """Ranks without a log that can be read, for one reason."""
+    """Ranks without a readable log, for one reason."""
 
     ranks: tuple[int, ...]
     nodes: tuple[str, ...]
@@ -35,19 +35,21 @@ class Lack(NamedTuple):
 
 
 def lacking(job: Job, outputs: Sequence[Output]) -> list[Lack]:
-    """Ranks of which nothing was read, by reason."""
-    files = of_job((one for one in outputs if one.why is None), job)
-    shared = {one.place.node for one in files if one.place.rank is None}
-    had = {one.place.rank for one in files}
-    failed = {(one.node, one.path): one.why for one in outputs if one.why is not None}
+    """Return the ranks whose logs were not read, by reason."""
+    files = of_job((output for output in outputs if output.why is None), job)
+    shared = {output.place.node for output in files if output.place.rank is None}
+    had = {output.place.rank for output in files}
+    failed = {
+        (output.node, output.path): output.why for output in outputs if output.why is not None
+    }
     groups: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for rank in job.ranks:
         why, fix = _why(rank.process, failed)
         if (rank.rank not in had and rank.node not in shared) or rank.process.outputs == ():
             groups[why, fix].append((rank.rank, rank.node))
     return [
-        Lack(tuple(sorted(r for r, _ in some)), tuple(sorted({n for _, n in some})), why, fix)
-        for (why, fix), some in groups.items()
+        Lack(tuple(sorted(r for r, _ in members)), tuple(sorted({n for _, n in members})), why, fix)
+        for (why, fix), members in groups.items()
     ]
 
 
@@ -56,9 +58,11 @@ def _why(process: Process, failed: Mapping[tuple[str, str], str]) -> tuple[str, 
         why = clean(process.denied or "what descriptors 1 and 2 lead to cannot be read")
         return why, "hangtop doctor says what is allowed on that node"
     for path in process.outputs:
-        told = failed.get((process.node, path))
-        if told is not None:
-            return clean(f"{path}: {told}"), "see whether that file system answers, and its rights"
+        problem = failed.get((process.node, path))
+        if problem is not None:
+            return clean(
+                f"{path}: {problem}"
+            ), "see whether that file system answers, and its rights"
     first = process.outputs[0]
     for begin, what, fix in _WHAT:
         if first.startswith(begin):

@@ -1,8 +1,7 @@
-"""Signs of life: lines that tell that who has printed an error went on after it. Pure.
+"""Signs of life: lines that show that a process survived its error. Pure.
 
-A rank may catch an exception, print it and go on. What it prints later tells; what an ending
-process prints does not: warnings of destructors, of torch's C++ side, of the resource tracker, more
-errors.
+A rank may catch an exception, print it and go on. Its later lines show that; the lines of an ending
+process do not: warnings of destructors, of torch's C++ side, of the resource tracker, more errors.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ SURVIVABLE = frozenset(
 )
 """Codes of errors that a program can catch."""
 CHARS = 1 << 16
-"""Characters after an error that are looked at."""
+"""Maximum number of characters after an error that are examined."""
 OPEN = 8
-"""Errors of one process for whose signs of life is looked at the same time."""
+"""Maximum number of errors of one process that are watched at the same time."""
 
 BAR = re.compile(r"\s*\d{1,9}(?:%\||(?:/\d{1,9}|it) \[)")
-"""A progress bar (tqdm's, without a description), which may go on behind an exception."""
+"""A progress bar (tqdm's, without a description), which may follow an exception in its line."""
 _DYING = re.compile(
     r"(?!\s+(?:INFO|DEBUG)\s)\s|$|\[[WEF]\d{3,4} |[WEF]\d{4} |Exception (?:ignored|in|raised)"
     r"|<omitting |wandb: "
@@ -37,12 +36,12 @@ _DYING = re.compile(
     r"|.*(?:resource_tracker|destroy_process_group|process group has NOT been|leaked |Warning: )"
     r"|.*(?:^|[\s\[|:-])(?:ERROR|CRITICAL|FATAL|EXCEPTION)[\s\]|:]"
 )
-"""Beginnings of lines that an ending process may print, too. What is moved to the right goes on
-with the line above it, but for what rich logs in the same second."""
+"""Beginnings of lines that an ending process may print, too. An indented line continues the line
+above it, except for lines that rich logs in the same second."""
 
 
 class Watch:
-    """What one process prints after one error."""
+    """The lines of a process after one of its errors."""
 
     __slots__ = ("chars", "lines", "said", "until")
 
@@ -53,14 +52,14 @@ class Watch:
         self.said = ""
 
     def after(self) -> After | None:
-        """What it has printed; None where that is nothing."""
+        """Return the lines after the error; None without any."""
         if not self.lines:
             return None
         return After(self.lines, self.chars, self.until, clean(self.said, 200))
 
 
 class Life:
-    """Looks at what one process prints after its errors."""
+    """The lines of one process after its errors."""
 
     __slots__ = ("_open",)
 
@@ -69,31 +68,31 @@ class Life:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is an error after which lines are looked at."""
+        """Whether lines are examined: there was an error."""
         return bool(self._open)
 
     def watch(self) -> Watch:
-        """Look at the lines from here on."""
-        one = Watch()
-        self._open = [*self._open[-OPEN + 1 :], one]
-        return one
+        """Watch the lines from here on."""
+        watch = Watch()
+        self._open = [*self._open[-OPEN + 1 :], watch]
+        return watch
 
     def take(self, line: str, near: float, time: str) -> None:
-        """Take the next line of this process that is not known, and the time put before it."""
+        """Take the next unknown line of this process, and the time put before it."""
         if _DYING.match(line) and not BAR.match(line):
             return
         at = stamp(line, near) or stamp(time, near)
-        for one in tuple(self._open):
-            one.lines += 1
-            one.chars += len(line) + 1
-            one.said = one.said or line
+        for watch in tuple(self._open):
+            watch.lines += 1
+            watch.chars += len(line) + 1
+            watch.said = watch.said or line
             if at is not None:
-                one.until = max(at, one.until or at)
-            if one.chars >= CHARS:
-                self._open.remove(one)
+                watch.until = max(at, watch.until or at)
+            if watch.chars >= CHARS:
+                self._open.remove(watch)
 
 
 def process_of(origin: Origin) -> tuple[object, ...]:
-    """What the streams of one process have in common, output, errors and torch's own prefix."""
+    """Return the key that output, errors and torch's own prefix of a process share."""
     number = origin.local if origin.local is not None else origin.rank
     return number, origin.local is None, origin.node, origin.task, origin.group

@@ -1,4 +1,4 @@
-"""Ranks whose watchdogs gave up waiting in different operations under one number. Pure."""
+"""Ranks whose watchdogs timed out in different operations with one sequence number. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.diagnosis import Evidence
 from hangtop_core.logs.judging.judge import POINT_TO_POINT
-from hangtop_core.logs.judging.telling import verdict
+from hangtop_core.logs.judging.wording import verdict
 from hangtop_core.text.rank_sets import names
 
 if TYPE_CHECKING:
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from hangtop_core.model.file_log import Record
 
 UNNAMED = "?"
-"""The group of watchdogs before torch 2.2, which name none: there may be several."""
+"""The group of watchdogs before torch 2.2, which name none: there may be several groups."""
 
 
 SAME_SIZE = frozenset(
     {"ALLREDUCE", "REDUCE", "BROADCAST", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "ALLTOALL_BASE"}
 )
-"""Operations to which every rank gives as many elements, unless it gives their numbers apart."""
+"""Operations that take equally many elements from every rank, unless sizes are given separately."""
 
 Key = tuple[str, str]
-"""A group, and the number of an operation."""
+"""A group, and the sequence number of an operation."""
 Waits = dict[str, list[int]]
-"""Ranks by what they waited in."""
+"""Ranks by the operation that they waited in."""
 
 
 def of_mismatch(judged: Judged) -> list[Verdict]:
-    """Return the verdicts where ranks waited in different operations of a group, or sizes of one.
+    """Return verdicts where ranks waited in different operations or sizes under one number.
 
-    The fewest of them are to blame, unless these are half.
+    The smaller part is the culprit, unless it is half of the ranks.
     """
     ops: dict[Key, Waits] = defaultdict(lambda: defaultdict(list))
     sizes: dict[Key, Waits] = defaultdict(lambda: defaultdict(list))
@@ -44,14 +44,14 @@ def of_mismatch(judged: Judged) -> list[Verdict]:
         ops[key][op].append(rank)
         if fields["op"] in SAME_SIZE and "numel" in fields:
             sizes[key][f"{op} of {fields['numel']} elements"].append(rank)
-    found = [_of_ops(group, waits) for (group, _), waits in ops.items() if len(waits) > 1]
-    return found or [
+    verdicts = [_of_ops(group, waits) for (group, _), waits in ops.items() if len(waits) > 1]
+    return verdicts or [
         _of_sizes(group, waits) for (group, _), waits in sizes.items() if _differ(group, waits)
     ]
 
 
 def _waits(judged: Judged) -> Iterator[tuple[str, int, Mapping[str, str]]]:
-    """Yield the group, the rank, and what its watchdog said of the operation it waited in."""
+    """Yield the group, the rank, and the fields of the operation that it waited in."""
     records = [record for fold in judged.folds() for record in fold.members]
     groups = {
         (r.rank, r.fields.get("seq")): r.fields.get("desc") or r.fields.get("pg")
@@ -63,7 +63,7 @@ def _waits(judged: Judged) -> Iterator[tuple[str, int, Mapping[str, str]]]:
 
 
 def _first_of_each(records: Iterable[Record]) -> dict[int, Mapping[str, str]]:
-    """Return what each rank's watchdog has said first of an operation of all ranks of a group."""
+    """Return the first wait of each rank in an operation of all ranks of a group."""
     waits: dict[int, Mapping[str, str]] = {}
     for record in records:
         is_wait = record.code == "T1" and record.fields.keys() >= {"seq", "op"}
@@ -73,7 +73,7 @@ def _first_of_each(records: Iterable[Record]) -> dict[int, Mapping[str, str]]:
 
 
 def _differ(group: str, sizes: Waits) -> bool:
-    """Whether sizes differ, and not because they are of different groups."""
+    """Whether sizes differ within one group."""
     return len(sizes) > 1 if group != UNNAMED else len(sizes) == 2 and bool(_fewest(sizes))
 
 
@@ -90,7 +90,7 @@ def _of_sizes(group: str, sizes: Waits) -> Verdict:
 
 
 def _fewest(waits: Waits) -> list[int]:
-    """Return the ranks that waited in what the fewest did, none where these are half."""
+    """Return the ranks of the rarest wait, none if these are half of all."""
     fewest = min(waits.values(), key=len)
     return sorted(fewest) if len(fewest) * 2 < sum(map(len, waits.values())) else []
 

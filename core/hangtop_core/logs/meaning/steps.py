@@ -1,7 +1,7 @@
-"""What to do about causes that logs show, where nothing but the logs is at hand.
+"""Next steps for causes in logs, where nothing but the logs is available.
 
-What stands before a command, `HERE`, `FIRST` or `LIVE`, says where it is to be run: on the node of
-who is blamed, on that of rank 0, and, of hangtop, for a job that still hangs.
+The text before a command, `HERE`, `FIRST` or `LIVE`, names the place to run it: the node of the
+culprit, that of rank 0, or, for hangtop, a job that still hangs.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ HERE = "On that node"
 FIRST = "On the node of rank 0"
 LIVE = "While the job hangs, stacks, sockets and the kernel tell more"
 KILLS = (Sign.KERNEL_LOG, Sign.PIPE, "grep", "-i", *("-e", "oom", "-e", "killed", "-e", "segfault"))
-"""What the kernel says of processes that it has ended."""
+"""Kernel messages on processes that it has ended."""
 
 
-def _here(*words: Word) -> Command:
+def _on_node(*words: Word) -> Command:
     return Command("", words, HERE)
 
 
 _LIVE = Command("", ("hangtop", "diagnose"), LIVE)
-_KERNEL = _here(*KILLS, "-e", "xid")
+_KERNEL = _on_node(*KILLS, "-e", "xid")
 _LISTENS = Command("", ("ss", "-ltnp", "sport", "=", Sign.MASTER_SOCKET), FIRST)
 
 STEPS: dict[str, tuple[Step, ...]] = {
@@ -59,13 +59,13 @@ STEPS: dict[str, tuple[Step, ...]] = {
     ),
     "nccl-ib-error": (
         Advice("See whether the peer's process is alive, and why it died if not: that comes first"),
-        _here("ibstat", Sign.THEN, "grep", ".", Sign.PORTS_DOWN),
+        _on_node("ibstat", Sign.THEN, "grep", ".", Sign.PORTS_DOWN),
         Advice("The same on the node of the peer"),
         Advice("If links are lossy: NCCL_IB_TIMEOUT=22 NCCL_IB_RETRY_CNT=13"),
     ),
     "ib-port-down": (
-        _here("ibstat", Sign.THEN, "rdma", "link"),
-        _here(Sign.KERNEL_LOG, Sign.PIPE, "grep", "-i", "mlx5"),
+        _on_node("ibstat", Sign.THEN, "rdma", "link"),
+        _on_node(Sign.KERNEL_LOG, Sign.PIPE, "grep", "-i", "mlx5"),
     ),
     "wrong-interface": (
         Advice(
@@ -80,8 +80,8 @@ STEPS: dict[str, tuple[Step, ...]] = {
         ),
     ),
     "store-unreachable": (
-        _here("getent", "hosts", Sign.MASTER_ADDR),
-        _here("timeout", "5", "bash", "-c", Sign.CONNECT, Sign.AND, "echo", "connected"),
+        _on_node("getent", "hosts", Sign.MASTER_ADDR),
+        _on_node("timeout", "5", "bash", "-c", Sign.CONNECT, Sign.AND, "echo", "connected"),
         Advice("See whether rank 0 has started at all, and listens"),
         _LISTENS,
     ),
@@ -101,23 +101,23 @@ STEPS: dict[str, tuple[Step, ...]] = {
     ),
     "version-mismatch": (Advice("Use one environment on all nodes"),),
     "shm-too-small": (
-        _here("df", "-h", "/dev/shm"),  # noqa: S108 - a command for people
+        _on_node("df", "-h", "/dev/shm"),  # noqa: S108 - a command for people
         Advice("Containers: --shm-size=16g, or --ipc=host"),
         Advice("Or use fewer DataLoader workers"),
     ),
     "dataloader-worker-dead": (_KERNEL, Advice("Give the workers more memory, or start fewer")),
     "pin-memory-stuck": (_LIVE, Advice("Try pin_memory=False")),
     "gil-held": (_LIVE, Advice("To see which thread holds the GIL: hangtop dump --all-threads")),
-    "disk-full": (_here("df", "-h", Sign.THEN, "df", "-i"), Advice("Look at your quota, too")),
-    "gpu-xid": (_here("nvidia-smi", "-q"), Advice("Drain it if the GPU is lost")),
+    "disk-full": (_on_node("df", "-h", Sign.THEN, "df", "-i"), Advice("Look at your quota, too")),
+    "gpu-xid": (_on_node("nvidia-smi", "-q"), Advice("Drain it if the GPU is lost")),
     "gpu-ecc": (
-        _here("nvidia-smi", "-q", "-d", "ECC,ROW_REMAPPER"),
+        _on_node("nvidia-smi", "-q", "-d", "ECC,ROW_REMAPPER"),
         Advice("Reset the GPU, or have it replaced"),
     ),
-    "gpu-nvlink": (_here("nvidia-smi", "nvlink", "-e"),),
+    "gpu-nvlink": (_on_node("nvidia-smi", "nvlink", "-e"),),
     "io-wait": (
         Advice("Look at the server behind the path"),
-        _here(Sign.KERNEL_LOG, Sign.PIPE, "tail", "-n", "50"),
+        _on_node(Sign.KERNEL_LOG, Sign.PIPE, "tail", "-n", "50"),
     ),
     "node-unreachable": (Advice("See whether that node is up"),),
 }
@@ -134,12 +134,12 @@ NO_PATH: tuple[Step, ...] = (
         "RoCE"
     ),
 )
-"""Where both ends of a connection over InfiniBand say that the other does not answer."""
+"""For two ends of an InfiniBand connection that each report the other as not responding."""
 TOLD_TO_END: tuple[Step, ...] = (
     Advice("See who ended it: a limit of time, a preemption, scancel (sacct -j JOBID)"),
     Advice("With a limit of time: hangtop watch captures a hang before the job is ended"),
 )
-"""Where a launcher was told to end, or a scheduler ended the job."""
+"""For a launcher that got a signal, or a job that a scheduler ended."""
 
 NOT_ALIKE: tuple[Step, ...] = (
     Advice(
@@ -147,13 +147,13 @@ NOT_ALIKE: tuple[Step, ...] = (
     ),
     Advice("Where all issued the same, compare NCCL_* of all ranks, as NCCL_PROTO and NCCL_ALGO"),
 )
-"""Where NCCL has got what does not fit, beside those of `mismatched-size`."""
+"""For data of an unexpected size in NCCL, beside the steps of `mismatched-size`."""
 GONE: tuple[Step, ...] = (
     Advice("See how that rank ended, which the log of its launcher or scheduler tells"),
     _KERNEL,
     Advice("Look for os._exit in the program: who leaves by it prints nothing"),
 )
-"""Where a rank was lost that has printed nothing."""
+"""For a lost rank that printed nothing."""
 
 _BARRIER = Advice(
     "Where it hangs, on the next run: torch.distributed.monitored_barrier() of a gloo group names "
@@ -164,21 +164,21 @@ UNTOLD: tuple[Step, ...] = (
     Advice("Start it by `hangtop run -- COMMAND`: recorder dumps then tell how far each rank was"),
     _BARRIER,
 )
-"""Where ranks have waited in vain, and nothing tells for whom."""
+"""For a timeout whose missing ranks are unknown."""
 UNTOLD_FEW: tuple[Step, ...] = (
     Advice("Give the logs of all ranks and nodes: who has not waited may be the one to look at"),
     *UNTOLD,
 )
-"""The same where most ranks have no line."""
+"""For such a timeout where most ranks have no line."""
 
 FINISHED: tuple[Step, ...] = (
     Advice("Read where that rank left its last loop: it did a step or a collective less"),
     Advice("Where ranks have unequal data: torch.distributed.algorithms.join, or drop_last=True"),
 )
-"""Where a rank finished and others still waited for it."""
+"""For a rank that finished while others still waited for it."""
 BY_TEXT: dict[str, Step] = {
     shown(step).text: step
     for steps in (*STEPS.values(), NO_PATH, TOLD_TO_END, NOT_ALIKE, GONE, UNTOLD_FEW)
     for step in steps
 }
-"""All steps by how a verdict on logs shows them."""
+"""All steps by their text in a verdict on logs."""

@@ -1,1 +1,1 @@
-"""Lines of logs: prefixes, records, tracebacks, and whose they are."""
+"""Lines of logs: prefixes, records, tracebacks, and their ranks."""

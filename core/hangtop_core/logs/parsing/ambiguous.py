@@ -1,4 +1,4 @@
-"""Why it cannot be told who has printed some lines, and how the next run can tell. Pure."""
+"""Reasons why lines belong to no known rank, and remedies for the next run. Pure."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ EXPANDED = (
 
 
 class Ambiguity(Struct, frozen=True):
-    """Lines of which it cannot be told who has printed them."""
+    """Lines that belong to no known rank."""
 
     code: str
     """`mixed-tracebacks`, `shared-label` or `run-together`."""
     text: str
     steps: tuple[str, ...]
-    """How the next run can tell them apart."""
+    """Remedies for the next run."""
 
 
 def ambiguities(
     records: Sequence[Record], shared: Collection[Key], files: Sequence[FileLog]
 ) -> tuple[Ambiguity, ...]:
-    """All that there are.
+    """Return all ambiguities.
 
     Args:
         records: all of them, each with its rank.
-        shared: labels under which several nodes print, and nothing else tells these apart.
-        files: what was read of each.
+        shared: labels under which several indistinguishable nodes print.
+        files: the parsed files.
     """
     return (*_shared(shared, files), *_run_together(files), *_mixed(records))
 
 
 def _shared(shared: Collection[Key], files: Sequence[FileLog]) -> Iterator[Ambiguity]:
     places = _labelled_places(files)
-    # Where only one node prints, its label is not looked at.
+    # If only one node prints, its label does not matter.
     alike = {node for node, _ in shared if node} or (set(places) if shared else set())
     several = {label for label, keys in places.items() if len(keys) > 1}
     for label in sorted(alike | several):
@@ -74,8 +74,8 @@ def _labelled_places(files: Sequence[FileLog]) -> dict[str, set[Key]]:
 
 
 def _run_together(files: Sequence[FileLog]) -> Iterator[Ambiguity]:
-    """Labels that may be a name with a local rank, or a longer local rank: see `roles`."""
-    origins = (stream.origin for one in files for stream in one.streams)
+    """Yield labels that may be a name with a local rank, or a longer local rank: see `roles`."""
+    origins = (stream.origin for file in files for stream in file.streams)
     labels = sorted({o.node for o in origins if o.node and o.local is None and o.group == o.node})
     if labels:
         text = f"Labels such as [{clean(labels[0], 60)}]: do not tell where the name ends"

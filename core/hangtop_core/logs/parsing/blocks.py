@@ -1,6 +1,6 @@
-"""Things of several lines: tracebacks, crashes that Python reports, torchrun's summary.
+"""Messages of several lines: tracebacks, crashes that Python reports, torchrun's summary.
 
-A block takes lines of one stream until one does not belong to it any more.
+A block takes lines of one stream until a line does not belong to it.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from hangtop_core.model.file_log import Call, Part, Record
 from hangtop_core.text.clean import clean
 
 MAX_LINES = 2000
-"""Lines after which a block ends, whatever comes."""
+"""Maximum number of lines of a block."""
 MAX_CHARS = 1 << 20
-"""The same in characters: lines may be long, and streams many."""
+"""Maximum number of characters of a block: lines may be long, and streams many."""
 MAX_CRASH_LINES = 11_000
-"""The same for what faulthandler prints: it has up to 100 threads of 100 frames."""
+"""Maximum number of lines of faulthandler: up to 100 threads of 100 frames."""
 MAX_BLANKS = 3
 MAX_CALLS = 200
-"""Frames of a traceback that are kept."""
+"""Maximum number of frames of a traceback that are kept."""
 
 _THREAD = ("Thread 0x", "Current thread", "Extension modules:")
-"""How lines begin that end the frames of a thread in what faulthandler prints."""
+"""Beginnings of lines that end the frames of a thread in faulthandler's output."""
 _FRAME = re.compile(
     r'\s*(?:\| *)?File "([^"\n]{1,1000})", line (\d{1,9})(?:, in|, in | in) ?(.{0,200})'
 )
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(?::\s|:$|$)")
-"""What ends frames that nothing says are a traceback: `print_stack` and loggers print such, too."""
+"""The end of frames without a traceback's header: `print_stack` and loggers print such, too."""
 HOW = (
     ("thread", re.compile(r"Exception in thread (?P<thread>.{1,60}?)(?: \(.*\))?:\s*$")),
     ("child", re.compile(r"Process (?P<process>[^:]{1,60}):\s*$")),
@@ -47,17 +47,17 @@ HOW = (
         re.compile(r".*?(?:(?:^|[\s\[|:(-])(?:ERROR|WARN(?:ING)?|CRITICAL|EXCEPTION)\b|Warning: )"),
     ),
 )
-"""Who prints a traceback, as the line before it tells: Python, that it has ended only a thread, or
-nothing at all, or a process of multiprocessing, which may be a rank or a child of one, or that it
-follows from the one before; torch.multiprocessing, that it has ended a process; a logger or a
-warning, after which any program can go on. Beside these `hook`: torch's own, for what ends the main
-thread."""
+"""The printer of a traceback, by the line before it. Python: it ended only a thread, or nothing, or
+a process of multiprocessing, which may be a rank or a child of one; or it is chained to the one
+before. torch.multiprocessing: it ended a process. A logger or a warning: any program can go on
+after these. One more value is `hook`: torch's own, for what ends the main thread."""
 _TELLS = re.compile(r"error|exception|fail|crash|warn|critical|caught", re.IGNORECASE)
-"""In a line that may be of who prints the traceback after it; others are of whoever."""
+"""Words in a line that may belong to the printer of the following traceback; other lines may be of
+any process."""
 FATAL = frozenset({"hook", "spawn"})
-"""Where a rank ends for sure."""
+"""Printers that only report a rank's certain end."""
 GOES_ON = frozenset({"thread", "ignored", "task"})
-"""Where no rank ends."""
+"""Printers of errors that end no rank."""
 
 _GOES_ON = (
     " ",
@@ -74,7 +74,7 @@ _GOES_ON = (
     "Device-side assert",
     "GPU ",
 )
-"""How lines begin that continue the message of an exception."""
+"""Beginnings of lines that continue the message of an exception."""
 
 
 class Block(Protocol):
@@ -83,11 +83,11 @@ class Block(Protocol):
     lines: list[str]
 
     def take(self, line: str) -> bool:
-        """Take the next line of the stream; False when it does not belong to this."""
+        """Take the next line of the stream; return False if it does not belong to this block."""
         ...
 
     def records(self) -> list[Record]:
-        """What it says, once it is over."""
+        """Return the records of the block, once it is over."""
         ...
 
 
@@ -97,15 +97,15 @@ class Traceback:
     def __init__(
         self, order: int, line: str, own: bool, before: str = "", cut: bool = False
     ) -> None:
-        """Begin with the line that says so.
+        """Begin with the traceback's first line.
 
         Args:
-            order: its number.
-            line: it.
+            order: number of the line.
+            line: the line.
             own: whether torch's hook has printed every line.
             before: the line before it.
-            cut: whether it is a frame, the lines before which are not here: then it says
-                something only if an error follows.
+            cut: whether it is a frame whose preceding lines are missing: then it counts only if an
+                error follows.
         """
         self.order = order
         self.lines: list[str] = []
@@ -115,23 +115,23 @@ class Traceback:
         self._cut = cut
         self._indent = 0
         self._width = 0
-        """Of its boxes."""
+        """Width of its boxes."""
         self._blanks = 0
         self._chars = len(line)
         self._link = ""
-        """What was said of how the next exception is chained to this one."""
+        """The sentence that chains the next exception to this one."""
         self._begin(line)
         self.lines.append(line)
 
     def _begin(self, line: str) -> None:
-        """Begin the frames of the first exception, or of one that is chained to it."""
+        """Begin the frames of the first exception, or of a chained one."""
         self.look = drawn.look_of(line)
         self._indent = drawn.indent_of(line)
         if self.look == "box":
             self._width = len(line.rstrip()) - self._indent
         self._inside = drawn.Inside(self.look, self.exceptions)
         self._until: int | None = None
-        """How many lines there are to the end of the first exception of a group."""
+        """Number of lines up to the end of the first exception of a group."""
         self.in_frames = True
 
     def take(self, line: str) -> bool:
@@ -157,7 +157,7 @@ class Traceback:
 
     def _frame(self, line: str, text: str) -> bool:
         if drawn.opens(text):
-            # Another one begins inside: two processes print here, and nothing tells them apart.
+            # Another traceback begins inside: two processes print here without prefixes.
             return False
         if text.startswith((" ", "\t")):
             self.lines.append(line)
@@ -175,7 +175,7 @@ class Traceback:
             return self._blanks < MAX_BLANKS
         chained = self._link in drawn.CHAINED
         link = f"{self._link} {text.strip()}".lstrip()
-        if any(one == link or one.startswith(f"{link} ") for one in drawn.CHAINED):
+        if any(sentence == link or sentence.startswith(f"{link} ") for sentence in drawn.CHAINED):
             self._link = link
         elif drawn.opens(text):
             if not chained and not text.startswith("Original "):
@@ -197,7 +197,7 @@ class Traceback:
         if self._blanks or BAR.match(text):
             return False
         if self.look == "box" and self._indent and text.startswith(" "):
-            return False  # what follows is moved by less
+            return False  # the next line is indented less
         return text.startswith(_GOES_ON) or self._is_wrapped(text)
 
     def _is_wrapped(self, text: str) -> bool:
@@ -206,13 +206,13 @@ class Traceback:
         return below and drawn.wraps(above, text, self._width)
 
     def records(self) -> list[Record]:
-        """One record, of the last exception and with what all of them say."""
+        """Return one record, of the last exception, with the content of all."""
         if self._cut and not self.exceptions:
             return []
-        said = self.exceptions[-1] if self.exceptions else "(its end is not here)"
-        part, cause, means, fields = _known(self.exceptions)
+        exception = self.exceptions[-1] if self.exceptions else "(its end is not here)"
+        part, cause, means, fields = _meaning(self.exceptions)
         if self._inside.first is not None:
-            said = self.exceptions[self._inside.first]
+            exception = self.exceptions[self._inside.first]
             group = next(filter(drawn.holds_others, self.exceptions), "")
             fields = {**fields, "group": clean(group, 200)}
         elif len(self.exceptions) > 1:
@@ -229,7 +229,7 @@ class Traceback:
             Record(
                 code if launcher else "traceback",
                 part,
-                clean(said.partition("\n")[0], 400),
+                clean(exception.partition("\n")[0], 400),
                 0,
                 self.order,
                 means=means,
@@ -242,7 +242,7 @@ class Traceback:
         ]
 
     def _calls(self) -> tuple[Call, ...]:
-        """Its frames; of a group those of its first exception."""
+        """Return the frames; for a group those of its first exception."""
         lines = self.lines[: self._until]
         if self.look == "box":
             return tuple(islice(drawn.frames(lines, self._indent), MAX_CALLS))
@@ -250,9 +250,9 @@ class Traceback:
 
 
 class Crash:
-    """What faulthandler prints: `Fatal Python error`, and where every thread was.
+    """The output of faulthandler: `Fatal Python error`, and the stack of every thread.
 
-    The newest thread is printed first, and the one that has crashed under `Current thread`.
+    The newest thread is printed first, and the crashed one under `Current thread`.
     """
 
     def __init__(self, order: int, line: str) -> None:
@@ -271,9 +271,9 @@ class Crash:
         return True
 
     def records(self) -> list[Record]:
-        """One record."""
-        found = recognise(self.lines[0])
-        row, fields = found if found is not None else (None, {})
+        """Return one record."""
+        match = recognise(self.lines[0])
+        row, fields = match if match is not None else (None, {})
         calls = _calls(self._crashed(), backwards=True)
         return [
             Record(
@@ -291,7 +291,7 @@ class Crash:
         ]
 
     def _crashed(self) -> list[str]:
-        """The lines of the thread that has crashed; all where none is called so."""
+        """Return the lines of the crashed thread; all lines if none is marked so."""
         lines = self.lines
         begin = next((at for at, line in enumerate(lines) if line.startswith("Current thread")), -1)
         if begin < 0:
@@ -302,10 +302,10 @@ class Crash:
 
 
 class Summary:
-    """What torchrun says at the end: every rank that failed, and the one it saw first.
+    """torchrun's final report: every failed rank, and the first one.
 
     Source: ChildFailedError.format_msg of torch/distributed/elastic/multiprocessing/errors, whose
-    first is the one that failed first by the clock, with no regard to why.
+    first failure is the first by the clock, whatever its cause.
     """
 
     _KEY = re.compile(r"\s+(time|host|rank|exitcode)\s*: (.*)")
@@ -319,7 +319,7 @@ class Summary:
         self._near = near
 
     def take(self, line: str) -> bool:
-        """Take the next line; one of equal signs is the last."""
+        """Take the next line; a line of equal signs is the last."""
         self._chars += len(line)
         full = len(self.lines) >= MAX_LINES or self._chars > MAX_CHARS
         if full or self.lines[-1].startswith("====="):
@@ -328,15 +328,15 @@ class Summary:
         return True
 
     def records(self) -> list[Record]:
-        """One record for every rank that it names."""
+        """Return one record for every rank that it names."""
         entries: list[dict[str, str]] = []
         for line in self.lines:
             if re.match(r"\[\d+\]:", line.strip()):
                 entries.append({})
-            found = self._KEY.match(line)
-            if found and entries:
-                entries[-1].setdefault(found[1], found[2].strip())
-        return [one for one in map(self._record, entries) if one is not None]
+            match = self._KEY.match(line)
+            if match and entries:
+                entries[-1].setdefault(match[1], match[2].strip())
+        return [record for record in map(self._record, entries) if record is not None]
 
     def _record(self, entry: dict[str, str]) -> Record | None:
         rank = self._RANK.match(entry.get("rank", ""))
@@ -369,8 +369,8 @@ class Summary:
         )
 
 
-def _known(exceptions: list[str]) -> tuple[Part, str | None, str, dict[str, str]]:
-    """Return the part, the cause and the meaning of what exceptions say, and its fields."""
+def _meaning(exceptions: list[str]) -> tuple[Part, str | None, str, dict[str, str]]:
+    """Return the part, the cause and the meaning of exceptions, and their fields."""
     match = recognise("\n".join(exceptions))
     if match is None or match[0].code == "E":
         return "root", None, "", {}
@@ -379,15 +379,15 @@ def _known(exceptions: list[str]) -> tuple[Part, str | None, str, dict[str, str]
 
 
 def _how(own: bool, before: str) -> tuple[str, dict[str, str]]:
-    """Who prints a traceback, and what the line before it names."""
+    """Return the printer of a traceback, and what the line before it names."""
     for how, pattern in HOW[:1] if own else HOW:
-        found = pattern.match(before[:400])
-        if found is not None:
-            return how, found.groupdict()
+        match = pattern.match(before[:400])
+        if match is not None:
+            return how, match.groupdict()
     return "hook" if own else "", {}
 
 
 def _calls(lines: list[str], backwards: bool) -> tuple[Call, ...]:
-    found = [match for match in map(_FRAME.match, lines) if match is not None]
-    calls = [Call(clean(m[1], 400), int(m[2]), clean(m[3], 120)) for m in found[:MAX_CALLS]]
+    matches = [match for match in map(_FRAME.match, lines) if match is not None]
+    calls = [Call(clean(m[1], 400), int(m[2]), clean(m[3], 120)) for m in matches[:MAX_CALLS]]
     return tuple(reversed(calls)) if backwards else tuple(calls)

@@ -1,8 +1,8 @@
-"""Text of one log file in, records out: streams told apart, tracebacks put together.
+"""Parse the text of one log file into records: separate its streams, join its tracebacks.
 
-A file may hold what many ranks have printed, line by line mixed. Every stream (who printed it, by
-`prefix`) is read on its own, so a traceback comes out whole however its lines were mixed with
-those of others. What has no prefix cannot be told apart.
+A file may hold lines of many ranks, mixed line by line. Every stream (lines of one origin, by
+`prefix`) is parsed separately, so a traceback is whole however its lines were mixed with those of
+others. Lines without a prefix cannot be separated.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from hangtop_core.logs.meaning.known import Known
 
 MAX_RECORDS = 4000
-"""Records of one file; whatever repeats counts once."""
+"""Maximum number of records of one file; repetitions count once."""
 MAX_STREAMS = 20_000
 MAX_LINE = 65_536
 RECENT = 64
-"""Lines before one without a time in which a time is looked for."""
+"""Number of preceding lines that are searched for a time."""
 SAMPLE = 1 << 18
-"""Characters at the beginning of what is read that tell which prefixes a file has."""
+"""Characters at the beginning of the text that determine a file's prefixes."""
 
 _NCCL = re.compile(
     r"(?:^|\s)(?P<host>[\w.-]{1,100}):(?P<pid>\d{1,9}):\d{1,9} (?:\[\w+\] )?"
@@ -48,23 +48,23 @@ _NCCL = re.compile(
 
 
 class Line(NamedTuple):
-    """One line, and who printed it."""
+    """A line and its origin."""
 
     origin: Origin
     text: str
     time: str = ""
-    """What a tool has put before it."""
+    """The time that a tool has put before it."""
     head: str = ""
     """Its prefixes, as printed."""
 
     @property
     def whole(self) -> str:
-        """The line as printed."""
+        """Return the line as printed."""
         return f"{self.head}{self.text}"
 
 
 class _Stream:
-    """What one origin prints, as far as it is not over."""
+    """The lines of one origin that are still open."""
 
     __slots__ = (
         "aborts", "before", "began", "block", "count", "last", "life", "order", "origin", "seen",
@@ -76,7 +76,7 @@ class _Stream:
         self.life = life
         """Shared with the other streams of its process."""
         self.watch: Watch | None = None
-        """What comes after the block has begun."""
+        """Lines that follow the beginning of the block."""
         self.before = ""
         self.block: Block | None = None
         self.began: tuple[float | None, bool] = (None, False)
@@ -84,22 +84,22 @@ class _Stream:
         self.count = 0
         self.last = ""
         self.order = 0
-        """Which line of the file the last one is."""
+        """Number of the last line in the file."""
         self.timed = ""
-        """The last line that tells a time, or what a tool put before it."""
+        """The last line with a time, or the time that a tool put before it."""
         self.aborts = Aborts()
         self.seen: dict[tuple[str, str], int] = {}
-        """Index into the records, by code and what is kept apart."""
+        """Index into the records, by code and distinguishing fields."""
 
     def see(self, line: str, row: int, time: str) -> None:
-        """Note a line, and ``time``, what a tool put before it."""
+        """Note a line, and ``time``, which a tool put before it."""
         self.before, self.last, self.order = self.last, line, row
         if time or is_timed(line):
             self.timed = time or line[:SEARCHED]
 
 
 class _Recent:
-    """A line that may tell when those after it were printed; its time is looked for once."""
+    """A line that may date those after it; its time is parsed once."""
 
     __slots__ = ("_at", "_text", "origin")
 
@@ -109,14 +109,14 @@ class _Recent:
         self._at: float | None = None
 
     def at(self, near: float) -> float | None:
-        """When it was printed, where it says so."""
+        """Return when the line was printed, if it says so."""
         if self._text is not None:
             self._at, self._text = stamp(self._text, near), None
         return self._at
 
 
 class Parser:
-    """Reads one file. Give it the text in order, in pieces of any size."""
+    """Parse one file. Feed it the text in order, in pieces of any size."""
 
     def __init__(
         self,
@@ -128,52 +128,53 @@ class Parser:
 
         Args:
             number: of the file, for its records.
-            near: a time not long after its last line, such as its time of change.
-            keep: gets every line.
+            near: a time shortly after its last line, such as its time of change.
+            keep: receives every line.
         """
         self.number = number
         self.near = near
         self.records: list[Record] = []
         self.lines = 0
         self._ends = 0
-        """Ends of lines so far."""
+        """Number of line ends so far."""
         self._row = 0
-        """Which line this one is, or is a piece of."""
+        """Number of the current line."""
         self.left_out = 0
-        """Records beyond `MAX_RECORDS`."""
+        """Number of records beyond `MAX_RECORDS`."""
         self._keep = keep
         self._prefixes: Prefixes | None = None
-        """Told from the first text."""
+        """Determined from the first text."""
         self._words: OwnWords | None = None
-        """Of lines whose prefixes tell no rank, where words do; told from it, too."""
+        """Words that name the rank in lines without such a prefix; determined from the first text,
+        too."""
         self._streams: dict[Origin, _Stream] = {}
         self._lives: dict[object, Life] = {}
         self._watches: dict[int, Watch] = {}
         """By index of the record."""
         self._unprefixed = Unprefixed()
-        self._rest = ""
+        self._remainder = ""
         self._recent: deque[_Recent] = deque(maxlen=RECENT)
 
     def feed(self, text: str) -> None:
-        """Take the next piece; a last line without an end waits for the next one."""
-        text = self._rest + text
+        """Take the next piece; a last line without an end waits for the next piece."""
+        text = self._remainder + text
         cut = max(text.rfind("\n"), text.rfind("\r", 0, len(text) - 1)) + 1
         if cut == 0 and len(text) < MAX_LINE:
-            self._rest = text
+            self._remainder = text
             return
         cut = cut or len(text)
-        self._rest = text[cut:]
+        self._remainder = text[cut:]
         self._take(text[:cut])
 
     def finish(self) -> None:
-        """Take what is left: after the last piece, or before a gap."""
-        rest, self._rest = self._rest, ""
-        if rest:
-            self._take(rest)
+        """Parse the remaining text: after the last piece, or before a gap."""
+        remainder, self._remainder = self._remainder, ""
+        if remainder:
+            self._take(remainder)
         self.settle()
 
     def settle(self) -> None:
-        """Take blocks that seem whole for whole: for a file that grows, and has stopped to."""
+        """Close the open blocks of a growing file once it has paused."""
         for stream in self._streams.values():
             self._close(stream)
 
@@ -186,19 +187,19 @@ class Parser:
         left: tuple[tuple[int, int], ...] = (),
         whole: bool = True,
     ) -> FileLog:
-        """What was made of the file.
+        """Return the parsed file.
 
         Args:
             path: of the file.
-            place: who has printed it, as its name tells.
+            place: the rank and node by its name.
             size: in bytes.
             changed: when it was last written to.
             left: the byte ranges that were neither read nor searched.
-            whole: whether every line was given to this.
+            whole: whether every line was fed.
         """
         streams = [self._stream_of(stream) for stream in self._streams.values()]
-        said = self._words.ranks if self._words is not None else {}
-        for rank, (count, line, order) in said.items():
+        named = self._words.ranks if self._words is not None else {}
+        for rank, (count, line, order) in named.items():
             at = stamp(line, self.near)
             streams.append(Stream(Origin(said=rank), count, clean(line, 300), at, at, order))
         explained = {stream.aborts.explained for stream in self._streams.values()}
@@ -266,7 +267,7 @@ class Parser:
         return self._prefixes
 
     def _is_of_block(self, block: Block, stream: _Stream, line: str) -> bool:
-        """Whether a line goes on with a block, which else is closed."""
+        """Whether a line continues a block; otherwise close the block."""
         if block.take(line):
             return True
         self._close(stream)
@@ -274,7 +275,7 @@ class Parser:
 
     def _stream(self, origin: Origin) -> _Stream:
         if len(self._streams) >= MAX_STREAMS:
-            # Whoever makes up origins does not get more memory for it.
+            # Forged origins get no more memory.
             return next(iter(self._streams.values()))
         life = self._lives.setdefault(process_of(origin), Life())
         stream = self._streams[origin] = _Stream(origin, life)
@@ -286,9 +287,9 @@ class Parser:
             stream.began = self._time(stream.origin, line)
             stream.watch = stream.life.watch()
             return
-        found = recognise(line)
-        if found is not None:
-            row, fields = found
+        match = recognise(line)
+        if match is not None:
+            row, fields = match
             at = self._note(stream, self._of_line(stream, row, fields, line), row.kept)
             if at is not None:
                 stream.aborts.take(self.records[at], at, line)
@@ -296,11 +297,11 @@ class Parser:
     def _block(self, stream: _Stream, line: str) -> Block | None:
         own = stream.origin.own
         if drawn.opens(line):
-            one = Traceback(self._row, line, own, stream.before)
-            return one if own else Tangle(one)
+            traceback = Traceback(self._row, line, own, stream.before)
+            return traceback if own else Tangle(traceback)
         if line.startswith(FRAME) and ", in " in line:
-            one = Traceback(self._row, line, own, cut=True)
-            return one if own else Tangle(one)
+            traceback = Traceback(self._row, line, own, cut=True)
+            return traceback if own else Tangle(traceback)
         if begins(line):
             error = AsyncError(self._row, line)
             self._unprefixed.began(stream.origin, error)
@@ -343,12 +344,12 @@ class Parser:
         stream.watch = None
 
     def _note(self, stream: _Stream, record: Record, apart: str = "") -> int | None:
-        """Add a record; what this stream has said before only counts, and its last is kept.
+        """Add a record; a repetition in this stream only counts, and its last time is kept.
 
-        Returns its index, None where there are too many.
+        Returns its index, None beyond `MAX_RECORDS`.
         """
         by = record.fields.get(apart, "") if apart else "".join(record.shape)
-        # One stream may tell of several ranks: a launcher's, or NCCL's lines without a prefix.
+        # One stream may name several ranks: a launcher's, or NCCL's lines without a prefix.
         about = [record.fields.get(name, "") for name in ("rank", "local", "named")]
         host = record.fields.get("host")
         about += [host, record.fields.get("pid", "")] if host is not None else []
@@ -376,7 +377,7 @@ class Parser:
         return at
 
     def _time(self, origin: Origin, line: str) -> tuple[float | None, bool]:
-        """When a line was printed: its own time, or that of a line before it."""
+        """Return when a line was printed, and whether the line itself has that time."""
         at = stamp(line, self.near)
         if at is None and self._prefixes is not None:
             at = stamp(self._prefixes.time, self.near)
@@ -392,5 +393,5 @@ class Parser:
 
 
 def _hot(text: str) -> list[str]:
-    """The needles that a text holds at all: few, so lines are only searched for those."""
+    """Return the few needles that a text contains: lines are searched only for these."""
     return [needle for needle in (drawn.TITLE, *NEEDLES) if needle in text]

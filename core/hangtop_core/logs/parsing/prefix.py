@@ -1,6 +1,6 @@
-"""Who has printed a line: the prefixes that launchers and tools put before what ranks print.
+"""The origin of a line, by the prefixes that launchers and tools put before the lines of ranks.
 
-Told apart, also nested in one another:
+Known prefixes, also nested in one another:
 
 * torchrun --tee: `[default0]:`, `[trainer1]:`, `[node-1:0]:` (--role "$(hostname -s):"), and
   templates with rank and local rank, `[default3/1]:` (torch/distributed/elastic/multiprocessing)
@@ -19,7 +19,7 @@ Told apart, also nested in one another:
   be a 0, which is a local rank but no line of a module (`[trainer:98]`), or a traceback right
   behind.
 
-The label furthest to the left is of who is nearest to the reader, and so cannot be text of a rank:
+The label furthest to the left was added last, and so cannot be text of a rank:
 `n1: [head:0]:` is of node n1, and `[rank1]: [rank0]: ` is rank 1, which quotes rank 0.
 """
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 SAMPLE_LINES = 4000
 SHARE = 0.8
-"""Part of a file's lines that must begin with a label or a node before that is taken for one."""
+"""Share of a file's lines that must begin with a label or a node for it to count as one."""
 NESTED = 6
 MAX_HEADS = 20_000
-"""Prefixes that are remembered with what they say: one with a time differs each second."""
+"""Maximum number of prefixes in the cache: a prefix with a time differs each second."""
 MAX_ROLES = 2000
 
 _DATE = r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
@@ -50,7 +50,7 @@ _MPI = (
 )
 _CLOCK = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.%s(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?"
 _NANO, _ANY = _CLOCK % r"\d{7,9}", _CLOCK % r"\d{1,9}"
-"""Go prints nanoseconds, and may leave out zeros at their end. Programs seldom do."""
+"""Go prints nanoseconds, possibly without trailing zeros. Programs seldom do."""
 _TIME = re.compile(rf"(?:{_ANY})|{_DATE}")
 _POD = r"\[pod/[^\]\s/]{1,260}/[^\]\s]{1,260}\] "
 _RAY = r"\((?:[^()=\n]{1,80} )?pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) "
@@ -59,7 +59,7 @@ _SHORT = r"\[\d{1,6}:\d{1,4}\]:"
 _BARE = r"\[(?=[\w-]*[A-Za-z])[\w-]{1,100}:\d{1,2}\](?!:)"
 _SHORT_BARE = r"\[\d{1,6}:(?:0|[1-9]\d?)\](?!:)"
 _OF_TRACEBACK = r'(?:\[rank\d{1,7}\]:|Traceback \(most recent|  File ")'
-"""What stands right behind a label of torchrun, and behind no clock, step or line of a module."""
+"""Text right behind a label of torchrun, and behind no clock, step or line of a module."""
 _LABEL = r"[ ]{0,6}\d{1,7}: "
 _BRACKETED = r"\[\d{1,7}\] "
 _HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,120}): ")
@@ -73,7 +73,7 @@ _TOOLS = (
     r"^\[(?=[a-z0-9.-]*-)(?=[a-z0-9.-]*\d)[a-z][a-z0-9.-]{1,253}(?: [a-z0-9-]{1,63})?\] ",
     r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,253} [\w.@-]{1,100}\[\d{1,9}\]: ",
 )
-"""What tools write that print for several containers or hosts, at the beginning of a line."""
+"""Prefixes of tools that print for several containers or hosts, at the beginning of a line."""
 _TOOL_PARTS = re.compile(
     r"(?:[A-Z][a-z]{2} [ \d]\d \S+ |[a-z0-9-]+/|\[)?(?P<node>[\w.@-]+)(?P<unit>(?: ?[\w.@[-]+)?)"
 )
@@ -97,28 +97,28 @@ _NO_HOST = re.compile(
     r"|.*(?:error|exception|warning|interrupt)|https?|file|time|host|step|epoch|loss|rank\d*)"
 )
 _GLUED = re.compile(r"(?<=[^\s\]:\[(])(?=\[rank\d{1,7}\]:)")
-"""Where a progress line without an end has torch's prefix behind it."""
+"""The position of torch's prefix behind a progress line without an end."""
 _QUOTE = re.compile(r"\[rank\d{1,7}\]: (?=\[rank)")
-"""In a line of torch's hook, which puts a blank behind its prefix, that begins with another one."""
+"""A line of torch's hook, which puts a blank behind its prefix, that begins with another prefix."""
 _TAGS = re.compile(r"(\[\d{1,9},\d{1,9}\]<std(?:out|err)>:)")
-"""mpirun tags whatever it reads at once, which may be a part of a line."""
+"""mpirun tags everything it reads at once, which may be a part of a line."""
 _COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\n\x07\x1b]{0,4000}(?:\x07|\x1b\\)")
 
 
 class Prefixes:
-    """Takes the prefixes off the lines of one file."""
+    """Strip the prefixes off the lines of one file."""
 
     def __init__(self, sample: str = "") -> None:
-        # A launcher writes one before a line, and not again at each turn of a progress bar in it.
+        # A launcher writes one prefix per line, not one per turn of a progress bar.
         rows = sample.replace("\r\n", "\n").split("\n", SAMPLE_LINES)[:SAMPLE_LINES]
         lines = [row for row in rows if row.strip()]
         self.roles = Roles(lines)
         self.hosts = _hosts(lines)
-        self.labels = _most(lines, _LABEL)
+        self.labels = _nearly_all(lines, _LABEL)
         self.time = ""
-        """What a tool has put before the line that was taken last."""
+        """The time that a tool put before the last line."""
         self.head = ""
-        """All prefixes of that line."""
+        """All prefixes of the last line."""
         self._timed = _TIME.search(sample) is not None
         kinds = _FIXED
         if re.search(_NANO, sample):
@@ -126,7 +126,7 @@ class Prefixes:
         pods = _pods(lines)
         if pods:
             kinds += "|(?:" + "|".join(map(re.escape, sorted(pods))) + ") "
-        kinds += "".join(f"|{tool}" for tool in _TOOLS if _most(lines, tool))
+        kinds += "".join(f"|{tool}" for tool in _TOOLS if _nearly_all(lines, tool))
         if _are_short(lines):
             kinds += f"|{_SHORT}"
         if _are_bare(lines):
@@ -141,12 +141,12 @@ class Prefixes:
             kinds += "|(?:" + "|".join(map(re.escape, sorted(self.hosts))) + "): "
         self._glued = _glued(lines)
         self._match = re.compile(rf"(?:{kinds}){{0,{NESTED}}}").match
-        self._known: dict[str, Origin] = {}
+        self._origins: dict[str, Origin] = {}
 
     def take(self, line: str) -> tuple[Origin, str]:
-        """Return who printed a line, and the line without its prefixes."""
-        found = self._match(line)
-        head = found[0] if found else ""
+        """Return the origin of a line, and the line without its prefixes."""
+        match = self._match(line)
+        head = match[0] if match else ""
         quote = _QUOTE.search(head)
         if quote is not None:
             head = head[: quote.end()]
@@ -155,19 +155,18 @@ class Prefixes:
             at = _TIME.search(head)
             self.time = at[0] if at is not None else ""
             key = _TIME.sub("", head) if at is not None else head
-        origin = self._known.get(key)
+        origin = self._origins.get(key)
         if origin is None:
-            if len(self._known) >= MAX_HEADS:
-                self._known.clear()
-            origin = self._known[key] = _origin(key, self.roles)
+            if len(self._origins) >= MAX_HEADS:
+                self._origins.clear()
+            origin = self._origins[key] = _origin(key, self.roles)
         return origin, line[len(head) :]
 
     def split(self, text: str) -> Iterator[tuple[int, str]]:
-        """Lines of a text as `split`, each with the number of line ends before it.
+        """Yield the lines of a text as `split` does, each with the number of line ends before it.
 
-        Where a line goes on with a prefix of torchrun, one begins: its --tee prints what a progress
-        bar has written without the end of a line, and then the prefix of the next line, be it of
-        another rank.
+        A prefix of torchrun within a line begins a new line: its --tee prints a progress bar
+        without the end of a line, and then the prefix of the next line, possibly of another rank.
         """
         glued = self._glued
         for number, row in enumerate(text.replace("\r\n", "\n").split("\n")):
@@ -190,13 +189,13 @@ def without_colours(text: str) -> str:
 
 
 def split(text: str) -> Iterator[str]:
-    """Lines of a text; a carriage return ends one, too, and `[rank3]:` in its middle begins one."""
+    """Yield the lines of a text; a carriage return and `[rank3]:` in the middle begin one, too."""
     for row in text.replace("\r\n", "\n").split("\n"):
         yield from _pieces(row, _FIXED_HEAD)
 
 
 def _pieces(row: str, head: Callable[[str], re.Match[str] | None]) -> Iterable[str]:
-    """Lines of a row; what stands behind a progress bar has the prefixes of the row, too."""
+    """Return the lines of a row; text behind a progress bar has the prefixes of the row, too."""
     if "]<std" in row:
         return [line for part in _by_tag(row) for line in _by_one(part, head)]
     return _by_one(row, head)
@@ -205,42 +204,42 @@ def _pieces(row: str, head: Callable[[str], re.Match[str] | None]) -> Iterable[s
 def _by_one(row: str, head: Callable[[str], re.Match[str] | None]) -> Iterable[str]:
     if "\r" not in row and ("[rank" not in row or row.startswith("[rank")):
         return (row,)
-    found = head(row)
-    before = found[0] if found else ""
+    match = head(row)
+    before = match[0] if match else ""
     texts = row[len(before) :].split("\r")
     pieces = [piece for text in texts if text for piece in _GLUED.split(text)]
     return [before + piece for piece in pieces] or (before,)
 
 
 def _by_tag(line: str) -> list[str]:
-    """Lines of one on which mpirun has put pieces of several ranks, or several of one."""
+    """Return the lines of a row in which mpirun has joined pieces of one or several ranks."""
     first, *parts = _TAGS.split(line)
     if len(parts) <= 2:
         return [line]
     pieces: dict[str, list[str]] = {"": [first]} if first else {}
     for tag, text in zip(parts[::2], parts[1::2], strict=True):
         pieces.setdefault(tag, []).append(text)
-    return [tag + "".join(some) for tag, some in pieces.items()]
+    return [tag + "".join(texts) for tag, texts in pieces.items()]
 
 
 def _origin(head: str, roles: Roles) -> Origin:
-    """Read a run of prefixes; what stands further right is nearer to the rank."""
+    """Parse a run of prefixes; those further right are nearer to the rank."""
     origin = Origin()
     at = 0
     while at < len(head):
-        found = _PARTS.match(head, at)
-        if found is None or not found[0]:
+        match = _PARTS.match(head, at)
+        if match is None or not match[0]:
             break
-        at = found.end()
-        origin = origin._replace(**_fields(found.lastgroup or "", found[0], origin, roles))
+        at = match.end()
+        origin = origin._replace(**_fields(match.lastgroup or "", match[0], origin, roles))
     return origin
 
 
 def _fields(kind: str, text: str, origin: Origin, roles: Roles) -> dict[str, Any]:
     if kind == "mpi":
-        found = _MPI_PARTS.search(text)
-        rank = found[2] if found else None
-        std = f"std{found[3]}" if found else None
+        match = _MPI_PARTS.search(text)
+        rank = match[2] if match else None
+        std = f"std{match[3]}" if match else None
         return {"rank": int(rank) if rank else origin.rank, "std": std}
     if kind == "pod":
         return {"node": text[5:].partition("/")[0], "group": text.strip()}
@@ -260,10 +259,10 @@ def _fields(kind: str, text: str, origin: Origin, roles: Roles) -> dict[str, Any
 
 
 def _role(text: str, origin: Origin, roles: Roles) -> dict[str, Any]:
-    found = _ROLE_PARTS.match(text)
-    if found is None:
+    match = _ROLE_PARTS.match(text)
+    if match is None:
         return {}
-    role, number, local = found[1], int(found[2]), found[3]
+    role, number, local = match[1], int(match[2]), match[3]
     if role == "rank" and local is None:
         return {"rank": number, "own": True, "label": origin.label if origin.own else origin.rank}
     if local is not None:
@@ -271,19 +270,19 @@ def _role(text: str, origin: Origin, roles: Roles) -> dict[str, Any]:
     # A role that ends in a colon is a node's name: --role "$(hostname -s):".
     if role.endswith(":") and len(role) > 1:
         return {"local": number, "node": origin.node or role[:-1], "group": role}
-    split = roles.split(role, found[2])
+    split = roles.split(role, match[2])
     return {"local": split.local, "node": origin.node or split.node, "group": split.role}
 
 
 def _hosts(lines: Iterable[str]) -> frozenset[str]:
-    """The words that nearly all lines begin with, followed by a colon and a blank: pdsh's nodes."""
+    """Return pdsh's nodes: the words before a colon and a blank that begin nearly all lines."""
     words: Counter[str] = Counter()
     total = 0
     for line in lines:
         total += 1
-        found = _HOST.match(line)
-        if found and not found[1].isdigit() and not _NO_HOST.fullmatch(found[1]):
-            words[found[1]] += 1
+        match = _HOST.match(line)
+        if match and not match[1].isdigit() and not _NO_HOST.fullmatch(match[1]):
+            words[match[1]] += 1
     often = {word: count for word, count in words.items() if count > 1 or total < 5}
     if total < 2 or sum(often.values()) < SHARE * total:
         return frozenset()
@@ -291,27 +290,27 @@ def _hosts(lines: Iterable[str]) -> frozenset[str]:
 
 
 def _pods(lines: Sequence[str]) -> frozenset[str]:
-    """The pods and containers that nearly all lines begin with, as stern writes them."""
-    found = [match[1] for match in map(_STERN.match, lines) if match is not None]
-    often = {pair for pair, count in Counter(found).items() if count > 1}
-    some = sum(pair in often for pair in found)
-    return frozenset(often) if len(lines) > 2 and some >= SHARE * len(lines) else frozenset()
+    """Return the pods and containers that begin nearly all lines, as stern writes them."""
+    pairs = [match[1] for match in map(_STERN.match, lines) if match is not None]
+    often = {pair for pair, count in Counter(pairs).items() if count > 1}
+    repeated = sum(pair in often for pair in pairs)
+    return frozenset(often) if len(lines) > 2 and repeated >= SHARE * len(lines) else frozenset()
 
 
 def _glued(lines: Sequence[str]) -> re.Pattern[str] | None:
-    """Where a prefix of torchrun stands in the middle of a line, if lines have such prefixes."""
-    found = (_TEE.match(line) for line in lines)
-    roles = {match[1] for match in found if match is not None} - {"rank"}
+    """Return a pattern of torchrun's prefixes within lines, if lines have such prefixes."""
+    matches = (_TEE.match(line) for line in lines)
+    roles = {match[1] for match in matches if match is not None} - {"rank"}
     if not roles or len(roles) > MAX_ROLES:
         return None
-    some = "|".join(map(re.escape, sorted(roles)))
-    return re.compile(rf"(?<!\]:)(?<=\S)(?=\[(?:{some})\d{{1,7}}(?:/\d{{1,7}})?\]:)")
+    alternatives = "|".join(map(re.escape, sorted(roles)))
+    return re.compile(rf"(?<!\]:)(?<=\S)(?=\[(?:{alternatives})\d{{1,7}}(?:/\d{{1,7}})?\]:)")
 
 
 def _are_short(lines: Sequence[str]) -> bool:
-    """Whether lines begin with a node's digits and a rank; times go up from line to line.
+    """Whether lines begin with a node's digits and a rank; times would rise from line to line.
 
-    In a log with the reports of torchrun not nearly all lines do.
+    In a log with torchrun's reports not nearly all lines do.
     """
     if _has_traceback(lines, _SHORT):
         return True
@@ -320,32 +319,32 @@ def _are_short(lines: Sequence[str]) -> bool:
 
 
 def _are_bare(lines: Sequence[str]) -> bool:
-    """Whether lines begin with a node and a local rank, and no colon."""
+    """Whether lines begin with a node and a local rank, without a colon."""
     first = any(":0]" in line[:104] for line in lines)
-    return _has_traceback(lines, _BARE) or (first and _most(lines, _BARE))
+    return _has_traceback(lines, _BARE) or (first and _nearly_all(lines, _BARE))
 
 
 def _are_short_bare(lines: Sequence[str]) -> bool:
-    """Whether lines begin with a node's digits and a local rank, and no colon; see `_are_short`.
+    """Whether lines begin with a node's digits and a local rank, without a colon; see `_are_short`.
 
-    Local ranks begin at 0 and leave out none, and no blank follows them: clocks have more numbers.
+    Local ranks begin at 0 without gaps, and no blank follows them: clocks have more numbers.
     """
     if _has_traceback(lines, _SHORT_BARE):
         return True
     heads = _numbers(lines, _SHORT_BARE)
     local = {head[1] for head in heads}
     dense = local == set(range(len(local)))
-    return dense and heads != sorted(heads) and _most(lines, rf"{_SHORT_BARE}\S")
+    return dense and heads != sorted(heads) and _nearly_all(lines, rf"{_SHORT_BARE}\S")
 
 
 def _has_traceback(lines: Iterable[str], head: str) -> bool:
-    """Whether a traceback begins or goes on right behind a prefix."""
+    """Whether a traceback begins or continues right behind a prefix."""
     match = re.compile(head + _OF_TRACEBACK).match
     return any(match(line) is not None for line in lines)
 
 
 def _are_bracketed(lines: Sequence[str]) -> bool:
-    """Whether lines begin with a rank, the same ones to the end; steps go up, also of many."""
+    """Whether lines begin with a rank, from the same set to the end; steps would rise."""
     heads = _numbers(lines, _BRACKETED)
     middle = len(heads) // 2
     first, second = set(heads[:middle]), set(heads[middle:])
@@ -354,12 +353,12 @@ def _are_bracketed(lines: Sequence[str]) -> bool:
 
 
 def _numbers(lines: Sequence[str], head: str) -> list[tuple[int, ...]]:
-    """Those in the heads of lines that begin like that."""
-    found = (re.match(head, line) for line in lines)
-    return [tuple(map(int, _NUMBER.findall(match[0]))) for match in found if match is not None]
+    """Return the numbers in the heads of lines that begin with a pattern."""
+    matches = (re.match(head, line) for line in lines)
+    return [tuple(map(int, _NUMBER.findall(match[0]))) for match in matches if match is not None]
 
 
-def _most(lines: Sequence[str], head: str) -> bool:
-    """Whether nearly all lines begin like that."""
-    found = sum(re.match(head, line) is not None for line in lines)
-    return len(lines) >= 2 and found >= SHARE * len(lines)
+def _nearly_all(lines: Sequence[str], head: str) -> bool:
+    """Whether nearly all lines begin with a pattern."""
+    count = sum(re.match(head, line) is not None for line in lines)
+    return len(lines) >= 2 and count >= SHARE * len(lines)

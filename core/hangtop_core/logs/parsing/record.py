@@ -1,4 +1,4 @@
-"""What parsing gives: a record for everything of note that was printed, and who printed it."""
+"""Records of everything notable that was printed, with its origin."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from hangtop_core.model.file_log import Record
 
 KEPT_LINES = 60
-"""Lines of one record that are kept, the first and the last of them."""
+"""Maximum number of lines of a record that are kept: the first and the last."""
 KEPT_CHARS = 2000
-"""Characters of one kept line."""
+"""Maximum number of characters of a kept line."""
 
 _BLANKS = re.compile(r" {2,}")
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
@@ -23,18 +23,18 @@ _RUNS = re.compile(r"( {2,})")
 
 
 def printable(line: str) -> str:
-    """A line that is safe to print, with its blanks: tables and boxes stay straight."""
+    """Return a line that is safe to print, with its blanks: tables and boxes stay straight."""
     body = line.lstrip(" \t")
     lead = line[: len(line) - len(body)].replace("\t", "    ")[:80]
     if "  " not in body or "\x1b" in body:
         return lead + clean(body, KEPT_CHARS)
     parts = _RUNS.split(body[: 2 * KEPT_CHARS].rstrip())
-    straight = (one if one[:1] == " " else clean(one, KEPT_CHARS) for one in parts)
+    straight = (part if part[:1] == " " else clean(part, KEPT_CHARS) for part in parts)
     return lead + shorten("".join(straight), KEPT_CHARS)
 
 
 def kept(lines: list[str]) -> tuple[str, ...]:
-    """The lines of a record that are kept."""
+    """Return the lines of a record that are kept."""
     if len(lines) > KEPT_LINES:
         half = KEPT_LINES // 2
         left = len(lines) - 2 * half
@@ -43,7 +43,7 @@ def kept(lines: list[str]) -> tuple[str, ...]:
 
 
 def lines_at(record: Record, texts: Sequence[str], at: int) -> int:
-    """How many of these lines, from one on, are those of a record; 0 where they are others."""
+    """Return how many texts from ``at`` on are the lines of a record; 0 for other lines."""
     lines = record.lines
     if len(lines) <= KEPT_LINES:
         return len(lines) if tuple(texts[at : at + len(lines)]) == lines else 0
@@ -55,18 +55,18 @@ def lines_at(record: Record, texts: Sequence[str], at: int) -> int:
 
 
 def fill(template: str, fields: Mapping[str, str]) -> str:
-    """A row's meaning with the fields of a line; what it lacks leaves nothing (`Known.means`)."""
-    text = _OPTIONAL.sub(lambda part: part[1] if _told(part[1], fields) else "", template)
+    """Fill a row's meaning with a line's fields; see `Known.means` for missing ones."""
+    text = _OPTIONAL.sub(lambda part: part[1] if _is_filled(part[1], fields) else "", template)
     for name in re.findall(r"{(\w+)}", template):
         text = text.replace(f"{{{name}}}", fields.get(name, "").strip())
     text = re.sub(r"\(\s*\)|:\s*$", "", _BLANKS.sub(" ", text))
     return clean(text.replace(" ,", ",").replace(" :", ":"), 400)
 
 
-def _told(part: str, fields: Mapping[str, str]) -> bool:
+def _is_filled(part: str, fields: Mapping[str, str]) -> bool:
     return any(fields.get(name) for name in re.findall(r"{(\w+)}", part))
 
 
 def ending(status: int) -> str:
-    """`SIGKILL` for a negative exit status, `exit status 1` for another."""
+    """Return `SIGKILL` for a negative exit status, `exit status 1` for another."""
     return f"exit status {status}" if status >= 0 else signal_name(-status)

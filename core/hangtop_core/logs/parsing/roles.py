@@ -1,8 +1,8 @@
 """Labels of torchrun whose role is a node's name without a colon: `[gpu010]:` is gpu01's rank 0.
 
 torchrun writes the local rank right behind the role (`--role $(hostname -s)`), so a name that ends
-in digits runs into it. All labels of a file together tell where one ends: local ranks begin at 0
-and leave out none. Where they do not tell, the label as a whole stands for who printed it.
+in digits runs into it. All labels of a file together show where a name ends: local ranks begin at 0
+without gaps. Where that fails, the whole label stands for the printer.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Split(NamedTuple):
 
     role: str
     local: int | None
-    """None where the label does not tell it from the name."""
+    """None where it cannot be separated from the name."""
     node: str | None
 
 
 class Roles:
-    """Knows where the names in a file's labels end."""
+    """The ends of the names in a file's labels."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         tails, agreed = _digits_by_role(lines)
@@ -47,14 +47,14 @@ class Roles:
             for role, digits in tails.items()
             if role not in whole and (role in named or _is_node(digits))
         }
-        """By what stands before the digits: nodes that have over ten ranks."""
+        """By the text before the digits: nodes with more than ten ranks."""
         begun = {role for role in whole if "0" in tails[role]}
         self._nodes = begun if len(begun) + len(self._wide) > 1 else set()
-        """Roles that tell launchers apart, and so stand for nodes."""
+        """Roles that distinguish launchers, and so stand for nodes."""
         self._unclear = tails.keys() - whole - self._wide.keys()
 
     def split(self, role: str, digits: str) -> Split:
-        """Return what a label tells, of the text before its last digits and of these."""
+        """Split a label that was cut before its last digits into role, local rank and node."""
         if role in self._unclear:
             return Split(role + digits, None, role + digits)
         wide = self._wide.get(role)
@@ -66,7 +66,7 @@ class Roles:
 
 
 def _digits_by_role(lines: Iterable[str]) -> tuple[dict[str, set[str]], dict[str, bool]]:
-    """Return the digits behind each role, and whether torch's own ranks are equal to them."""
+    """Return the digits behind each role, and whether torch's own ranks equal them."""
     tails: dict[str, set[str]] = defaultdict(set)
     agreed: dict[str, bool] = {}
     for role, digits, rank in _labels(lines):
@@ -79,27 +79,27 @@ def _digits_by_role(lines: Iterable[str]) -> tuple[dict[str, set[str]], dict[str
 
 def _labels(lines: Iterable[str]) -> Iterable[tuple[str, str, str | None]]:
     """Return the different labels of some lines: role, digits, and torch's own rank behind them."""
-    found: dict[tuple[str, str, str | None], None] = {}
+    labels: dict[tuple[str, str, str | None], None] = {}
     for line in lines:
         match = _LABEL.match(line)
-        if match is not None and len(found) < MAX_LABELS:
-            found[match[1], match[2], match[3]] = None
-    return found
+        if match is not None and len(labels) < MAX_LABELS:
+            labels[match[1], match[2], match[3]] = None
+    return labels
 
 
 def _named(lines: Iterable[str], tails: Mapping[str, Iterable[str]]) -> set[str]:
-    """Return the roles of which a report of torchrun names a node."""
+    """Return the roles whose node a torchrun report names."""
     hosts = {match[1].partition(".")[0] for match in map(_HOST.match, lines) if match is not None}
-    return {role for role, some in tails.items() if any(role + t[:-1] in hosts for t in some)}
+    return {role for role, digits in tails.items() if any(role + t[:-1] in hosts for t in digits)}
 
 
 def _is_whole(tails: Collection[str]) -> bool:
-    """Whether the digits are local ranks: one of them alone has no digit of a name before it."""
+    """Whether the digits are local ranks: a single digit contains no part of a name."""
     return any(len(tail) == 1 for tail in tails)
 
 
 def _is_node(tails: Collection[str]) -> bool:
-    """Whether the last digits are local ranks: these begin at 0 and leave out none."""
+    """Whether the last digits are local ranks: they begin at 0 without gaps."""
     local = {int(tail[-1]) for tail in tails}
     return local == set(range(len(local)))
 

@@ -1,7 +1,7 @@
-"""When a line was printed, from the forms of time that logs of training jobs use.
+"""Times of log lines, in the formats that logs of training jobs use.
 
-Times without a zone are taken as local ones, those without a year as of the year they are read
-against. All are seconds since the epoch.
+Times without a zone are local, those without a year are in the year of the reference. All are
+seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _CLOCK = re.compile(r"^\[?(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?\]?\s")
 
 SEARCHED = 200
-"""Characters of a line in which its time is looked for."""
+"""Characters of a line that are searched for its time."""
 SOON = 60
-"""The same where no more than one time of many lines is needed."""
+"""Characters that are searched where one time for many lines suffices."""
 
 
 _SECONDS = re.compile(r"\d\d:\d\d:\d\d")
 
 
 def is_timed(line: str) -> bool:
-    """Whether a line may tell a time near its beginning: cheap, and asked of every line."""
+    """Whether a line may have a time near its beginning: cheap, and called for every line."""
     return line.count(":", 0, SOON) > 1 and _SECONDS.search(line, 0, SOON) is not None
 
 
 def stamp(line: str, near: float) -> float | None:
-    """Return when a line says it was printed, or None.
+    """Return when a line was printed by its own time, or None.
 
     Args:
         line: without the prefixes of launchers.
-        near: a time not long after it, for the year or the day that a line leaves out.
+        near: a time shortly after it, for an omitted year or day.
     """
     head = line[:SEARCHED]
     try:
@@ -51,22 +51,22 @@ def stamp(line: str, near: float) -> float | None:
 
 
 def without_time(line: str) -> str:
-    """A line without the time that it begins with, where something follows."""
+    """Return a line without its leading time, if text follows."""
     for pattern in (_ISO, _GLOG, _SYSLOG, _CLOCK):
-        found = pattern.match(line, 1 if line.startswith("[") else 0) or pattern.match(line)
-        if found is not None:
-            return line[found.end() :].lstrip(" \t]|,:-") or line
+        match = pattern.match(line, 1 if line.startswith("[") else 0) or pattern.match(line)
+        if match is not None:
+            return line[match.end() :].lstrip(" \t]|,:-") or line
     return line
 
 
 def _iso(head: str) -> float | None:
-    found = _ISO.search(head)
-    if found is None:
+    match = _ISO.search(head)
+    if match is None:
         return None
-    year, month, day, hour, minute, second = (int(text) for text in found.groups()[:6])
+    year, month, day, hour, minute, second = (int(text) for text in match.groups()[:6])
     when = datetime(year, month, day, hour, minute, min(second, 59))
-    fraction = _fraction(found[7])
-    zone = found[8]
+    fraction = _fraction(match[7])
+    zone = match[8]
     if zone:
         sign = -1 if zone[0] == "-" else 1
         digits = zone[1:].replace(":", "")
@@ -78,38 +78,38 @@ def _iso(head: str) -> float | None:
 
 
 def _glog(head: str, near: float) -> float | None:
-    found = _GLOG.search(head)
-    if found is None:
+    match = _GLOG.search(head)
+    if match is None:
         return None
-    month, day, hour, minute, second = (int(text) for text in found.groups()[:5])
-    return _in_year(near, month, day, hour, minute, second) + _fraction(found[6])
+    month, day, hour, minute, second = (int(text) for text in match.groups()[:5])
+    return _in_year(near, month, day, hour, minute, second) + _fraction(match[6])
 
 
 def _syslog(head: str, near: float) -> float | None:
-    found = _SYSLOG.search(head)
-    if found is None or found[1] not in _MONTHS:
+    match = _SYSLOG.search(head)
+    if match is None or match[1] not in _MONTHS:
         return None
-    month, year = _MONTHS.index(found[1]) + 1, found[6]
-    day, hour, minute, second = (int(text) for text in found.groups()[1:5])
+    month, year = _MONTHS.index(match[1]) + 1, match[6]
+    day, hour, minute, second = (int(text) for text in match.groups()[1:5])
     if year:
         return datetime(int(year), month, day, hour, minute, second).timestamp()
     return _in_year(near, month, day, hour, minute, second)
 
 
 def _clock(head: str, near: float) -> float | None:
-    found = _CLOCK.match(head)
-    if found is None:
+    match = _CLOCK.match(head)
+    if match is None:
         return None
-    hour, minute, second = (int(text) for text in found.groups()[:3])
+    hour, minute, second = (int(text) for text in match.groups()[:3])
     when = datetime.fromtimestamp(near).replace(
         hour=hour, minute=minute, second=second, microsecond=0
     )
-    at = when.timestamp() + _fraction(found[4])
+    at = when.timestamp() + _fraction(match[4])
     return at - 86400 if at > near + 3600 else at
 
 
 def _in_year(near: float, month: int, day: int, hour: int, minute: int, second: int) -> float:
-    """The time in the year that makes it no later than a day after ``near``."""
+    """Return the time in the latest year that puts it at most a day after ``near``."""
     year = datetime.fromtimestamp(near).year
     at = datetime(year, month, day, hour, minute, second).timestamp()
     if at > near + 86400:

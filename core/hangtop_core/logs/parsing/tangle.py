@@ -1,7 +1,7 @@
-"""Tracebacks of several processes whose lines are mixed, and that nothing tells apart.
+"""Tracebacks of several processes whose lines are mixed without prefixes.
 
-Ranks that print to one file without prefixes mix their lines. What can be told is how many
-exceptions there were and what they say, and which frames there were in all.
+Ranks that print to one file without prefixes mix their lines. The number of exceptions, their texts
+and the set of all frames can still be recovered.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from hangtop_core.model.file_log import Call, Record
 
 MIXED = "mixed"
-"""The field of a record that tells how many exceptions are mixed."""
+"""The field of a record with the number of mixed exceptions."""
 MAX_LINES = 20_000
 MAX_CHARS = 1 << 20
 _ERROR = re.compile(
     r"(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)"
     r"|(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*)(?::\s|:$|$)"
 )
-"""How an exception begins, also one of the program's own: `pkg.Fault: x`, `StepFault: x`."""
+"""The beginning of an exception, also of the program's own: `pkg.Fault: x`, `StepFault: x`."""
 _MARKS = re.compile(r"[\s^~]*")
 
 
 class Tangle:
-    """A traceback, and what is mixed into it."""
+    """A traceback with the lines mixed into it."""
 
     def __init__(self, inner: Traceback) -> None:
         self._inner = inner
@@ -54,11 +54,13 @@ class Tangle:
                 if taken and line[:1].isspace() and not _MARKS.fullmatch(line):
                     self._code.add(line)
                 return taken
-            self._errors.update(one.partition("\n")[0] for one in self._inner.exceptions)
+            self._errors.update(
+                exception.partition("\n")[0] for exception in self._inner.exceptions
+            )
         return self._add(line)
 
     def _mixes(self, line: str) -> bool:
-        """Whether a line can only be of another process than those before."""
+        """Whether a line can only come from another process than those before."""
         inner = self._inner
         if inner.look != "plain":
             return False
@@ -80,16 +82,16 @@ class Tangle:
         return True
 
     def records(self) -> list[Record]:
-        """One record for each thing that exceptions say."""
+        """Return one record for each different exception text."""
         if not self._mixed:
             return self._inner.records()
         ended = self._errors.total()
         total = max(self._begun, ended)
-        found = [r for text, n in self._errors.items() for r in self._of(text, n, total)]
-        return [*self._of("", total - ended, total), *found]
+        records = [r for text, n in self._errors.items() for r in self._of(text, n, total)]
+        return [*self._of("", total - ended, total), *records]
 
     def _of(self, text: str, count: int, total: int) -> list[Record]:
-        """The record of exceptions that say the same, or of those whose end is not here."""
+        """Return the record of exceptions with the same text, or of those without an end."""
         if not count:
             return []
         self._inner.exceptions = [text] if text else []
@@ -101,5 +103,5 @@ class Tangle:
 
 
 def _once(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    """The frames of equal tracebacks, whose order that of their first lines is."""
+    """Return the distinct frames of equal tracebacks, in the order of first occurrence."""
     return tuple(dict.fromkeys(calls))

@@ -1,1 +1,1 @@
-"""Log files: found, read and followed, and which ranks print to them."""
+"""Log files: search, reading, following, and the ranks that print to them."""

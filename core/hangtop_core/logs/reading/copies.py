@@ -1,6 +1,6 @@
-"""Lines that are read twice: from the file of a rank, and as its launcher has copied them. Pure.
+"""Detection of lines that occur twice: in the file of a rank and in its launcher's output. Pure.
 
-torchrun --tee writes what a rank prints to a file, and copies it from there to its own output.
+torchrun --tee writes a rank's output to a file, and copies it from there to its own output.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ if TYPE_CHECKING:
     from hangtop_core.model.file_log import FileLog, Place
 
 MAX_AHEAD = 200_000
-"""Lines that may wait for their copies; where more do, there are none."""
+"""Maximum number of lines that wait for their copies; beyond that there are no copies."""
 
 
 class Copies:
-    """Knows which lines there have been already."""
+    """The lines that have been read already."""
 
     def __init__(self) -> None:
         self._ahead: dict[tuple[int, str], int] = {}
-        """By line: how often launchers have printed it more often than the files of ranks, or less
-        often where below 0."""
+        """By line: how many more copies launchers have printed than the ranks' files hold; below 0,
+        how many fewer."""
 
-    def is_copy(self, whose: int | None, text: str, own: bool) -> bool:
-        """Whether a line was there from the other side.
+    def is_copy(self, rank: int | None, text: str, own: bool) -> bool:
+        """Whether the other source has already given this line.
 
         Args:
-            whose: the global or the local rank, see `are_by_local`.
+            rank: the global or the local rank, see `are_by_local`.
             text: the line.
-            own: whether it is of the file of its rank.
+            own: whether it is from the file of its rank.
         """
-        if whose is None:
+        if rank is None:
             return False
         step = -1 if own else 1
-        before = self._ahead.pop((whose, text), 0)
+        before = self._ahead.pop((rank, text), 0)
         if before + step and len(self._ahead) < MAX_AHEAD:
-            self._ahead[whose, text] = before + step
+            self._ahead[rank, text] = before + step
         return before * step < 0
 
 
 def is_own(place: Place) -> bool:
-    """Whether a file is that of one rank."""
+    """Whether a file belongs to one rank."""
     return place.rank is not None or place.local is not None
 
 
 def are_by_local(files: Iterable[FileLog]) -> bool:
-    """Whether the files of ranks tell local ones, as torchrun names them.
+    """Whether the names of files give local ranks, as torchrun's do.
 
-    Global ones may be known of those, and not of the lines that a launcher has copied.
+    Then the global ranks of these files may be known, but not those of the launcher's lines.
     """
-    return any(one.place.local is not None for one in files)
+    return any(file.place.local is not None for file in files)

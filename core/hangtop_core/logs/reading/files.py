@@ -1,7 +1,7 @@
-"""Reads log files: whole where they are small, else their beginning and end and what lies between
-by searching backwards for errors. Says what it has not read.
+"""Read log files: small files whole, else their beginning, their end, and errors between.
 
-With `lines` and `follow` the only part of `logs` that reads anything. Nothing is ever written.
+A backward search finds the errors of big files. What was not read is reported. Apart from `lines`
+and `follow`, nothing else in `logs` reads anything. Nothing is ever written.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
 WHOLE = 48 << 20
-"""Bytes up to which a file is read whole."""
+"""Maximum size in bytes of a file that is read whole."""
 HEAD = 1 << 20
 TAIL = 16 << 20
 CHUNK = 4 << 20
-"""Bytes of a bigger one that are read: at its beginning, at its end, and at a time."""
+"""Bytes of a bigger file that are read: at its beginning, at its end, and at a time."""
 QUIET = 128 << 20
-"""Bytes without an error before the tail after which no earlier one is looked for."""
+"""Bytes without an error before the tail that end the search for earlier ones."""
 SEARCHED = 4 << 30
 SEARCH_S = 10.0
-"""Bytes and seconds that one search backwards may take."""
+"""Limits in bytes and seconds of one backward search."""
 UNPACKED = 16 << 30
-"""Bytes of a packed file that are unpacked, in half a minute: a few megabytes can be any number."""
+"""Maximum number of bytes that are unpacked, in half a minute: a few megabytes may be any
+number."""
 MARKED = 8
-"""Pieces with errors in them that are read beside the head and the tail: those furthest back."""
+"""Number of pieces with errors that are read beside the head and the tail: the earliest."""
 MAX_FILES = 20_000
-"""Files that are read; what more there are is told."""
+"""Maximum number of files that are read; further files are reported."""
 
 _MARKS = (
     b"Traceback (most recent",
@@ -60,50 +61,47 @@ _NAMES = ("stdout", "stderr")
 
 
 class Found(NamedTuple):
-    """A file to read, and whose it is by its name."""
+    """A file to read, and its rank by its name."""
 
     path: str
     place: Place
 
 
 def find(arguments: Sequence[str]) -> tuple[list[Found], list[str]]:
-    """Files to read, and arguments that lead to none.
+    """Return files to read, and arguments without any.
 
-    A directory stands for all that looks like a log in it; `-` for standard input. What is
-    `refused` leads to none.
+    A directory stands for everything in it that looks like a log; `-` for standard input. A
+    `refused` file leads to none.
     """
     paths: dict[str, None] = {}
     nothing = []
-    for one in arguments:
-        if one == "-" or (os.path.exists(one) and not os.path.isdir(one)):
-            if refused(one) is None:
-                paths[one] = None
+    for argument in arguments:
+        if argument == "-" or (os.path.exists(argument) and not os.path.isdir(argument)):
+            if refused(argument) is None:
+                paths[argument] = None
             else:
-                nothing.append(one)
-        elif os.path.isdir(one):
-            inside = sorted(_inside(one))
+                nothing.append(argument)
+        elif os.path.isdir(argument):
+            inside = sorted(_inside(argument))
             paths.update(dict.fromkeys(inside))
-            nothing += [] if inside else [one]
+            nothing += [] if inside else [argument]
         else:
-            nothing.append(one)
-    whose = places(paths)
-    return [Found(path, whose[path]) for path in paths], nothing
+            nothing.append(argument)
+    place_of = places(paths)
+    return [Found(path, place_of[path]) for path in paths], nothing
 
 
 def refused(path: str) -> str | None:
-    """Why a path is not read: it has no end, or reading would wait or take lines away from others.
-
-    A pipe that was handed over as a descriptor, as by `<(zcat log.gz)`, is read, and so is `-`.
-    """
+    """Return why a path is not read: it is endless, blocks, or belongs to another reader."""
     try:
         info = os.fstat(0) if path == "-" else os.stat(path)
     except (OSError, ValueError):
-        return None  # it is told when it is opened
+        return None  # opening it reports the error
     mode = info.st_mode
     own = path == "-" or path.startswith(("/dev/fd/", "/dev/stdin", "/proc/self/fd/"))
     if stat.S_ISFIFO(mode) and not own:
         return "it is a FIFO: what is read from it nobody else gets, and it may never end"
-    # Of standard input only what never ends: (1, 5) is /dev/zero, see null(4) and random(4).
+    # Standard input is refused only if endless: (1, 5) is /dev/zero, see null(4) and random(4).
     endless = os.major(info.st_rdev) == 1 and os.minor(info.st_rdev) in (5, 7, 8, 9)
     if stat.S_ISCHR(mode) and (endless or not (own or path == "/dev/null")):
         return "it is a device, which has no end"
@@ -124,7 +122,7 @@ def _inside(folder: str) -> Iterator[str]:
 
 
 def read(
-    found: Found,
+    source: Found,
     number: int,
     *,
     everything: bool = False,
@@ -133,40 +131,40 @@ def read(
     """Read one file and parse it.
 
     Args:
-        found: which.
-        number: its number among all, for its records.
+        source: the file.
+        number: its number among all files, for its records.
         everything: read it whole, whatever its size.
-        keep: gets every line that is read.
+        keep: receives every line.
     """
     try:
-        if found.path == "-":
+        if source.path == "-":
             return _of_stream(
-                found, number, cast("BufferedReader", sys.stdin.buffer), everything, keep
+                source, number, cast("BufferedReader", sys.stdin.buffer), everything, keep
             )
-        info = os.stat(found.path)
+        info = os.stat(source.path)
         if not stat.S_ISREG(info.st_mode):
-            with open(found.path, "rb") as stream:
-                return _of_stream(found, number, stream, everything, keep)
-        if found.path.endswith(".gz"):
-            with gzip.open(found.path) as packed:
-                return _of_stream(found, number, cast("BufferedReader", packed), everything, keep)
-        with open(found.path, "rb") as file:
-            return _of_file(found, number, file, info, everything, keep)
+            with open(source.path, "rb") as stream:
+                return _of_stream(source, number, stream, everything, keep)
+        if source.path.endswith(".gz"):
+            with gzip.open(source.path) as packed:
+                return _of_stream(source, number, cast("BufferedReader", packed), everything, keep)
+        with open(source.path, "rb") as file:
+            return _of_file(source, number, file, info, everything, keep)
     except OSError as error:
-        return FileLog(found.path, found.place, problem=_why(error))
+        return FileLog(source.path, source.place, problem=_why(error))
 
 
 def _of_stream(
-    found: Found,
+    source: Found,
     number: int,
     stream: BufferedReader,
     everything: bool,
     keep: Callable[[Line], None] | None,
 ) -> FileLog:
-    """What cannot be searched backwards: a pipe, or a packed file.
+    """Read a source without random access: a pipe, or a packed file.
 
-    Of more than `WHOLE` what lies between its beginning and its end is only searched. Of a packed
-    file that was cut all that there is.
+    Beyond `WHOLE`, the part between its beginning and its end is only searched. A truncated packed
+    file is read as far as it goes.
     """
     parser = Parser(number, time.time(), keep)
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -179,7 +177,7 @@ def _of_stream(
             parser.finish()
         parser.feed(decode(piece))
 
-    bounded = found.path.endswith(".gz") and not everything
+    bounded = source.path.endswith(".gz") and not everything
     for piece, why in _pieces(stream):
         problem = why
         size += len(piece)
@@ -205,29 +203,29 @@ def _of_stream(
         gap = False
     parser.finish()
     whole = everything or size <= WHOLE
-    log = parser.log(found.path, found.place, size, time.time(), (), whole)
+    log = parser.log(source.path, source.place, size, time.time(), (), whole)
     return msgspec.structs.replace(log, problem=problem)
 
 
 def _pieces(stream: BufferedReader) -> Iterator[tuple[bytes, str | None]]:
-    """Pieces that end with a line, and with the last one why no more follows, unless at the end."""
-    rest, problem = b"", None
+    """Yield pieces that end with a line; the last one with the error that cut the stream."""
+    remainder, problem = b"", None
     while problem is None:
         piece, problem = _piece(stream)
         if not piece:
             break
-        lines, newline, rest = (rest + piece).rpartition(b"\n")
-        if len(rest) >= CHUNK:
-            lines, newline, rest = lines + newline + rest, b"", b""
+        lines, newline, remainder = (remainder + piece).rpartition(b"\n")
+        if len(remainder) >= CHUNK:
+            lines, newline, remainder = lines + newline + remainder, b"", b""
         yield lines + newline, None
-    yield rest, problem
+    yield remainder, problem
 
 
 def _piece(stream: BufferedReader) -> tuple[bytes, str | None]:
-    """The next piece, and why no more follows where that is not its end."""
+    """Return the next piece, and the error if one has cut the stream."""
     piece = bytearray()
     try:
-        # By `read1`: `read` loses what it has when the rest cannot be read.
+        # `read1`, since `read` loses its data if a later part cannot be read.
         while len(piece) < CHUNK and (more := stream.read1(CHUNK - len(piece))):
             piece += more
     except (OSError, EOFError, zlib.error) as error:
@@ -240,7 +238,7 @@ def _why(error: Exception) -> str:
 
 
 def _of_file(
-    found: Found,
+    source: Found,
     number: int,
     file: IO[bytes],
     info: os.stat_result,
@@ -259,11 +257,11 @@ def _of_file(
         _feed(parser, file, start, end)
     parser.finish()
     whole = spans == [(0, size)]
-    return parser.log(found.path, found.place, size, info.st_mtime, left, whole)
+    return parser.log(source.path, source.place, size, info.st_mtime, left, whole)
 
 
 def _feed(parser: Parser, file: IO[bytes], start: int, end: int) -> None:
-    """Feed the lines of a span: one that began before it is left out, its last is fed whole."""
+    """Feed the lines that begin in a span; the last one is fed whole."""
     file.seek(max(start - 1, 0))
     if start:
         file.readline(CHUNK)
@@ -277,10 +275,10 @@ def _feed(parser: Parser, file: IO[bytes], start: int, end: int) -> None:
 
 
 def choose(file: IO[bytes], size: int) -> tuple[list[tuple[int, int]], tuple[tuple[int, int], ...]]:
-    """Which spans of a big file to read, and which were not even searched.
+    """Return the spans of a big file to read, and the spans not even searched.
 
-    Its beginning says what was set up, its end how it ended. From there it is searched backwards
-    for errors, until there were none for `QUIET` bytes.
+    The beginning of a log shows the settings, the end shows how the job ended. From the end, it is
+    searched backwards for errors until `QUIET` bytes hold none.
     """
     began = time.monotonic()
     tail = size - TAIL
@@ -291,7 +289,7 @@ def choose(file: IO[bytes], size: int) -> tuple[list[tuple[int, int]], tuple[tup
             break
         start = max(at - CHUNK, HEAD)
         file.seek(start)
-        # Some more, for what lies across the border.
+        # Read beyond the border for marks that lie across it.
         piece = file.read(at - start + 64)
         if any(mark in piece for mark in _MARKS):
             marked.append((start, at))
@@ -305,31 +303,31 @@ def choose(file: IO[bytes], size: int) -> tuple[list[tuple[int, int]], tuple[tup
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []
     for start, end in spans:
-        if found and found[-1][1] == start:
-            found[-1] = (found[-1][0], end)
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], end)
         else:
-            found.append((start, end))
-    return found
+            joined.append((start, end))
+    return joined
 
 
 def read_all(
-    found: Sequence[Found],
+    source: Sequence[Found],
     *,
     everything: bool = False,
     keep: Callable[[int, Line], None] | None = None,
-    told: Callable[[int], None] | None = None,
+    on_read: Callable[[int], None] | None = None,
 ) -> list[FileLog]:
-    """Read files; ``keep`` gets number of the file and line, ``told`` how many are done.
+    """Read files; ``keep`` gets the file's number and a line, ``on_read`` how many files are done.
 
-    Those beyond `MAX_FILES` are left out, and have that as their problem.
+    Files beyond `MAX_FILES` are left out; their problem says so.
     """
     logs = []
-    for number, one in enumerate(found[:MAX_FILES]):
+    for number, entry in enumerate(source[:MAX_FILES]):
         one_keep = partial(keep, number) if keep is not None else None
-        logs.append(read(one, number, everything=everything, keep=one_keep))
-        if told is not None:
-            told(number + 1)
+        logs.append(read(entry, number, everything=everything, keep=one_keep))
+        if on_read is not None:
+            on_read(number + 1)
     why = f"there are more than {MAX_FILES} files"
-    return [*logs, *(FileLog(one.path, one.place, problem=why) for one in found[MAX_FILES:])]
+    return [*logs, *(FileLog(entry.path, entry.place, problem=why) for entry in source[MAX_FILES:])]

@@ -1,4 +1,4 @@
-"""Whose a log file is, from its name: how launchers and people name the files of ranks."""
+"""The rank of a log file by its name, as launchers and people name the files of ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ folder of the run differs from node to node."""
 _OPENMPI = re.compile(r"(?:^|/)rank\.(\d{1,7})/(stdout|stderr)$")
 """mpirun --output-filename DIR: DIR/JOB/rank.N/stdout."""
 _SLURM = re.compile(r"(?:^|/)slurm-\d+(?:[_.]\d+)?_(\d{1,7})\.(?:out|err|log)$")
-"""slurm-%j_%t.out: the task's number."""
+"""slurm-%j_%t.out: the number of the task."""
 _RANK = re.compile(
     r"(?i)(?:^|[^a-z])(?:global[_-]?)?(?:rank|task|worker|proc)[_.-]?(\d{1,7})(?!\d)"
 )
@@ -27,41 +27,43 @@ _NUMBER = re.compile(r"(\d{1,7})(?=(?:\.(?:out|err|log|txt|gz))*$)")
 
 
 def places(paths: Iterable[str]) -> dict[str, Place]:
-    """The place of every file, as far as names tell.
+    """Return the place of every file, as far as names show it.
 
-    A bare number at the end, as in `train_3.log`, is a rank where several files differ in nothing
-    else and their numbers begin at 0.
+    A bare number at the end, as in `train_3.log`, is a rank if several files differ in nothing else
+    and their numbers begin at 0.
     """
     paths = list(paths)
-    found = {path: _place(path) for path in paths}
-    if len({place.node for place in found.values() if place.attempt is not None}) == 1:
-        found = {path: msgspec.structs.replace(one, node=None) for path, one in found.items()}
+    place_of = {path: _place(path) for path in paths}
+    if len({place.node for place in place_of.values() if place.attempt is not None}) == 1:
+        place_of = {
+            path: msgspec.structs.replace(entry, node=None) for path, entry in place_of.items()
+        }
     alike: dict[str, dict[str, int]] = defaultdict(dict)
     for path in paths:
         number = _NUMBER.search(path)
-        if number is not None and found[path] == Place():
+        if number is not None and place_of[path] == Place():
             alike[path[: number.start()] + "*" + path[number.end() :]][path] = int(number[1])
-    for some in alike.values():
-        if _are_ranks(some):
-            found.update({path: Place(rank=rank, guess=True) for path, rank in some.items()})
-    return found
+    for numbered in alike.values():
+        if _are_ranks(numbered):
+            place_of.update({path: Place(rank=rank, guess=True) for path, rank in numbered.items()})
+    return place_of
 
 
-def _are_ranks(some: Mapping[str, int]) -> bool:
-    numbers = sorted(some.values())
+def _are_ranks(numbered: Mapping[str, int]) -> bool:
+    numbers = sorted(numbered.values())
     return len(numbers) > 1 and numbers[0] == 0 and numbers[-1] < 4 * len(numbers)
 
 
 def _place(path: str) -> Place:
-    found = _TORCHRUN.search(path)
-    if found:
-        return Place(local=int(found[3]), node=found[1], std=found[4], attempt=int(found[2]))
-    found = _OPENMPI.search(path)
-    if found:
-        return Place(rank=int(found[1]), std=found[2])
+    match = _TORCHRUN.search(path)
+    if match:
+        return Place(local=int(match[3]), node=match[1], std=match[4], attempt=int(match[2]))
+    match = _OPENMPI.search(path)
+    if match:
+        return Place(rank=int(match[1]), std=match[2])
     name = path.rpartition("/")[2]
-    found = _SLURM.search(path) or _RANK.search(name)
-    if found:
+    match = _SLURM.search(path) or _RANK.search(name)
+    if match:
         std = "stderr" if re.search(r"(?i)err", name) else None
-        return Place(rank=int(found[1]), std=std, guess=True)
+        return Place(rank=int(match[1]), std=std, guess=True)
     return Place()

@@ -1,4 +1,4 @@
-"""A log file of a job, as far as it was read: a noun like those of `hangtop_core.model`."""
+"""Log files of a job, as far as they were read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hangtop_core.logs.parsing.own_words import in_own_words
+from hangtop_core.logs.parsing.owners import by_own_words
 from hangtop_core.logs.parsing.parse import Parser
-from hangtop_core.logs.parsing.whose import by_own_words
 from hangtop_core.logs.reading.siblings import siblings
 from hangtop_core.model.file_log import FileLog, Place
 
@@ -20,63 +20,64 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Job
 
 EARLIER_S = 5.0
-"""What was printed so long before the first rank began is of an earlier run."""
+"""Seconds before the start of the first rank; older lines are of an earlier run."""
 MAX_ABSENT = 1 << 16
 _ENDED = "T16"
-"""The code of the line in which torchrun names who failed, once all of its ranks have ended."""
+"""Code of the line in which torchrun names the failed ranks, once all of its ranks have ended."""
 
 
 def of_job(outputs: Iterable[Output], job: Job) -> list[FileLog]:
-    """The logs of a job, each with whose it is as its processes tell.
+    """Return the logs of a job with their ranks, as its processes show them.
 
-    A file to which one rank alone prints is that rank's, whatever its name.
+    A file to which only one rank prints is that rank's, whatever its name.
     """
-    found: list[FileLog] = []
+    logs: list[FileLog] = []
     absent = _absent(job)
-    for one, rank in with_rank(outputs, job):
-        place = Place(rank=rank, node=one.node, std=one.log.place.std)
-        records = tuple(msgspec.structs.replace(r, file=len(found)) for r in one.log.records)
+    for output, rank in with_rank(outputs, job):
+        place = Place(rank=rank, node=output.node, std=output.log.place.std)
+        records = tuple(msgspec.structs.replace(r, file=len(logs)) for r in output.log.records)
         if rank is None and any(in_own_words(r.text) is not None for r in records):
-            printing = _printing(one, job)
+            printing = _printing(output, job)
             if len(printing) > 1:
                 records = tuple(by_own_words(r, printing) for r in records)
-        ranks = _locals(one, job) if rank is None else ()
-        found.append(
+        ranks = _locals(output, job) if rank is None else ()
+        logs.append(
             msgspec.structs.replace(
-                one.log, place=place, records=records, locals=ranks, absent=absent
+                output.log, place=place, records=records, locals=ranks, absent=absent
             )
         )
-    return found
+    return logs
 
 
 def _absent(job: Job) -> frozenset[int]:
-    """Ranks of which no process was seen: to what these have printed is not known."""
+    """Return the ranks without a process: the files that these printed to are unknown."""
     return frozenset(range(min(job.world_size or 0, MAX_ABSENT))) - {r.rank for r in job.ranks}
 
 
-def _locals(one: Output, job: Job) -> tuple[tuple[int, int], ...]:
-    """Global ranks by local rank of a node, if a launcher of that node alone prints to a file."""
-    origins = [stream.origin for stream in one.log.streams if stream.origin.local is not None]
+def _locals(output: Output, job: Job) -> tuple[tuple[int, int], ...]:
+    """Return global ranks by local rank, if only a launcher of the node prints to a file."""
+    origins = [stream.origin for stream in output.log.streams if stream.origin.local is not None]
     if len({(origin.node, origin.task) for origin in origins}) != 1:
         return ()
-    here = (rank for rank in job.ranks if rank.node == one.node)
-    return tuple((r.local_rank, r.rank) for r in here if r.local_rank is not None)
+    ranks = (rank for rank in job.ranks if rank.node == output.node)
+    return tuple((r.local_rank, r.rank) for r in ranks if r.local_rank is not None)
 
 
-def _printing(one: Output, job: Job) -> frozenset[int]:
-    """The ranks of a job that print to a file."""
+def _printing(output: Output, job: Job) -> frozenset[int]:
+    """Return the ranks of a job that print to a file."""
     return frozenset(
         r.rank
         for r in job.ranks
-        if r.node == one.node and (r.process.pid in one.pids or one.path in r.process.outputs)
+        if r.node == output.node
+        and (r.process.pid in output.pids or output.path in r.process.outputs)
     )
 
 
 def of_run(files: Iterable[FileLog], job: Job) -> list[FileLog]:
-    """Files without what they hold of earlier runs, and of earlier attempts of torchrun.
+    """Return files without records of earlier runs and of earlier attempts of torchrun.
 
-    What torchrun has printed of the end of an attempt stands below all that its ranks printed, most
-    of which has no time: whatever rank runs there now was started afterwards.
+    torchrun's report on the end of an attempt follows all lines of its ranks, most of which have no
+    time: any rank that runs there now started afterwards.
     """
     began = [r.process.started_at for r in job.ranks if r.process.started_at]
     since = min(began, default=0.0) - EARLIER_S
@@ -85,33 +86,33 @@ def of_run(files: Iterable[FileLog], job: Job) -> list[FileLog]:
         at = rank.process.started_at
         if at and not rank.ended:
             alive[rank.node] = min(alive.get(rank.node, at), at)
-    return [_since(one, since, alive.get(one.place.node, 0.0)) for one in files]
+    return [_since(file, since, alive.get(file.place.node, 0.0)) for file in files]
 
 
-def _since(one: FileLog, since: float, now: float) -> FileLog:
-    """Without what is older than ``since``, or ended before ``now``, when its ranks began."""
-    timed = [r for r in one.records if r.exact and r.at is not None]
+def _since(file: FileLog, since: float, now: float) -> FileLog:
+    """Return a file without records before ``since`` and of attempts that ended before ``now``."""
+    timed = [r for r in file.records if r.exact and r.at is not None]
     ended = max((r.order for r in timed if r.code == _ENDED and (r.at or 0.0) < now), default=-1)
     old = {r.order for r in timed if (r.at or 0.0) < since}
-    kept = tuple(r for r in one.records if r.order > ended and r.order not in old)
-    return one if len(kept) == len(one.records) else msgspec.structs.replace(one, records=kept)
+    kept = tuple(r for r in file.records if r.order > ended and r.order not in old)
+    return file if len(kept) == len(file.records) else msgspec.structs.replace(file, records=kept)
 
 
 def alive_of(job: Job) -> frozenset[int | None]:
-    """Ranks of a job whose processes are there; with None where all are that it should have."""
-    there = [r.rank for r in job.ranks if not r.ended]
-    whole = len(there) == len(job.ranks) >= (job.world_size or 0)
-    return frozenset([*there, None] if whole else there)
+    """Return the ranks of a job with a live process, and None if none is missing."""
+    alive = [r.rank for r in job.ranks if not r.ended]
+    whole = len(alive) == len(job.ranks) >= (job.world_size or 0)
+    return frozenset([*alive, None] if whole else alive)
 
 
 def outputs_of(outputs: Iterable[Output], job: Job) -> list[Output]:
-    """The files of a job, in the order of `of_job`."""
-    return [one for one, _ in with_rank(outputs, job)]
+    """Return the files of a job, in the order of `of_job`."""
+    return [output for output, _ in with_rank(outputs, job)]
 
 
-def lines_of(one: Output, keep: Callable[[Line], None]) -> None:
-    """Give the lines of a file's text, told apart; one that is cut at its beginning is left out."""
-    parsed(one.text, one.start, one.changed, keep)
+def lines_of(output: Output, keep: Callable[[Line], None]) -> None:
+    """Pass the lines of a file's text to ``keep``; a truncated first line is left out."""
+    parsed(output.text, output.start, output.changed, keep)
 
 
 def parsed(
@@ -125,7 +126,7 @@ def parsed(
 
 
 def with_rank(outputs: Iterable[Output], job: Job) -> Iterator[tuple[Output, int | None]]:
-    """The files of a job, each with the one rank that prints there, if it is one alone."""
+    """Yield the files of a job, each with its rank if only one prints there."""
     printers = _Printers(job)
     beside = siblings(job)
     began = min((rank.process.started_at for rank in job.ranks), default=0.0)
@@ -140,7 +141,7 @@ def with_rank(outputs: Iterable[Output], job: Job) -> Iterator[tuple[Output, int
 
 
 class _Printers:
-    """The ranks and launchers of a job, by process and by the files that they print to."""
+    """The ranks and launchers of a job, by process and by output file."""
 
     def __init__(self, job: Job) -> None:
         self._ranks = {(rank.node, rank.process.pid): rank.rank for rank in job.ranks}

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.logs.judging.telling import who
+from hangtop_core.logs.judging.wording import subject
 from hangtop_core.model.descriptors import Descriptor, Socket
 from hangtop_core.model.meters import Meters, Stalled
 from hangtop_core.model.output import Output
@@ -228,7 +228,7 @@ def test_what_an_earlier_attempt_may_have_left(count: str, shared: str, told: bo
 def test_what_several_nodes_have_printed_is_of_several_processes() -> None:
     record = SimpleNamespace(origin=SimpleNamespace(local=None), code="T6")
     fold: Any = SimpleNamespace(nodes=("n1", "n2"), ranks=(), members=(record,), record=record)
-    assert who(fold) == "processes (n1, n2)"
+    assert subject(fold) == "processes (n1, n2)"
 
 
 LOST = (

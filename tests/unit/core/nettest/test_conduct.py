@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop_core.nettest import said
+from hangtop_core.nettest.answers import Called, CalledPiece, Opened
 from hangtop_core.nettest.conduct import Conductor, are_slow
 from hangtop_core.nettest.facts import Spot, Wanted, Way
 
@@ -33,8 +33,8 @@ class Answers:
             for number, address, _ in params["targets"]:
                 bad = (node, address) == ("a", "10.0.0.c") and len(self.asked) <= self.late
                 how, took = ("timed-out", params["limit"]) if bad else ("ok", self.usual)
-                calls.append(said.Called(number, how, took))
-            found[node] = [said.CalledPiece(tuple(calls))]
+                calls.append(Called(number, how, took))
+            found[node] = [CalledPiece(tuple(calls))]
         return found, {}
 
 
@@ -42,7 +42,7 @@ def called(usual: float, late: int) -> tuple[Conductor, Answers]:
     conductor = Conductor(None, NODES, Wanted(29500), print)  # type: ignore[arg-type]
     answers = conductor._nodes = Answers(usual, late)  # type: ignore[assignment]
     conductor.facts.spots = {n: Spot("eth0", f"10.0.0.{n}", 24) for n in NODES}
-    conductor.facts.opened = {n: (said.Opened(29500, 29500),) for n in NODES}
+    conductor.facts.opened = {n: (Opened(29500, 29500),) for n in NODES}
     conductor._call("token")
     return conductor, answers
 

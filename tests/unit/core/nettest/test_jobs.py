@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop_core.nettest import judge, said
+from hangtop_core.nettest import answers, judge
 from hangtop_core.nettest.facts import Facts, JobRun, Member, Names, Outcome, Spot, Wanted
 from hangtop_core.nettest.jobs import Jobs
 
@@ -27,8 +27,8 @@ class Broken:
         self.turns: list[list[tuple[str, ...]]] = []
         self.lines: dict[str, list[str]] = {}
 
-    def start(self, wanted: Sequence[tuple[str, str]]) -> tuple[dict[Any, said.Torch], Any]:
-        hello = said.Torch(torch="2.13.0", backends=("gloo", "nccl"), gpus=self.gpus)
+    def start(self, wanted: Sequence[tuple[str, str]]) -> tuple[dict[Any, answers.Torch], Any]:
+        hello = answers.Torch(torch="2.13.0", backends=("gloo", "nccl"), gpus=self.gpus)
         return dict.fromkeys(wanted, hello), {}
 
     def run(
@@ -55,11 +55,11 @@ def conducted(
     count: int, pairs: set[frozenset[str]], gpus: int = 0, step: str = "init"
 ) -> tuple[Facts, Broken]:
     names = [f"n{n}" for n in range(1, count + 1)]
-    python = said.Python("/usr/bin/python3", "3.11", "2.13.0")
+    python = answers.Python("/usr/bin/python3", "3.11", "2.13.0")
     facts = Facts(nodes=tuple(names))
     for name in names:  # which are their addresses, too
-        links = (said.Link("eth0", "ethernet", addresses=(said.Address(name, 24),)),)
-        facts.looked[name] = said.Look(name, links=links, pythons=(python,))
+        links = (answers.Link("eth0", "ethernet", addresses=(answers.Address(name, 24),)),)
+        facts.looked[name] = answers.Look(name, links=links, pythons=(python,))
     facts.spots = {name: Spot("eth0", name, 24) for name in names}
     # Their names are right, so that there is no other interface to try.
     facts.names = {name: Names({name: (name,)}) for name in names}

@@ -11,7 +11,7 @@ from hangtop_core.attach.ways.large_packets import TO
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import UsageError
 from hangtop_core.model.node.check import Clock
-from hangtop_core.nettest import judge, report, said
+from hangtop_core.nettest import answers, judge, report
 from hangtop_core.nettest.choose import spots
 from hangtop_core.nettest.facts import Facts, Names, Spot, Way
 from hangtop_core.nettest.judge_links import fits, gloo_lacks
@@ -84,11 +84,11 @@ def test_the_network_that_nodes_share_is_tested() -> None:
 
 
 def test_ipv6_counts_only_where_there_is_nothing_else() -> None:
-    six = said.Look("n1", links=(link("eth0", "ethernet", "fd00::1/64"),))
-    both = said.Look("n1", links=(link("eth0", "ethernet", "fd00::1/64", "10.0.0.1/24"),))
+    six = answers.Look("n1", links=(link("eth0", "ethernet", "fd00::1/64"),))
+    both = answers.Look("n1", links=(link("eth0", "ethernet", "fd00::1/64", "10.0.0.1/24"),))
     assert spots({"n1": six}, None)["n1"].address == "fd00::1"
     assert spots({"n1": both}, None)["n1"].address == "10.0.0.1"
-    down = said.Look("n1", links=(link("eth0", "ethernet", "10.0.0.1/24", up=False),))
+    down = answers.Look("n1", links=(link("eth0", "ethernet", "10.0.0.1/24", up=False),))
     assert spots({"n1": down}, None) == {}
 
 
@@ -270,7 +270,7 @@ def test_ways_of_many_nodes_are_not_searched_one_by_one() -> None:
 
 
 def test_a_port_that_is_taken_names_its_owner() -> None:
-    opened = said.Opened(29500, None, "Address already in use", "python train.py (pid 17)")
+    opened = answers.Opened(29500, None, "Address already in use", "python train.py (pid 17)")
     one = only(facts(opened={"n2": (opened,)}))
     assert one.summary == ("port 29500 of n2 (10.0.0.2) is in use by python train.py (pid 17)")
 
@@ -316,14 +316,14 @@ def test_a_node_that_lies_chooses_no_command_and_moves_no_cursor() -> None:
     bad = "\x1b[2J; rm -rf /"
     evil = link(bad, "ethernet\x1b[2J", "10.0.0.3/24")
     more = link("eth0", "ethernet", "fd00::1%\x1b[2J/64", "10.0.0.3/24")
-    python = said.Python(bad, "3.11", "2.13.0")
+    python = answers.Python(bad, "3.11", "2.13.0")
     made = facts(
         looked={
             "n1": look(1),
             "n2": look(2),
-            "n3": said.Look(bad, bad, (evil, more), bad, pythons=(python,), settings={bad: bad}),
+            "n3": answers.Look(bad, bad, (evil, more), bad, pythons=(python,), settings={bad: bad}),
         },
-        opened={"n3": (said.Opened(29500, None, bad, bad),)},
+        opened={"n3": (answers.Opened(29500, None, bad, bad),)},
         strangers={"n3": 7},
         no_torch={"n3": bad},
         left_out={"n3": bad},

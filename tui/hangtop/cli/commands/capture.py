@@ -167,7 +167,7 @@ def look(session: Session, job: Job, arguments: argparse.Namespace) -> None:
         def told(done: int, total: int) -> None:
             status.show(f"stacks, descriptors, recorders, logs: {done} of {total} answers ...")
 
-        missing = take(session, now, pids_by_node(now), want_locals=arguments.locals, told=told)
+        missing = take(session, now, pids_by_node(now), want_locals=arguments.locals, progress=told)
     for text in missing[:MISSING_SHOWN]:
         print(f"hangtop: {clean(text, 300)}", file=sys.stderr)
     if len(missing) > MISSING_SHOWN:

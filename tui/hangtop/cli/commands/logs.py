@@ -94,7 +94,7 @@ def read_with_status(logs: Sequence[Found], *, everything: bool) -> list[FileLog
             if total >= SLOW_FILES:
                 status.show(f"reading logs: {count} of {total}")
 
-        return read_all(logs, everything=everything, told=show_progress)
+        return read_all(logs, everything=everything, on_read=show_progress)
 
 
 def tell_recorders(runs: Iterable[str]) -> None:

@@ -66,7 +66,7 @@ def print_kept(kept: Kept, files: Sequence[FileLog], choice: Choice, names_of: R
         return 0
     print("hangtop: no such line", file=sys.stderr)
     some = kept.shown(files, Choice()) if choice.ranks is not None or choice.node else ()
-    known = sorted({_label(one, names_of) for one in some if one.who != "-"}, key=_by_number)
+    known = sorted({_label(one, names_of) for one in some if one.owner != "-"}, key=_by_number)
     if known:
         more = f" and {len(known) - SHOWN_LABELS} more" if len(known) > SHOWN_LABELS else ""
         text = ", ".join(known[:SHOWN_LABELS])
@@ -88,4 +88,4 @@ def print_lines(lines: Iterable[Shown], names_of: Renamer) -> int:
 
 def _label(one: Shown, names_of: Renamer) -> str:
     """Whose a line is: `node-1:3`, `node-1:local 1`, or `-` of nobody."""
-    return f"{clean(names_of.text(one.node), 40)}:{one.who}" if one.node else one.who
+    return f"{clean(names_of.text(one.node), 40)}:{one.owner}" if one.node else one.owner

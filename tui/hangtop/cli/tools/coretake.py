@@ -58,7 +58,7 @@ def _run(arguments: argparse.Namespace) -> int:
         node, pid = rank.node, rank.process.pid
         cost = _wait(take.cost(session, node, pid, directory), take.COST_S, "")
         who = rank.place
-        for line in wrap(f"a core of {who}: {cost.told}", width(), "", "  "):
+        for line in wrap(f"a core of {who}: {cost.description}", width(), "", "  "):
             print(line, file=sys.stderr)
         if not cost.fits:
             raise UsageError(
@@ -73,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
         data = {"schema": "hangtop.core-taken/1", "rank": rank.rank, "node": node, "pid": pid}
         print(to_json({**data, "taken": taken}).decode())
     else:
-        print(f"core of {who}: {taken.told}")
+        print(f"core of {who}: {taken.outcome}")
         print(f"to read it, there: {spelt_or_why(('hangtop', 'core', taken.path))}")
     return 0 if taken.running_again else 1
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.logs.judging.conclude import conclude
-from hangtop_core.logs.judging.telling import told
+from hangtop_core.logs.judging.wording import event
 from support.logs import judged, recording
 from support.verdicts import blamed
 
@@ -227,7 +227,7 @@ def test_where_a_rank_was_is_not_told_as_where_another_has_ended() -> None:
     text = f"{traceback}RuntimeError: Connection closed by peer [10.0.0.1]:7\n"
     first = judged(text, paths=("rank_0.log",)).first
     assert first is not None
-    assert told(first).endswith("was closed: that rank has ended; seen at a.py:3 (f)")
+    assert event(first).endswith("was closed: that rank has ended; seen at a.py:3 (f)")
 
 
 def test_earlier_attempts_of_torchrun_do_not_count() -> None:

@@ -182,7 +182,7 @@ def test_prefixes_that_differ_from_line_to_line_take_no_more_memory_for_it() -> 
     for number in range(3 * MAX_HEADS):
         origin, _ = prefixes.take(f"[default{number}]:x")
         assert origin.local == number
-    assert len(prefixes._known) <= MAX_HEADS
+    assert len(prefixes._origins) <= MAX_HEADS
 
 
 def test_many_pieces_of_one_tag_are_put_together_in_time() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from hangtop_core.logs.judging.conclude import conclude
 from hangtop_core.logs.judging.judge import judge
-from hangtop_core.logs.parsing.whose import Whose
+from hangtop_core.logs.parsing.owners import Owners
 from hangtop_core.model.file_log import Place
 from support.logs import NEAR, judged, parsed
 from support.verdicts import blamed
@@ -140,7 +140,7 @@ def test_torchruns_report_tells_which_ranks_a_node_has() -> None:
     report += "  rank      : 5 (local_rank: 1)\n  exitcode  : 1 (pid: 9)\n==========\n"
     text = "[n1:0]:step 1\n[n2:0]:step 1\n[n1:1]:step 1\n[n2:1]:step 1\n" + report
     file = parsed(text)
-    whose = Whose([file])
+    whose = Owners([file])
     ranks = {(s.origin.node, s.origin.local): whose.rank(0, s.origin) for s in file.streams}
     assert (ranks["n2", 0], ranks["n2", 1], ranks["n1", 0]) == (4, 5, None)
 
@@ -149,7 +149,7 @@ def test_an_outer_label_tells_the_node_before_an_inner_one() -> None:
     """The name in torchrun's label was expanded on one node for all."""
     lines = [f"{node}: [head:{local}]:step\n" for node in ("n1", "n2") for local in (0, 1)]
     file = parsed("".join(lines))
-    whose = Whose([file])
+    whose = Owners([file])
     assert {whose.node(0, s.origin) for s in file.streams if s.lines} == {"n1", "n2"}
 
 
@@ -201,7 +201,7 @@ ROW = "[n1:0]:a\n[n1:1]:a\n[n2:2]:a\n[n2:3]:a\n"
 def test_labels_of_several_nodes_may_hold_global_ranks(text: str, ranks: list[int | None]) -> None:
     """As `hangtop run` writes them: no two nodes have the same number."""
     file = parsed(text)
-    whose = Whose([file])
+    whose = Owners([file])
     assert [whose.rank(0, stream.origin) for stream in file.streams] == ranks
 
 

@@ -1,4 +1,4 @@
-"""What nodes answer to `nettest`, decoded with limits; see `hangtop_probe.nettest.nettest`."""
+"""Answers of nodes to `nettest`, decoded with limits; see `hangtop_probe.nettest.nettest`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANY = 4096
 
 
 class Address(Struct, frozen=True):
-    """One address of an interface."""
+    """An address of an interface."""
 
     address: Name
     length: Annotated[int, Meta(ge=0, le=128)]
@@ -25,11 +25,11 @@ class Address(Struct, frozen=True):
 
 
 class Link(Struct, frozen=True):
-    """One interface."""
+    """An interface."""
 
     name: Name
     kind: Name
-    """loopback, ethernet, infiniband, container, or the kernel's name of what is virtual."""
+    """loopback, ethernet, infiniband, container, or the kernel's name of a virtual interface."""
     up: bool = False
     state: Name = "unknown"
     mtu: Small | None = None
@@ -38,7 +38,7 @@ class Link(Struct, frozen=True):
 
 
 class Python(Struct, frozen=True):
-    """One interpreter that was tried."""
+    """An interpreter that was tried."""
 
     path: Text
     version: Name | None = None
@@ -48,7 +48,7 @@ class Python(Struct, frozen=True):
 
 
 class Look(Struct, frozen=True):
-    """What a node has."""
+    """The equipment of a node."""
 
     hostname: Name = ""
     system: Name = ""
@@ -63,7 +63,7 @@ Resolved = Annotated[tuple[Name, ...], Meta(max_length=64)] | Text
 
 
 class NamesPiece(Struct, frozen=True):
-    """Names and addresses as one node sees them; a text is why there is no answer."""
+    """Names and addresses as one node resolves them; a text is the reason for no answer."""
 
     names: Annotated[dict[Name, Resolved], Meta(max_length=MANY)] = field(default_factory=dict)
     reverse: Annotated[dict[Name, Name | None], Meta(max_length=MANY)] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class NamesPiece(Struct, frozen=True):
 
 
 class Opened(Struct, frozen=True):
-    """One port that was to be opened."""
+    """A port that was to be opened."""
 
     asked: Port
     port: Port | None = None
@@ -86,7 +86,7 @@ class OpenedPiece(Struct, frozen=True):
 
 
 class Called(Struct, frozen=True):
-    """How one connection went."""
+    """The result of one connection."""
 
     id: Annotated[int, Meta(ge=0, le=10**9)]
     how: Text
@@ -100,13 +100,13 @@ class CalledPiece(Struct, frozen=True):
 
 
 class ListenEnd(Struct, frozen=True):
-    """Who came."""
+    """Callers of the open ports."""
 
     strangers: Small = 0
 
 
 class Torch(Struct, frozen=True):
-    """What a process with torch says of itself first."""
+    """The first message of a process with torch."""
 
     python: Name = ""
     path: Text = ""
@@ -119,7 +119,7 @@ class Torch(Struct, frozen=True):
 
 
 class Say(Struct, frozen=True):
-    """One message of a process with torch."""
+    """A message of a process with torch."""
 
     hello: Torch | None = None
     job: Small | None = None
@@ -127,32 +127,32 @@ class Say(Struct, frozen=True):
     end: Name | None = None
     took: Seconds | None = None
     value: Any = None
-    """By step; checked where it is used."""
+    """By step; checked before use."""
     error: Text | None = None
     wrong: bool = False
-    """Nothing failed, but a result is wrong."""
+    """Whether a result is wrong although nothing failed."""
     done: bool = False
 
 
 class RankPiece(Struct, frozen=True):
-    """Something from a process with torch: a message, or lines that it printed."""
+    """Output of a process with torch: a message, or printed lines."""
 
     say: Say | None = None
     lines: Annotated[tuple[Text, ...], Meta(max_length=256)] = ()
 
 
 class RankEnd(Struct, frozen=True):
-    """How a process with torch ended."""
+    """The end of a process with torch."""
 
     code: Small | None = None
-    """None: it was ended."""
+    """None if it was ended from outside."""
     lines: Annotated[tuple[Text, ...], Meta(max_length=256)] = ()
 
 
 Rates = Annotated[
     tuple[tuple[Small, Annotated[int, Meta(ge=0, le=2**62)]], ...], Meta(max_length=8)
 ]
-"""Distance between ranks and bytes a second, for the step `bandwidth`."""
+"""Distance between ranks and bytes per second, for the step `bandwidth`."""
 Numerics = Annotated[
     dict[Name, Annotated[tuple[Name, ...], Meta(max_length=64)]], Meta(max_length=32)
 ]

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from hangtop_core.nettest.blame import fold
+from hangtop_core.nettest.culprits import fold
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How verdicts from logs are worded: whom a thing happened to, what happened, and what shows it."""
+"""Wording of verdicts from logs: the subject, the event, and the evidence."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ if TYPE_CHECKING:
     from hangtop_core.logs.judging.judged import Fold
 
 _WENT_ON = {"thread": "which ended a thread", "ignored": "which Python ignored"}
-"""What became of an error that did not end its rank, by who printed it."""
+"""What became of an error that did not end its rank, by its printer."""
 BOTH_ENDS = {"N11": 0.8}
-"""Lines that either end of a connection may print, whoever is to blame, with the most that is
-believed of them: settings that differ make ranks print so, too."""
+"""Lines that either end of a connection may print, with the highest confidence in a culprit: ranks
+with different settings print these, too."""
 
 
-def who(one: Fold) -> str:
-    """Whom a thing happened to, for a sentence."""
-    nodes = ", ".join(one.nodes[:3])
-    if one.ranks:
-        return f"{names(one.ranks)} ({nodes})" if nodes else names(one.ranks)
-    local = {record.origin.local for record in one.members} - {None}
-    if len(local) == 1 and one.record.code not in LAUNCHERS:
+def subject(fold: Fold) -> str:
+    """Return the subject of an event for a sentence."""
+    nodes = ", ".join(fold.nodes[:3])
+    if fold.ranks:
+        return f"{names(fold.ranks)} ({nodes})" if nodes else names(fold.ranks)
+    local = {record.origin.local for record in fold.members} - {None}
+    if len(local) == 1 and fold.record.code not in LAUNCHERS:
         return f"local rank {local.pop()}{f' of {nodes}' if nodes else ''}"
-    some = "processes" if len(one.nodes) > 1 else "a process"
-    return f"{some} ({nodes})" if nodes else some
+    processes = "processes" if len(fold.nodes) > 1 else "a process"
+    return f"{processes} ({nodes})" if nodes else processes
 
 
-def told(one: Fold) -> str:
-    """What happened, in half a sentence: what the line means, or what the exception says."""
-    record = one.record
+def event(fold: Fold) -> str:
+    """Return the event as half a sentence: the meaning of the line, or the exception's text."""
+    record = fold.record
     text = record.means or record.text
     if record.code == "traceback":
-        bare = not record.means or (record.part == "root" and code_of(one) not in BOTH_ENDS)
+        bare = not record.means or (record.part == "root" and code_of(fold) not in BOTH_ENDS)
         if bare:
             text = f"{'raised' if record.part == 'root' else 'printed'} {record.text}"
         if record.fields.get("first"):
             text += f" (after {record.fields['first']})"
         if record.fields.get("group"):
             text += f" (in {record.fields['group']})"
-        # What a known line means may be about another rank, which was somewhere else.
+        # The meaning of a known line may concern another rank, at another place.
         text += "; seen" if record.where is not None and not bare else ""
         text += record.from_where
     if record.part == "survived":
@@ -55,19 +55,19 @@ def told(one: Fold) -> str:
     return clean(text, 400)
 
 
-def code_of(one: Fold) -> str:
-    """Which known line it is, also where an exception holds that."""
-    return one.record.fields.get("known", one.record.code)
+def code_of(fold: Fold) -> str:
+    """Return the code of the known line, also of one in an exception."""
+    return fold.record.fields.get("known", fold.record.code)
 
 
-def evidence(one: Fold, label: str = "") -> Evidence:
-    """What was printed, behind a label."""
-    rank = one.ranks[0] if len(one.ranks) == 1 else None
-    text = one.record.text + one.record.from_where
-    if len(one.ranks) > 1:
-        text = f"{names(one.ranks)}: {text}"
-    elif one.count > 1 and one.record.code not in LAUNCHERS:  # which tell of one end twice
-        text += f" ({one.count} times)"
+def evidence(fold: Fold, label: str = "") -> Evidence:
+    """Return the printed line behind a label."""
+    rank = fold.ranks[0] if len(fold.ranks) == 1 else None
+    text = fold.record.text + fold.record.from_where
+    if len(fold.ranks) > 1:
+        text = f"{names(fold.ranks)}: {text}"
+    elif fold.count > 1 and fold.record.code not in LAUNCHERS:  # these report one end twice
+        text += f" ({fold.count} times)"
     return Evidence("log", rank, clean(label + text, 600))
 
 
@@ -81,7 +81,7 @@ def verdict(
     node: str = "",
     steps: tuple[Step, ...] = (),
 ) -> Verdict:
-    """A verdict; its steps are those of its cause where none are given."""
+    """Return a verdict; its next steps are those of its cause unless given."""
     spelt = [shown(step) for step in steps or STEPS.get(cause, ())]
     return Verdict(
         cause=cause,

@@ -1,4 +1,4 @@
-"""From pairs that fail to whom they have in common: a node, or only the pair."""
+"""From failing pairs of nodes to their common cause: a node, or only the pair."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 What = Literal["all", "into", "from", "both", "pair", "some"]
 MAX_PAIRS = 4
-"""Pairs that are told one by one; more of them have something in common, but no node."""
+"""Maximum number of pairs that are reported one by one; more pairs are reported together."""
 
 
-class Blame(Struct, frozen=True):
-    """Who is guilty of some pairs.
+class Culprit(Struct, frozen=True):
+    """The culprit of some failing pairs.
 
-    `what`: nobody reaches anybody (all); nobody reaches the node (into); the node reaches nobody
-    (from); both; only this pair, one way or both ways; or some of many ways (some), the nodes with
-    the most of them first.
+    `what`: no node reaches any other (all); none reaches the node (into); the node reaches none
+    (from); both; only this pair, one way or both ways; or many pairs without a common node (some),
+    the nodes with the most of them first.
     """
 
     what: What
@@ -32,18 +32,21 @@ class Blame(Struct, frozen=True):
     pairs: tuple[Pair, ...]
 
 
-def of_kind(facts: Facts, kind: str) -> list[Blame]:
-    """Explain the ways of one kind that fail."""
-    ways = [way for way in facts.ways if way.kind == kind]
-    tested = [(way.source, way.target) for way in ways]
-    return fold(tested, [(way.source, way.target) for way in ways if not way.ok])
+def of_kind(facts: Facts, kind: str) -> list[Culprit]:
+    """Explain the failing connections of one kind."""
+    connections = [connection for connection in facts.ways if connection.kind == kind]
+    tested = [(connection.source, connection.target) for connection in connections]
+    return fold(
+        tested,
+        [(connection.source, connection.target) for connection in connections if not connection.ok],
+    )
 
 
-def fold(tested: Iterable[Pair], failing: Iterable[Pair]) -> list[Blame]:
-    """Explain failing pairs (from, to) by as few nodes as possible; the rest stay pairs.
+def fold(tested: Iterable[Pair], failing: Iterable[Pair]) -> list[Culprit]:
+    """Explain failing pairs (from, to) by as few nodes as possible; the remaining ones stay pairs.
 
-    A node is guilty in one direction when it fails with all others in it, and there are at least
-    two others that are not guilty of the same themselves: with one alone it could be either.
+    A node is guilty in one direction if it fails with all others in it, and at least two others are
+    not guilty of the same: with only one other, it could be either.
     """
     bad = set(failing)
     if not bad:
@@ -51,32 +54,32 @@ def fold(tested: Iterable[Pair], failing: Iterable[Pair]) -> list[Blame]:
     good = set(tested) - bad
     nodes = {node for pair in (*good, *bad) for node in pair}
     if not good and len(nodes) > 2:
-        return [Blame("all", tuple(sorted(nodes)), tuple(sorted(bad)))]
+        return [Culprit("all", tuple(sorted(nodes)), tuple(sorted(bad)))]
     into, out = _guilty_nodes(bad, good)
     by_node, left = _by_node(bad, into, out)
     return [*by_node, *_by_pair(left)]
 
 
 def _guilty_nodes(bad: set[Pair], good: set[Pair]) -> tuple[set[str], set[str]]:
-    """Return the nodes that nobody reaches, and those that reach nobody."""
+    """Return the nodes that none reaches, and the nodes that reach none."""
     into = _guilty(bad, good, 1)
     out = _guilty({pair for pair in bad if pair[1] not in into}, good, 0)
-    # Who fails with everybody both ways explains the other direction, too.
+    # A node that fails with all others both ways explains the other direction, too.
     senders = {source for source, _ in bad} - {source for source, _ in good}
     return into, out | (into & senders)
 
 
-def _by_node(bad: set[Pair], into: set[str], out: set[str]) -> tuple[list[Blame], set[Pair]]:
-    """Return what guilty nodes explain, and the pairs that are left."""
-    blames = []
+def _by_node(bad: set[Pair], into: set[str], out: set[str]) -> tuple[list[Culprit], set[Pair]]:
+    """Return the guilty nodes with their pairs, and the remaining pairs."""
+    culprits = []
     left = set(bad)
     for node in sorted(into | out):
         received = {pair for pair in left if pair[1] == node} if node in into else set()
         sent = {pair for pair in left if pair[0] == node} if node in out else set()
         pairs = received | sent
         left -= pairs
-        blames.append(Blame(_direction(node, into, out), (node,), tuple(sorted(pairs))))
-    return blames, left
+        culprits.append(Culprit(_direction(node, into, out), (node,), tuple(sorted(pairs))))
+    return culprits, left
 
 
 def _direction(node: str, into: set[str], out: set[str]) -> What:
@@ -85,34 +88,34 @@ def _direction(node: str, into: set[str], out: set[str]) -> What:
     return "into" if node in into else "from"
 
 
-def _by_pair(left: set[Pair]) -> list[Blame]:
-    """Return each pair, both ways as one; of more than `MAX_PAIRS` what they have in common."""
+def _by_pair(left: set[Pair]) -> list[Culprit]:
+    """Return each pair, both ways as one; beyond `MAX_PAIRS` all of them together."""
     pairs = {(min(pair), max(pair)) for pair in left}
     if len(pairs) > MAX_PAIRS:
         counts = Counter(node for pair in left for node in pair)
-        most = sorted(counts, key=lambda node: (-counts[node], node))
-        return [Blame("some", tuple(most), tuple(sorted(left)))]
-    blames = []
+        worst_first = sorted(counts, key=lambda node: (-counts[node], node))
+        return [Culprit("some", tuple(worst_first), tuple(sorted(left)))]
+    culprits = []
     left = set(left)
     while left:
         first = min(left)
         both = {first, (first[1], first[0])} & left
         left -= both
-        blames.append(Blame("pair", first, tuple(sorted(both))))
-    return blames
+        culprits.append(Culprit("pair", first, tuple(sorted(both))))
+    return culprits
 
 
 def _guilty(bad: set[Pair], good: set[Pair], end: int) -> set[str]:
     """Return nodes all of whose pairs fail at one end, the one with the most pairs first."""
-    found: set[str] = set()
+    guilty: set[str] = set()
     left = set(bad)
     fine = {pair[end] for pair in good}
     while left:
         counts = Counter(pair[end] for pair in left)
         whole = {node: count for node, count in counts.items() if count >= 2 and node not in fine}
         if not whole:
-            return found
+            return guilty
         worst = max(sorted(whole), key=lambda node: whole[node])
-        found.add(worst)
+        guilty.add(worst)
         left = {pair for pair in left if worst not in pair}
-    return found
+    return guilty
